@@ -71,7 +71,7 @@ def watched(store: Path, ranks: int, rng: np.random.Generator) -> tuple[list[flo
     """After each look of a controller: what this process holds, MB; and what the look took, ms."""
     places, even = JobPlaces(store, "job"), np.full(ranks, 16)
     records, log = Records(places.folder / "mitigate"), StepLog(places.steps)
-    controller = Controller(places, records, POLICIES["continuous"](), restart_s=60.0)
+    controller = Controller(places, records, POLICIES["continuous"], restart_s=60.0)
     held, took = list[float](), list[float]()
     for first in range(0, LOOKS * STEPS_A_LOOK, STEPS_A_LOOK):
         self_s = np.array([computed(rng, even) for _ in range(STEPS_A_LOOK)])

@@ -13,6 +13,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from enum import IntEnum
 from pathlib import Path
 from typing import Final
@@ -115,12 +116,21 @@ def ring_bytes(capacity: int) -> int:
 
 def start_ticks(pid: int) -> int:
     """When the process began, in clock ticks since boot; 0 where there is none, or no /proc."""
-    try:
-        status = Path(f"/proc/{pid}/stat").read_bytes()
-        # The name, in brackets, may hold spaces and brackets itself; the begin is the 20th field after it.
-        return int(status[status.rindex(b")") + 2 :].split()[19])
-    except (OSError, ValueError, IndexError):
-        return 0
+    stat = _stat(pid)
+    return int(stat[19]) if stat else 0
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a signal such as SIGSTOP holds the process."""
+    return _stat(pid)[:1] == [b"T"]
+
+
+def _stat(pid: int) -> list[bytes]:
+    """Fields of /proc/PID/stat from the state on; none where there is no such process, or no /proc."""
+    with suppress(OSError):
+        # The name, in brackets, may hold spaces and brackets itself.
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    return []
 
 
 def unix_of_ticks(ticks: int) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from zlib import crc32
 
 from kair_capture.files import own_folder_in
 
@@ -75,8 +76,12 @@ def default_run_dir(job: str) -> Path:
 
 
 def safe_name(job: str) -> str:
-    """The job's name as a folder's: what could leave the folder, or hide it, is replaced."""
-    return re.sub(r"[^A-Za-z0-9._-]", "_", job).lstrip(".")[:100] or "job"
+    """The job's name as a folder's: what could leave the folder, or hide it, is replaced.
+
+    Such a name ends with a checksum of the given one, so that `a/b` and `a:b` stay two jobs.
+    """
+    name = re.sub(r"[^A-Za-z0-9._-]", "_", job).lstrip(".")[:100] or "job"
+    return name if name == job or not job else f"{name[:91]}-{crc32(job.encode(errors='surrogatepass')):08x}"
 
 
 def _whole(environment: Mapping[str, str], name: str, default: int, least: int = 0) -> int:

@@ -326,7 +326,7 @@ class Standing(Body, frozen=True):
     """That it is in; −1 where that is not known."""
     lives: bool = True
     signal: Count = 0
-    """That ended it; 0 for none."""
+    """That ended it, or holds it where it lives (SIGSTOP); 0 for none."""
     exit_status: int = -1
     """Its own, −1 where it lives, a signal ended it or that is not known."""
     known_by: EndKnownBy = ""

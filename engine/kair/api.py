@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from kair.app.question import Answer, Question, Watcher
 from kair.app.session import Session
 from kair.app.step_choice import parse_steps
+from kair.app.step_history import require_sampled
 from kair.app.stores import OpenStore
 from kair.app.tables import TABLES
 from kair_engine.errors import UsageError
@@ -309,10 +310,11 @@ class Job:
         return record.of(self._asked(command, step, asked.pop("baseline", None), **asked), self._session)
 
     def _asked(self, command: str, step: Steps, baseline: str | None, **arguments: Any) -> Answer:  # noqa: ANN401
-        question = Question.of(command, _chosen(step, self._session.trace.job.steps), **arguments)
+        question = Question.of(command, _chosen(step, self._session), **arguments)
         return self._session.ask(replace(question, baseline=baseline))
 
     def _table(self, name: str) -> "pl.LazyFrame":
+        require_sampled(self._session.trace, f"the table {name}")
         return TABLES[name].frame(self._session.trace, self._findings)
 
     def _findings(self) -> Any:  # noqa: ANN401
@@ -369,12 +371,12 @@ def _store(store: str | Path | None, progress: Watcher | bool) -> Iterator[OpenS
         yield OpenStore(store_root(None if store is None else Path(store)), watch)
 
 
-def _chosen(step: Steps, steps: Sequence[int]) -> tuple[int, ...] | None:
+def _chosen(step: Steps, session: Session) -> tuple[int, ...] | None:
     """Raises UsageError for what is no choice of these steps."""
     if step is None:
         return None
     if isinstance(step, str):
-        return parse_steps(step).among(steps)
+        return session.chosen(parse_steps(step))
     chosen = (step,) if isinstance(step, int) else tuple(step)
     if not chosen:
         raise UsageError("no step is chosen", "None stands for all steps")

@@ -178,7 +178,7 @@ def _quantile(values: Sequence[float], share: float) -> float | None:
 
 def cost_of(trace: Trace, triaged: TriageResult) -> StragglerCost:
     """The cost of all the trace's steps, whose triage is `triaged`: what undoing its findings saves."""
-    replayed, share = _replayed(trace), saved_share(triaged)
+    replayed, share = None if trace.job.is_recorded_only else _replayed(trace), saved_share(triaged)
     accused = tuple(sorted({rank for finding in triaged.findings for rank in _accused(finding)}))
     return StragglerCost(
         verdict=triaged.verdict,

@@ -59,7 +59,7 @@ class Asker:
     @classmethod
     def of(cls, entry: Entry, arguments: dict[str, Any], session: Session) -> "Asker":
         """Take the shared options of a command. Raises UsageError for what they cannot mean."""
-        steps = parse_steps(take(JobChoice, arguments).step).among(session.trace.job.steps)
+        steps = session.chosen(parse_steps(take(JobChoice, arguments).step))
         baseline = take(BaselineChoice, arguments).baseline if entry.takes_baseline else None
         return cls(session, steps, baseline, workers_of(entry, arguments))
 

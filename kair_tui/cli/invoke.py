@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from kair.app.jobs import find_job, tidy
+from kair.app.jobs import locate, tidy
 from kair.app.places import store_root
 from kair.app.question import is_read_only
 from kair.app.session import Session
@@ -97,7 +97,7 @@ def require_sound(entry: Entry, arguments: dict[str, Any]) -> None:
 def _opened(entry: Entry, arguments: dict[str, Any], progress: "Watcher", note: Callable[[str], None]) -> Session:
     """Return the job that was named, or the one in use, in which case `note` is told which one that is."""
     choice, store = take(FilesOfJob, arguments), take(StorePlace, arguments).store
-    source = find_job(choice.job, store, files=choice.files, reads_history=entry.reads_history)
+    source = locate(choice.job, store, choice.files)
     if source.why is not None:
         note(f"using job {source.name} ({source.why})")
     # A file that is written besides is of the same model.

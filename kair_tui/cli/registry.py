@@ -41,8 +41,6 @@ class Entry:
     """Takes `--baseline`, and holds the run against the one in use."""
     on_workers: bool = False
     """Takes `--engine`: what it needs of every step can be worked out on a cluster."""
-    reads_history: bool = False
-    """Answers by the history of steps, too: of a job that is watched, before anything of it is sampled."""
     is_graph: bool = False
     """Its answer is a graph too, and can be written as one."""
     is_picture: bool = False
@@ -189,7 +187,6 @@ COMMANDS: Final = (
         has_oneline=True,
         has_report=True,
         fails_on=True,
-        reads_history=True,
         takes_baseline=True,
         on_workers=True,
     ),
@@ -203,7 +200,6 @@ COMMANDS: Final = (
             "kair ticket job123 --finding 2 --json",
             "kair ticket job123 --drain",
         ),
-        reads_history=True,
         takes_baseline=True,
         on_workers=True,
         acts=True,
@@ -300,7 +296,6 @@ COMMANDS: Final = (
         LOOKS,
         "What ordinary noise would cost the job on more ranks, by cause, and how sure that is.",
         ("kair forecast traces/", "kair forecast job123 --ranks 64,1024 --per-host 8 --json"),
-        reads_history=True,
     ),
     Entry(
         "frequency",

@@ -20,8 +20,14 @@ def run(
     *,
     job: Annotated[str | None, JOB] = None,
     listen: Annotated[
-        str, Option("--listen", "Where agents reach it. On other hosts they do at 0.0.0.0 only.", metavar="HOST:PORT")
-    ] = "127.0.0.1:7433",
+        str | None,
+        Option(
+            "--listen",
+            "Where agents reach it. On other hosts they do at 0.0.0.0 only. Default: 127.0.0.1:7433, or a free port"
+            " where that one is taken.",
+            metavar="HOST:PORT",
+        ),
+    ] = None,
     advertise: Annotated[
         str | None, Option("--advertise", "The name of this host for agents. Default: the system's.", metavar="HOST")
     ] = None,
@@ -64,11 +70,13 @@ def run(
     """Runs until SIGTERM or Ctrl-C. Raises UsageError, InputError where there is one already."""
     from kair_capture.coordinator.coordinator import Coordinator, CoordinatorSettings
     from kair_capture.files import BusyError
+    from kair_capture.places import DEFAULT_PORT
     from kair_capture.wire import KeyFileError
 
     settings = CoordinatorSettings(
         places=places_of(store, job, "kair coordinator --job job123"),
-        listen=_address(listen, "--listen"),
+        listen=("127.0.0.1", DEFAULT_PORT) if listen is None else _address(listen, "--listen"),
+        may_move=listen is None,
         advertise=advertise,
         key_file=key,
         max_overhead=share_of(max_overhead),

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Annotated, Final
 
 from kair.app.evidence import without_password
-from kair.app.jobs import find_job
+from kair.app.jobs import locate
 from kair.app.question import Question
 from kair.app.stores import OpenStore
 from kair_engine.errors import UsageError
@@ -42,7 +42,7 @@ def run(
     if len(rest) > 1:
         raise UsageError(f"kair evidence lists one job, and {rest[1]} is a second", f"kair evidence add {rest[0]} FILE")
     # Of a job that is watched evidence comes before anything is sampled.
-    source = find_job(rest[0] if rest else None, session.root, reads_history=True)
+    source = locate(rest[0] if rest else None, session.root)
     if source.why is not None:
         say(f"kair: using job {source.name} ({source.why})")
     result: EvidenceResult = session.open(source).ask(Question.of("evidence", evidence=evidence)).result

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from kair.app.jobs import find_job
+from kair.app.jobs import locate
 from kair.app.question import Question
 from kair.app.stores import OpenStore
 from kair_engine.errors import InputError, UsageError
@@ -197,6 +197,7 @@ def run(
             from kair_capture.places import JobPlaces
             from kair_mitigate.controller import Controller
             from kair_mitigate.policy.table import policy_of
+            from kair_tui.render.mitigate import proposal_line
 
             def report(text: str) -> None:
                 say(f"kair: {text}")
@@ -204,11 +205,12 @@ def run(
             controller = Controller(
                 JobPlaces(session.root, name),
                 records,
-                policy_of(policy[-1] if policy else "continuous", report),
+                partial(policy_of, policy[-1] if policy else "continuous", report),
                 auto=auto,
                 per_hour=per_hour,
                 most=most,
                 say=report,
+                in_words=proposal_line,
                 units=units,
                 unit_size=unit_size,
                 micro_batch=micro_batch,
@@ -239,10 +241,10 @@ def _named(action: MitigateAction, words: Sequence[str], job: str | None) -> tup
 
 def _run(name: str, folder: Path, store: Path, command: Sequence[str], *, with_capture: bool) -> int:
     """The job's exit status; restarts are told."""
-    from kair_mitigate import orders, running
+    from kair_mitigate import running
+    from kair_mitigate.records import make_run_folder
 
-    folder.mkdir(parents=True, exist_ok=True)
-    orders.make_key(folder)
+    make_run_folder(folder)
     if with_capture:
         command = [sys.executable, "-m", "kair_tui", "capture", "run", "--job", name, "--", *command]
     environment = {**os.environ, "KAIR_STORE": str(store)}
@@ -284,7 +286,7 @@ def _simulated(session: OpenStore, ranks: int, draws: int, policy: Sequence[str]
 def _replayed(session: OpenStore, words: Sequence[str], question: Question) -> MitigateResult:
     """Against a job that was recorded or watched: a name in the store, or its traces."""
     job, *files = words
-    source = find_job(job, session.root, files=[*map(Path, files)], reads_history=True)
+    source = locate(job, session.root, [*map(Path, files)])
     answer = session.open(source).ask(question)
     result: MitigateResult = answer.result
     return replace(result, store=session.told, warnings=tuple(answer.warnings))

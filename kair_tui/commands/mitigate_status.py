@@ -66,6 +66,7 @@ def status_of(session: OpenStore, action: MitigateAction, name: str, records: "R
     from kair_mitigate.job_state import read_state
     from kair_mitigate.known_units import kept_units
     from kair_mitigate.records import moment
+    from kair_mitigate.running import NO_LOADER, has_loader
 
     known = read_state(records.folder)
     ordered = {one.plan.version: one for one in records.history()}
@@ -89,7 +90,8 @@ def status_of(session: OpenStore, action: MitigateAction, name: str, records: "R
         shards=shards_of(records.folder),
     )
     if known is None:
-        return result
+        why = () if has_loader(records.folder) else (short_warning("loader", f"{NO_LOADER} yet"),)
+        return replace(result, warnings=why)
     units = kept_units(records.folder, len(known.state.plan.sizes))
     said = None if units is None or action == "control" else units.sentence(known.state.plan.sizes)
     state = known.state

@@ -102,8 +102,11 @@ def _timeline(asker: Asker, accused: Finding | None, ask: Ask, *, draws: bool) -
     around = accused.ranks[0] if accused is not None and accused.ranks else None
     words = [] if around is None else ["--around", str(around)]
     told = TimelinePicture(f"{ask('timeline', *words, '-o', 'svg')} > timeline.svg")
-    if not asker.trace.steps:
-        return None, TimelinePicture(None, why_none="A recording of calls without times has no timeline.")
+    if not asker.trace.steps or asker.trace.job.is_recorded_only:
+        kind = (
+            "recording of calls without times" if not asker.trace.steps else "history of steps, none of them sampled,"
+        )
+        return None, TimelinePicture(None, why_none=f"A {kind} has no timeline.")
     if not draws:
         return None, told
     from kair_tui.render.timeline import VIEW

@@ -5,7 +5,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
-from kair_engine.errors import InputError
 from kair_engine.results.watch import WatchResult
 from kair_engine.results.windows import WindowsResult
 from kair_tui.cli.completion import job_names
@@ -37,11 +36,9 @@ def run(
     from kair.app.answers.windows import with_windows
     from kair.app.jobs import committed_at, locate
 
-    try:
-        source = locate(status.job, store)  # of a store behind a URL as it is now
-    except InputError:
-        return status  # nothing is sampled yet
-    return with_windows(status, _windows(source, store, committed_at(status.job, store)))
+    source = locate(status.job, store)  # of a store behind a URL as it is now
+    committed = committed_at(status.job, store)
+    return status if committed is None else with_windows(status, _windows(source, store, committed))
 
 
 @lru_cache(maxsize=1)

@@ -12,7 +12,7 @@ NAMES: Final[Mapping[BarPart, str]] = {
     "compute": "useful compute",
     "bubble": "pipeline bubble",
     "communication": "exposed communication",
-    "stragglers": "waiting for stragglers",
+    "stragglers": "waiting for the last rank",
     "job_wide": "hosts (cores, launches, input)",
     "other": "other",
 }
@@ -20,7 +20,7 @@ SHORT_NAMES: Final[Mapping[BarPart, str]] = {
     "compute": "compute",
     "bubble": "bubble",
     "communication": "comm.",
-    "stragglers": "stragglers",
+    "stragglers": "last rank",
     "job_wide": "hosts",
     "other": "other",
 }
@@ -49,9 +49,10 @@ STYLES: Final[Mapping[BarPart, str]] = {
     "other": DIM,
 }
 """Of Rich; the signs alone tell the parts apart."""
-_UNKNOWN: Final = "waiting for others, bubble not told apart"
-"""Where no replay says what of it is bubble."""
-_UNKNOWN_SHORT: Final = "waiting"
+_OF_STRAGGLER: Final = ("waiting for stragglers", "stragglers")
+"""What the same part is called where the verdict names one."""
+_UNKNOWN: Final = ("waiting for others, bubble not told apart", "waiting")
+"""And where no replay says what of it is bubble."""
 _WIDEST: Final = 100
 _GAP: Final = "   "
 
@@ -85,12 +86,10 @@ def drawn(bar: StepBar, width: int, *, ascii_only: bool) -> tuple[PartDrawn, ...
     """The parts of the bar in so many cells, those of nothing left out."""
     shares, signs = [one.share for one in bar.parts], SIGNS_IN_ASCII if ascii_only else SIGNS
     columns = (apportioned(shares, width), apportioned(shares, 1000), apportioned(shares, 100))
-    unknown = bar.bubble_from is None
     return tuple(
         PartDrawn(
             one.part,
-            _UNKNOWN if unknown and one.part == "stragglers" else NAMES[one.part],
-            _UNKNOWN_SHORT if unknown and one.part == "stragglers" else SHORT_NAMES[one.part],
+            *_names(bar, one.part),
             signs[one.part],
             cells,
             tenths,
@@ -99,6 +98,13 @@ def drawn(bar: StepBar, width: int, *, ascii_only: bool) -> tuple[PartDrawn, ...
         for one, cells, tenths, percents in zip(bar.parts, *columns, strict=True)
         if tenths
     )
+
+
+def _names(bar: StepBar, part: BarPart) -> tuple[str, str]:
+    """Return a part's name, and its short one."""
+    if part == "stragglers" and bar.bubble_from is None:
+        return _UNKNOWN
+    return _OF_STRAGGLER if part == "stragglers" and bar.names_straggler else (NAMES[part], SHORT_NAMES[part])
 
 
 def apportioned(shares: Sequence[float], whole: int) -> list[int]:
@@ -155,6 +161,7 @@ def _known_waiting(bar: StepBar) -> str:
         return f"ranks wait {percent(bar.waiting_share)} of their time for others, the pipeline's bubble among it"
     shown = {one.part: percent(one.tenths / 1000) for one in drawn(bar, 1, ascii_only=True)}  # as the legend rounds
     stragglers, bubble = shown.get("stragglers", percent(0)), shown.get("bubble", percent(0))
+    whom = "stragglers" if bar.names_straggler else "the last rank"
     if bar.share("bubble") <= 0:
-        return f"ranks wait {stragglers} of their time for stragglers"
-    return f"ranks wait {bubble} of their time in the pipeline's bubble and {stragglers} for stragglers"
+        return f"ranks wait {stragglers} of their time for {whom}"
+    return f"ranks wait {bubble} of their time in the pipeline's bubble and {stragglers} for {whom}"

@@ -11,6 +11,7 @@ from kair_tui.render.delays import ON_DEVICES
 from kair_tui.render.identities import identity_facts
 from kair_tui.render.units import count, duration, plural, ranks_in_words, spans
 from kair_tui.render.view import View
+from kair_tui.render.watch import STATES
 
 if TYPE_CHECKING:
     from kair_tui.render.page import Page
@@ -48,6 +49,8 @@ _RANKS = (
 
 def _headline(result: InfoResult) -> str:
     hosts = f" on {plural(len(result.hosts), 'host')}" if result.hosts else ""
+    if result.format == "steps":
+        return f"{plural(len(result.ranks), 'rank')}{hosts}, {plural(len(result.steps), 'step')} recorded, none sampled"
     return (
         f"{plural(len(result.ranks), 'rank')}{hosts}, {plural(len(result.steps), 'step')}, "
         f"{plural(result.operations, 'operation')} ({result.format})"
@@ -67,20 +70,16 @@ def _body(result: InfoResult, page: Page) -> None:
 
 def _facts(result: InfoResult) -> list[tuple[str, str]]:
     missing = f"; missing: {spans(result.missing_ranks)}" if result.missing_ranks else ""
-    kinds = ", ".join(f"{kind} {count(number)}" for kind, number in result.operations_by_kind.items())
+    recorded = result.format == "steps"
     facts = [
         ("world size", count(result.world_size)),
         ("ranks", f"{spans(result.ranks)}{missing}"),
-        ("layout", _layout(result)),
-        ("device", result.device or "not recorded"),
+        *([] if recorded else [("layout", _layout(result)), ("device", result.device or "not recorded")]),
         ("steps", spans(result.steps) or "none complete"),
         *_ahead(result),
-        ("operations", kinds),
-        (
-            "collectives",
-            f"{count(result.collectives)}, {count(result.matched_collectives)} matched across ranks",
-        ),
-        ("clocks", _clocks(result)),
+        *(_nothing_sampled(result) if recorded else _of_operations(result)),
+        *([] if result.state is None else [("job", STATES[result.state])]),
+        *([("stands" if result.state == "stalled" else "ended", result.ending)] if result.ending else []),
     ]
     if len(result.attempts) > 1:
         facts += _listing("attempts", {_attempt(one): one.ranks for one in result.attempts})
@@ -89,6 +88,17 @@ def _facts(result: InfoResult) -> list[tuple[str, str]]:
     for label, texts in identity_facts(result.identities):
         facts += _lines(label, texts)
     return facts
+
+
+def _nothing_sampled(result: InfoResult) -> list[tuple[str, str]]:
+    more = " (kair capture now samples some)" if result.state == "training" else ""
+    return [("operations", f"none: nothing was sampled{more}")]
+
+
+def _of_operations(result: InfoResult) -> list[tuple[str, str]]:
+    kinds = ", ".join(f"{kind} {count(number)}" for kind, number in result.operations_by_kind.items())
+    matched = f"{count(result.collectives)}, {count(result.matched_collectives)} matched across ranks"
+    return [("operations", kinds), ("collectives", matched), ("clocks", _clocks(result))]
 
 
 def _attempt(one: Attempt) -> str:

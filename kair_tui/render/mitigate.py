@@ -135,6 +135,18 @@ def evidence(proposal: MitigationProposal) -> str:
     return ", ".join([*told, *(f"{name} {value:.3g}" for name, value in of.items())])
 
 
+def decided(proposal: MitigationProposal) -> str:
+    """Return `approved`, `replaced: proposal 3 is newer`."""
+    return f"{proposal.decision}: {proposal.why}" if proposal.why else proposal.decision
+
+
+def proposal_line(proposal: MitigationProposal) -> str:
+    """Return `resize to 18,13,17 samples a step: 73.6 ms a step to 61 to 66.1, saves 10 % to 17 % of a step, …`."""
+    is_priced = "now_s" in proposal.figures
+    figures = [_figures(proposal)] if is_priced else []
+    return ": ".join(filter(None, [what(proposal), ", ".join([*figures, evidence(proposal)])]))
+
+
 _SECONDS: Final = {
     "gain_s": "in the steps left it saves",
     "cost_s": "and costs",
@@ -156,7 +168,7 @@ PROPOSALS = (
     Column[MitigationProposal](
         "decision",
         "state",
-        lambda row: row.decision if row.decision == "open" else Styled(row.decision, DIM),
+        lambda row: row.decision if row.decision == "open" else Styled(decided(row), DIM),
         align="left",
         weight=9,
     ),

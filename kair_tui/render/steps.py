@@ -23,11 +23,13 @@ def _headline(result: StepsResult) -> str:
     complete = [row for row in result.summary if row.complete] or list(result.summary)
     if not complete:
         return "no step was recorded"
+    recorded = complete[0].own_us is not None
     ranks = plural(len({row.rank for row in result.steps}), "rank")
     worst = max(complete, key=lambda row: row.max_us)
     return (
         f"{plural(len(complete), 'step')} on {ranks}: {duration(result.step_time_us)} a step "
-        f"(mean{f', {ON_DEVICES}' if result.timed_on == 'device' else ''}); "
+        f"(mean{f', {ON_DEVICES}' if result.timed_on == 'device' else ''}"
+        f"{', recorded and not sampled' if recorded else ''}); "
         f"the slowest is step {worst.step} with {duration(worst.max_us)} (rank {worst.slowest_rank})"
     )
 
@@ -38,6 +40,7 @@ COLUMNS = (
     Column[StepTime]("begin_us", "begin", lambda row: duration(row.begin_us), weight=6),
     Column[StepTime]("duration_us", "duration", lambda row: duration(row.duration_us), weight=9),
     Column[StepTime]("host_us", "host", lambda row: or_dash(row.host_us, duration), weight=5),
+    Column[StepTime]("own_us", "own time", lambda row: or_dash(row.own_us, duration), weight=5),
     Column[StepTime]("operations", "operations", lambda row: count(row.operations), weight=5),
     Column[StepTime]("complete", "", lambda row: "" if row.complete else "incomplete", align="left", weight=6),
 )
@@ -74,7 +77,7 @@ def _in_words(scopes: Sequence[ScopeTime]) -> str:
 
 def _body(result: StepsResult, page: Page) -> None:
     peak = max((row.max_us for row in result.summary), default=0.0)
-    columns = (
+    columns: tuple[Column[StepSummary], ...] = (
         Column[StepSummary]("step", "step", lambda row: str(row.step), weight=9),
         Column[StepSummary]("ranks", "ranks", lambda row: count(row.ranks), weight=4),
         Column[StepSummary]("median_us", "median", lambda row: duration(row.median_us), weight=8),
@@ -86,7 +89,13 @@ def _body(result: StepsResult, page: Page) -> None:
         ),
         Column[StepSummary]("complete", "", _mark, align="left", weight=7),
     )
-    page.table(columns, result.summary, limit=STEPS_SHOWN)
+    shown = result.summary
+    if result.summary and result.summary[0].own_us is not None:
+        columns = (*(one for one in columns if one.title), *_OWN)
+        shown = shown if page.options.wide else shown[-STEPS_SHOWN:]
+        if len(shown) < len(result.summary):
+            page.line(f"the last {count(len(shown))} of {plural(len(result.summary), 'step')}")
+    page.table(columns, shown, limit=STEPS_SHOWN)
     if result.scopes:
         page.line()
         if len(result.attempts) > 1:
@@ -95,14 +104,22 @@ def _body(result: StepsResult, page: Page) -> None:
         page.table(_SCOPES, result.scopes, limit=len(result.scopes) if page.options.wide else SCOPES_SHOWN)
     if page.options.wide:
         page.line()
-        on_host = result.timed_on == "host"
-        page.table([column for column in COLUMNS if column.key != "host_us" or not on_host], result.steps)
+        told = {"host_us": result.timed_on != "host", "own_us": any(row.own_us is not None for row in result.steps)}
+        page.table([column for column in COLUMNS if told.get(column.key, True)], result.steps)
 
 
 def _mark(row: StepSummary) -> Cell:
     if not row.complete:
         return "incomplete"
     return Styled("▲ slow", ALARM) if row.slow else ""
+
+
+_OWN = (
+    Column[StepSummary]("own_us", "longest own time", lambda row: or_dash(row.own_us, duration), weight=9),
+    Column[StepSummary]("own_rank", "on rank", lambda row: str(row.own_rank), weight=8),
+    Column[StepSummary]("", "", _mark, align="left", weight=7),
+)
+"""Of recorded steps: ranks that wait for one another take equally long, and their own times differ."""
 
 
 def _spread(row: StepSummary) -> str:

@@ -164,7 +164,7 @@ def _first(sentences: Iterable[str], number: int) -> Iterator[str]:
 
 def _commands(triage: TriageResult, finding: Finding, ask: Ask) -> Iterator[str]:
     yield ask("triage")
-    if triage.steps and finding.ranks:
+    if triage.steps and triage.is_sampled and finding.ranks:
         yield ask("rank", "--rank", str(finding.ranks[0]))
     for one in finding.evidence:
         if one.shown_by is not None:

@@ -315,7 +315,8 @@ def triage_totals(result: TriageResult) -> str:
             f" ({duration(result.waiting_us_per_step)} a step over all ranks, also while they compute; "
             f"{duration(result.unattributed_us_per_step)} of unknown cause)"
         )
-    steps = f"{plural(len(result.steps), 'step')} analysed ({spans(result.steps)})"
+    recorded = "" if result.is_sampled else ", recorded and not sampled"
+    steps = f"{plural(len(result.steps), 'step')} analysed ({spans(result.steps)}{recorded})"
     return f"step {duration(result.step_time_us)}; {waits}; {steps}"
 
 

@@ -33,7 +33,7 @@ SLOWEST_SHOWN: Final = 5
 HOSTS_SHOWN: Final = 10
 ALERTS_SHOWN: Final = 8
 WINDOWS_SHOWN: Final = 5
-_STATES: Final = {
+STATES: Final = {
     "waiting": "waiting for the first steps",
     "training": "training",
     "stalled": "no step ends any more",
@@ -51,7 +51,7 @@ def alert_in_words(alert: Alert) -> str:
 
 
 def _headline(result: WatchResult) -> str:
-    parts = [f"{result.job}: {_STATES[result.state]}"]
+    parts = [f"{result.job}: {STATES[result.state]}"]
     if result.age_s > FRESH_S:
         parts.append(f"figures are {result.age_s:.0f} s old")
     if result.unwritten_because is not None:
@@ -76,6 +76,11 @@ def _excess(row: WatchedRank) -> str:
     return "–" if row.self_time_excess is None else f"{row.self_time_excess:+.1%}".replace("%", " %")
 
 
+def _excess_among_peers(row: WatchedRank) -> str:
+    past = "" if row.has_peers or row.self_time_excess is None else " of its past"
+    return _excess(row) + past
+
+
 def _excess_of_step(row: WatchedRank) -> str:
     if row.excess_us is None or row.excess_of_step is None:
         return "–"
@@ -93,7 +98,7 @@ def _clock(row: WatchedHost) -> str:
 
 
 def _mark(row: WatchedRank) -> Cell:
-    return Styled("▲ slow", ALARM) if row.slow else ""
+    return Styled("▲ slow", ALARM) if row.slow else "evened out" if row.evened_out else ""
 
 
 def _missed(row: WatchedWindow) -> Cell:
@@ -108,11 +113,15 @@ COLUMNS = (
     Column[WatchedRank]("self_time_us", "self time", lambda row: _time(row.self_time_us), weight=8),
     Column[WatchedRank]("samples", "samples", lambda row: "–" if row.samples is None else f"{row.samples:g}", weight=7),
     Column[WatchedRank]("sample_time_us", "a sample", lambda row: _time(row.sample_time_us), weight=8),
-    Column[WatchedRank]("self_time_excess", "than peers", _excess, weight=9),
+    Column[WatchedRank]("self_time_excess", "than peers", _excess_among_peers, weight=9),
     Column[WatchedRank]("excess_us", "in a step", _excess_of_step, weight=8),
     Column[WatchedRank]("z", "z", lambda row: score(row.z), weight=6),
     Column[WatchedRank]("role", "role", lambda row: row.role if row.role != "all" else "–", align="left", weight=4),
     Column[WatchedRank]("slow", "", _mark, align="left", weight=9),
+)
+_OF_PAST = tuple(
+    Column[WatchedRank](one.key, "than its own past", _excess, weight=9) if one.key == "self_time_excess" else one
+    for one in COLUMNS
 )
 _HOSTS = (
     Column[WatchedHost]("host", "host", lambda row: row.host, align="left", weight=9),
@@ -207,7 +216,8 @@ def _column_of(window: PricedWindow) -> Column[int]:
 
 def _body(result: WatchResult, page: Page) -> None:
     ranks = sorted(result.ranks, key=lambda row: (not row.slow, -row.z, row.rank))
-    page.table(COLUMNS, ranks, limit=len(ranks) if page.options.wide else RANKS_SHOWN)
+    columns = _OF_PAST if ranks and not any(row.has_peers for row in ranks) else COLUMNS
+    page.table(columns, ranks, limit=len(ranks) if page.options.wide else RANKS_SHOWN)
     if result.unwritten_since is not None:
         page.line(f"since {result.unwritten_since[:19]} UTC step times cannot be written: what is later is not told")
     page.line()

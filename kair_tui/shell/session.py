@@ -112,7 +112,7 @@ class ShellState:
         """Narrow to `40-60`, `last` or `all`. Raises UsageError for what is no choice of this job's steps."""
         choice = parse_steps(text)
         session = self.opened(self.job())
-        session.narrowed(choice.among(session.trace.job.steps))
+        session.narrowed(session.chosen(choice))
         self.steps = text.strip().lower()
 
     def focus_rank(self, text: str) -> None:

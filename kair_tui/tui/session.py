@@ -104,12 +104,12 @@ class Session(app.Session):
 
     def narrow(self, steps: tuple[int, ...] | None) -> None:
         """Ask everything from now on about these steps only. Raises UsageError for one that cannot be analysed."""
-        chosen = None if steps is None else self.trace.select(steps).steps
+        chosen = None if steps is None else self.narrowed(steps).steps
         self.steps = None if chosen == self.trace.job.steps else chosen
 
     def narrow_to(self, choice: StepChoice) -> None:
         """The same for what `--step` says."""
-        self.narrow(choice.among(self.trace.job.steps))
+        self.narrow(self.chosen(choice))
 
     def require_rank(self, rank: int) -> int:
         """`rank`, if the job has it. Raises UsageError where not."""

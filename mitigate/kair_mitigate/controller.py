@@ -17,6 +17,7 @@ import numpy.typing as npt
 from kair_capture.coordinator.step_log import read_all
 from kair_capture.places import JobPlaces
 from kair_engine.recording.job_file import JOB_FILE
+from kair_engine.results.mitigate import MitigationProposal
 from kair_engine.stats import told_last
 from kair_mitigate.job_state import JobState, read_state
 from kair_mitigate.known_units import MEMORY, found_units, keep_units, kept_units, told_units
@@ -36,6 +37,7 @@ MOST_ROWS = 1 << 18
 NEWEST = 1000
 """Of so many steps it is told what a sample takes: each costs 0.4 ms."""
 EVERY_S = 2.0
+_OTHER_UNITS = "other ranks are resized together than were known then"
 _NEAR_US = 60e6
 """A step of capture's is the loader's if it began within this time of when rank 0 said so."""
 
@@ -46,7 +48,8 @@ class Controller:
 
     places: JobPlaces
     records: Records
-    policy: Policy
+    make_policy: Callable[[], Policy]
+    """Called for each set of units: a policy adds up what its units have cost."""
     auto: bool = False
     per_hour: int = 20
     most: int | None = None
@@ -57,6 +60,8 @@ class Controller:
     """Of whoever knows which ranks are resized together."""
     micro_batch: int | None = None
     say: Callable[[str], None] = lambda _: None
+    in_words: Callable[[MitigationProposal], str] = str
+    """Says what a proposal would do, and what that gains."""
     _units: Units | None = None
     _told_at: tuple[int, ...] = ()
     """When what tells units changed last, ns."""
@@ -65,6 +70,9 @@ class Controller:
     """The last step that was taken in."""
     _ordered_at: list[float] = field(default_factory=list)
     _proposed: tuple[str, tuple[int, ...], tuple[int, ...] | None] | None = None
+
+    def __post_init__(self) -> None:
+        self._policy = self.make_policy()
 
     def run(self, *, once: bool = False) -> None:
         """Looks every EVERY_S seconds, or `once`. Raises ValueError for units that there are not, OSError."""
@@ -99,7 +107,7 @@ class Controller:
             compute, now = units.compute_s(of_ranks), units.micro_batches(sizes)
             rest = max(float(step_s[:, column].max() - compute.max()), 0.0)
             self._rates.add(number, compute, now, rest)
-            action = self.policy.decide(self._view(known, units, number, compute, now))
+            action = self._policy.decide(self._view(known, units, number, compute, now))
             if action.kind == "kill_restart" and len(action.units):
                 slowest = units.slowest(of_ranks, int(action.units[0]))
                 action = replace(action, reason={**action.reason, "rank": slowest})
@@ -124,11 +132,12 @@ class Controller:
         units = told_units(len(sizes), self.units, self.unit_size, self.micro_batch)
         units = units or found_units(self.places, len(sizes), self.micro_batch)
         if units != self._units:
-            self._units, self._rates, self._seen = units, None, -1
-            if units != kept_units(self.records.folder, len(sizes)):
-                # What was proposed for others is not for these.
-                for one in self.records.proposals(1):
-                    self.records.decide(one.number, "denied", "auto")
+            before = known or kept_units(self.records.folder, len(sizes))
+            fixed = units.why_fixed(sizes)
+            if before is None or before.ties != units.ties or fixed is not None:
+                self.records.replace(fixed or _OTHER_UNITS)
+                self._policy, self._proposed, self._rates, self._seen = self.make_policy(), None, None, -1
+            self._units = units
             keep_units(self.records.folder, units)
             if said := units.sentence(sizes):
                 self.say(said)
@@ -178,13 +187,15 @@ class Controller:
             reason["learning_rate"] = known.state.rate_factor(Plan(0, 0, sizes, learning_rate=rule))
         shares = {"batches": micro, "deadline_us": deadline_us, "learning_rate": rule}
         number = self.records.propose(action.kind, sizes, reason, **shares)  # type: ignore[arg-type]
-        self.say(f"proposal {number}: {action.kind}, {','.join(map(str, sizes))}")
+        self.say(f"proposal {number}: {self.in_words(self.records.proposals(1)[0])}")
         if self.auto and self._may_order():
             self._ordered_at.append(time.monotonic())
             decided = self.records.decide(number, "approved", "auto")
             if decided is not None:
                 plan = self.records.carry_out(decided, "auto")
                 self.say(f"proposal {number} is carried out: plan {plan.version}")
+        else:
+            self.say(f"kair mitigate approve {self.places.job} {number} carries it out")
 
     def _deadline_us(self, medians: float, known: JobState, units: Units) -> int:
         """So many times what the median unit computes in a step of the present sizes."""

@@ -1,6 +1,7 @@
 """What was proposed, decided and done about a job: a small SQLite database beside its plan, for people and audits."""
 
 import json
+import os
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping
@@ -12,15 +13,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 from kair_engine.results.mitigate import MitigationProposal
+from kair_engine.trace.files import make_folder, modes_below
 from kair_mitigate import orders
 from kair_mitigate.job_state import read_state
 from kair_mitigate.plans import Kind, Plan, Rule
+from kair_mitigate.restarts import own
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS proposal(
     id INTEGER PRIMARY KEY, at REAL NOT NULL, action TEXT NOT NULL, sizes TEXT NOT NULL,
     reason TEXT NOT NULL, decision TEXT NOT NULL DEFAULT 'open', decided_at REAL, decided_by TEXT,
-    batches TEXT NOT NULL DEFAULT 'null', deadline_us INTEGER, learning_rate TEXT);
+    batches TEXT NOT NULL DEFAULT 'null', deadline_us INTEGER, learning_rate TEXT, why TEXT);
 CREATE TABLE IF NOT EXISTS ordered(
     version INTEGER PRIMARY KEY, at REAL NOT NULL, kind TEXT NOT NULL, from_step INTEGER NOT NULL,
     sizes TEXT NOT NULL, by TEXT NOT NULL, proposal INTEGER REFERENCES proposal(id),
@@ -42,14 +45,21 @@ class Ordered:
     proposal: int | None
 
 
+def make_run_folder(folder: Path) -> None:
+    """Makes the folder of a job under mitigation, of its owner alone, with a key. Raises OSError."""
+    make_folder(folder.parent, modes_below(folder.parent.parent))
+    make_folder(folder)
+    orders.make_key(folder)
+
+
 class Records:
     """The database of one job; several processes may have it open. Methods raise OSError where it cannot be used."""
 
     def __init__(self, folder: Path) -> None:
         """`folder` is the job's; it is made, with a key, if it is not there."""
-        folder.mkdir(parents=True, exist_ok=True)
-        orders.make_key(folder)
+        make_run_folder(folder)
         self.folder = folder
+        os.close(own(str(folder / FILE), os.O_RDWR | os.O_CREAT))  # SQLite's files beside it have its mode
         with self._opened() as database:
             database.executescript(_SCHEMA)
 
@@ -63,13 +73,19 @@ class Records:
         deadline_us: int | None = None,
         learning_rate: Rule | None = None,
     ) -> int:
-        """A new proposal's number; those that are open are replaced by it."""
+        """Add a proposal, which replaces those that are open; return its number."""
         columns = "at, action, sizes, reason, batches, deadline_us, learning_rate"
         texts = json.dumps(sizes), json.dumps(dict(reason)), json.dumps(batches)
         told = time.time(), action, *texts, deadline_us, learning_rate
         with self._opened() as database:
-            database.execute("UPDATE proposal SET decision = 'replaced' WHERE decision = 'open'")
-            return _number(database.execute(f"INSERT INTO proposal({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)", told))
+            number = _number(database.execute(f"INSERT INTO proposal({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)", told))
+            _replace(database, number, f"proposal {number} is newer")
+            return number
+
+    def replace(self, why: str) -> None:
+        """Take back the proposals that are open; `why` is shown with them."""
+        with self._opened() as database:
+            _replace(database, 0, why)
 
     def carry_out(self, proposal: MitigationProposal, by: str) -> Plan:
         """Sends what was proposed to the job. Raises ValueError, RunKeyError, OSError as `order` does."""
@@ -149,13 +165,20 @@ def _heard(folder: Path) -> int:
     return 0 if known is None else known.state.newest_version
 
 
+def _replace(database: sqlite3.Connection, newest: int, why: str) -> None:
+    values = time.time(), why, newest
+    database.execute(
+        "UPDATE proposal SET decision = 'replaced', decided_at = ?, why = ? WHERE decision = 'open' AND id != ?", values
+    )
+
+
 def _number(inserted: sqlite3.Cursor) -> int:
     assert inserted.lastrowid is not None
     return inserted.lastrowid
 
 
 def _proposals(database: sqlite3.Connection, rest: str, *values: Any) -> Iterator[MitigationProposal]:  # noqa: ANN401
-    columns = "id, at, action, sizes, reason, decision, decided_by, batches, deadline_us, learning_rate"
+    columns = "id, at, action, sizes, reason, decision, decided_by, batches, deadline_us, learning_rate, why"
     rows = database.execute(f"SELECT {columns} FROM proposal {rest}", values)
     for number, at, action, sizes, reason, decision, by, batches, *rest_of_plan in rows:
         told = json.loads(reason).items()

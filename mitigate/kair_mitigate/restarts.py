@@ -5,15 +5,12 @@ does not outlive its torchrun, and replaces no checkpoint of a later attempt.
 """
 
 import contextlib
-import ctypes
 import os
-import signal
 import socket
 from pathlib import Path
 
 RUN_FOLDER, ATTEMPT = "KAIR_MITIGATE_RUN", "KAIR_MITIGATE_ATTEMPT"
 """Environment variables that the wrapper sets."""
-_SET_DEATH_SIGNAL = 1
 _RESTARTS_IN_PLACE = 10_000
 """An attempt has fewer restarts by torchrun than this."""
 
@@ -36,22 +33,18 @@ def attempt() -> int:
 
 def generation() -> int:
     """A number that grows with every start of the job, also with those that torchrun makes in place."""
-    return attempt() * _RESTARTS_IN_PLACE + _number("TORCHELASTIC_RESTART_COUNT")
+    return generation_of(attempt()) + _number("TORCHELASTIC_RESTART_COUNT")
+
+
+def generation_of(attempt: int) -> int:
+    """The number with which an attempt begins."""
+    return attempt * _RESTARTS_IN_PLACE
 
 
 def _number(variable: str) -> int:
     with contextlib.suppress(ValueError):
         return int(os.environ.get(variable, "0"))
     return 0
-
-
-def die_with_parent() -> None:
-    """Lets this process be killed as soon as its parent is, as torchrun does not when it is killed itself."""
-    parent = os.getppid()
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, int(signal.SIGKILL), 0, 0, 0)
-    if os.getppid() != parent:  # it died before
-        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def say_left(step: int) -> None:
@@ -80,7 +73,13 @@ def commit_checkpoint(temporary: str | os.PathLike[str], final: str | os.PathLik
 
 
 def write_whole(path: Path, text: bytes) -> None:
-    """A file in place of the one before, whole or not at all. Raises OSError."""
+    """Puts a file of its owner alone in place of the one before, whole or not at all. Raises OSError."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_bytes(text)
+    with open(beside, "wb", opener=own) as file:  # Path.open takes no opener
+        file.write(text)
     beside.replace(path)
+
+
+def own(path: str, flags: int) -> int:
+    """Open a file of its owner alone, whatever the umask: `open(…, opener=own)`. Raises OSError."""
+    return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

@@ -8,22 +8,32 @@ import signal
 import socket
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
 from types import FrameType
 
-from kair_mitigate.restarts import ATTEMPT, RUN_FOLDER, attempt_file
+from kair_capture.job.launch import SITE
+from kair_mitigate.restarts import ATTEMPT, RUN_FOLDER, attempt_file, generation_of, own, write_whole
+from kair_mitigate.shards.looking import SHARDS
 
 LEFT_OUT = "hosts_left_out"
 """A host a line: the wrapper there starts no further attempt."""
+NO_LOADER = "no rank made a kair_mitigate.loader"
+STATIC = (
+    "warning: torchrun --max-restarts can hang at a restart in place unless it has --standalone, or on several hosts"
+    " --rdzv-backend c10d"
+)
 _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def environment_of(folder: Path, attempt: int, environment: Mapping[str, str]) -> dict[str, str]:
     """What the command is started with."""
+    paths = [str(SITE), *filter(None, [environment.get("PYTHONPATH", "")])]
     return {
         # A restart in place meets the addresses of who was there before unless each attempt has a store of its own.
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         **environment,
+        "PYTHONPATH": ":".join(paths),  # workers die with their torchrun from their start on
         RUN_FOLDER: str(folder),
         ATTEMPT: str(attempt),
     }
@@ -43,11 +53,15 @@ def run(
     An attempt that fails is followed by another one `failures` times. Raises OSError where the command cannot be run.
     """
     host = host or socket.gethostname()
-    attempt = first_attempt(folder, host)
+    first = attempt = first_attempt(folder, host)
+    if is_static(command):
+        say(STATIC)
     while True:
-        attempt_file(folder, host).write_text(str(attempt), encoding="ascii")
+        write_whole(attempt_file(folder, host), str(attempt).encode())
         status = _once(command, environment_of(folder, attempt, environment))
         if status == 0 and not (folder / f"left-{attempt}").exists():
+            if not has_loader(folder, first):
+                say(f"{NO_LOADER}, so nothing could be resized")
             return 0
         if status != 0:
             if status < 0 or failures == 0:
@@ -58,6 +72,25 @@ def run(
             return 0
         attempt += 1
         say(f"{'it left as ordered' if status == 0 else f'it failed ({status})'}: attempt {attempt} begins")
+
+
+def is_static(command: Sequence[str]) -> bool:
+    """Whether this is a torchrun that restarts its workers in place, at an address that does not change."""
+    words = list(takewhile(lambda word: not word.endswith(".py"), command))
+    if not any(Path(word).name == "torchrun" or word == "torch.distributed.run" for word in words):
+        return False
+    options = {}
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        name, equals, value = word.partition("=")
+        options[name.replace("_", "-")] = value if equals else following
+    is_fixed = "--standalone" not in options and options.get("--rdzv-backend", "static") == "static"
+    return is_fixed and options.get("--max-restarts", "0") != "0"
+
+
+def has_loader(folder: Path, first: int = 0) -> bool:
+    """Whether a rank made a loader in an attempt from `first` on, or workers claim shards instead."""
+    begun = (int(path.name.partition("-")[0]) for path in folder.glob("trained/[0-9]*-*.jsonl"))
+    return (folder / SHARDS).exists() or any(generation >= generation_of(first) for generation in begun)
 
 
 def first_attempt(folder: Path, host: str) -> int:
@@ -78,7 +111,7 @@ def left_out(folder: Path) -> set[str]:
 
 def leave_out(folder: Path, host: str) -> None:
     """Lets a host start no further attempt. Raises OSError."""
-    with (folder / LEFT_OUT).open("a", encoding="utf-8") as file:
+    with open(folder / LEFT_OUT, "a", encoding="utf-8", opener=own) as file:
         file.write(f"{host}\n")
 
 

@@ -8,7 +8,8 @@ from threading import Event
 from typing import Final
 
 from kair_capture.files import locked
-from kair_mitigate.orders import make_key, read_key
+from kair_mitigate.orders import read_key
+from kair_mitigate.records import make_run_folder
 from kair_mitigate.shards.connection import Address
 from kair_mitigate.shards.looking import ROWS, SHARDS
 from kair_mitigate.shards.meeting import publish
@@ -28,8 +29,7 @@ def serve(
 
     Raises BusyError where another process serves them, RunKeyError, OSError, sqlite3.Error, and what `make` raises.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    make_key(folder)
+    make_run_folder(folder)
     key = read_key(folder)
     lock = locked(folder / _LOCK)
     try:

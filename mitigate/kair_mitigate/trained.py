@@ -13,6 +13,7 @@ from pathlib import Path
 
 from kair_mitigate.plans import Share
 from kair_mitigate.poison import Poisoned
+from kair_mitigate.restarts import own
 
 _PIECE = 1 << 16
 """The file grows by so many bytes, reserved before they are written: a full disk is an error then, and no signal."""
@@ -24,7 +25,7 @@ class TrainedLog:
     def __init__(self, path: Path | None, generation: int) -> None:
         """`path` is a file of its own. Raises OSError where it cannot be made."""
         self._generation = generation
-        self._handle: int | None = None if path is None else os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        self._handle: int | None = None if path is None else own(str(path), os.O_RDWR | os.O_CREAT)
         self._end = 0 if self._handle is None else os.fstat(self._handle).st_size
         self._rows: mmap.mmap | None = None
 
@@ -33,7 +34,7 @@ class TrainedLog:
         """In the run's folder; what cannot be written there is told once."""
         try:
             if folder is not None:
-                (folder / "trained").mkdir(exist_ok=True)
+                (folder / "trained").mkdir(0o700, exist_ok=True)
                 return cls(folder / "trained" / f"{generation}-{rank}.jsonl", generation)
         except OSError as error:
             warnings.warn(f"kair: what is trained is not written down: {error}", RuntimeWarning, stacklevel=2)

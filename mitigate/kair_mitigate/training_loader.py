@@ -20,7 +20,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, Dataset, default_collate
+from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
 
 from kair_mitigate import control, deadline, gradients, restarts
 from kair_mitigate.control import Control
@@ -65,14 +65,22 @@ class Loader:
         deadline changes these. Where losses are means over
         tokens, `tokens` tells a batch's: all ranks then meet in every step. A `model` is looked through for what no
         weight makes exact. Without `weigh` gradients are left alone. `options` are DataLoader's. Raises ValueError for
-        sizes that are none, and TypeError for options that would choose other samples.
+        sizes that are none, and TypeError for a dataset without samples by number, and for options that would choose
+        other samples.
         """
         if uneven_accumulation and (tokens is not None or not weigh):
             raise ValueError("uneven_accumulation needs losses that are means over samples, and weighs them")
         if batch_size < 1 or accumulate < 1 or batch_size < accumulate:
             raise ValueError(f"a rank cannot take {batch_size} samples a step in {accumulate} batches")
         if mine := [name for name in _OURS if name in options]:
-            raise TypeError(f"{mine[0]} chooses samples, which the plan does")
+            raise TypeError(
+                f"kair_mitigate.loader takes no {mine[0]}: its plan chooses the samples, in an order by seed="
+            )
+        if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
+            raise TypeError(
+                f"kair_mitigate.loader needs samples by number, which {type(dataset).__name__} does not have;"
+                " kair mitigate shards gives out files and streams"
+            )
         self.rank: int = dist.get_rank() if dist.is_initialized() else 0
         self.ranks: int = dist.get_world_size() if dist.is_initialized() else 1
         self.accumulate, self._tokens, self._weigh = accumulate, tokens, weigh
@@ -98,12 +106,11 @@ class Loader:
         self._capture = sys.modules.get("kair_capture.job.api")
         """Where capture watches this process it is told how many samples a step has."""
         self._folder = restarts.run_folder()
-        if self._folder is not None:
-            restarts.die_with_parent()
         meets = self._folder is not None or tokens is not None or uneven_accumulation
         self._control = Control(self._folder) if meets else None
         self._told: StateWriter | None = None
         if self._folder is not None and self.rank == 0:
+            _warn_of_second()
             self._told = StateWriter(
                 self._folder, restarts.attempt(), is_uneven=uneven_accumulation, has_rate=optimizer is not None
             )
@@ -333,6 +340,21 @@ def _mark_dynamic(batch: Any) -> None:  # noqa: ANN401 (whatever a data set hold
     for one in values:
         if isinstance(one, torch.Tensor) and one.dim() and one.shape[0] >= GHOSTS:
             torch._dynamo.maybe_mark_dynamic(one, 0)  # a model that needs one size is compiled for each
+
+
+def _warn_of_second() -> None:
+    global _is_made  # noqa: PLW0603  # of the process
+    if _is_made:
+        warnings.warn(
+            "kair: a second kair_mitigate.loader in one process: plans, status and audit mix them up;"
+            " use a DataLoader for all data but what is trained",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+    _is_made = True
+
+
+_is_made = False
 
 
 def _warn_of(model: torch.nn.Module) -> None:

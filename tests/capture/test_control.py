@@ -373,12 +373,12 @@ def test_a_job_that_is_over_is_summed_up_in_three_lines() -> None:
     assert lines == [
         "job job123 is over: 4 ranks on 1 host came to step 150, 60 ms a step at the end (median of 20)",
         "rank 2 on node-1 was slow from step 124 on by 20%; rank 1 on node-1 was slow from step 40 to step 90 by 20%",
-        "8 steps were sampled lately; kair triage job123 and kair watch job123 tell more",
+        "8 steps were sampled lately; kair triage job123 and kair watch job123 show more",
     ]
     quiet = replace(STATUS, state="failed", alerts=(), sampling=replace(STATUS.sampling, windows=()))
     assert summary_of(quiet)[0].startswith("job job123 has ended, and not in order: ")
     assert summary_of(quiet)[1:] == [
-        "no rank was slow", "nothing was sampled lately; kair steps job123 and kair watch job123 tell more",
+        "no rank was slow", "nothing was sampled lately; kair triage job123 and kair steps job123 show more",
     ]  # fmt: skip
 
 

@@ -24,13 +24,14 @@ from kair_capture.agent.endings import ending, frames_in
 from kair_capture.agent.ring_reader import Trainer
 from kair_capture.coordinator.alert_text import in_words
 from kair_capture.coordinator.endpoint import Hosts
-from kair_capture.coordinator.hangs import Hangs
+from kair_capture.coordinator.hangs import Hangs, verdict_of
 from kair_capture.coordinator.sampling import Budget, Sampler
 from kair_capture.coordinator.status import Remembered, status_of
 from kair_capture.coordinator.step_table import Roles, StepTable
 from kair_capture.coordinator.watching import Watching
 from kair_capture.places import JobPlaces
 from kair_capture.wire import BadMessageError, Beat, Host, Standing
+from kair_engine.results.evidence_kinds import StandsAt
 from kair_engine.results.watch import Alert, Hang, StandingRank
 from kair_engine.triage.hangs.ending import ending_of
 
@@ -99,6 +100,15 @@ def test_a_rank_that_is_asked_says_where_it_stands_and_goes_on(tmp_path: Path) -
         assert delivered["hangs/2/rank-0.stacks"].count("most recent call first") == 1
         out, error = process.communicate("print('goes on')")
         assert (out, error, process.returncode) == ("goes on\n", "", 0)
+
+
+def test_the_agent_sees_that_a_rank_is_stopped(tmp_path: Path) -> None:
+    with training(tmp_path / "run") as process:
+        dumper, _, asked, _ = watched(tmp_path / "run", process)
+        process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+        dumper.ask(1, [asked])
+        assert told(dumper).signal == signal.SIGSTOP
 
 
 @pytest.mark.parametrize(
@@ -248,13 +258,13 @@ class Watched:
             self.table.add(rows_for(rank, range(40)))
         self.hangs = Hangs(self.places, self.table, self.hosts, None)
 
-    def lives(self, rank: int, *, calls: str | None = None, where: str = "", phase: str = "") -> None:
+    def lives(self, rank: int, *, calls: str | None = None, **known: Any) -> None:  # noqa: ANN401
         """The rank answers."""
         number = self.hangs.number
         if calls is not None:
             self.places.hang(number).mkdir(parents=True, exist_ok=True)
             (self.places.hang(number) / f"rank-{rank}.json").write_text(calls)
-        self.hangs.hear(Standing(rank, number, 10**18, 40, phase=phase, where=where))
+        self.hangs.hear(Standing(rank, number, 10**18, 40, **known))
 
     def dies(self, rank: int, at_ms: int = 0, **how: Any) -> None:  # noqa: ANN401
         """Its end is told."""
@@ -308,6 +318,21 @@ def test_a_rank_that_does_not_answer_is_waited_for_and_named(tmp_path: Path) -> 
     assert job.hangs.turn(103.0, is_stalled=True) is None
     hang = job.named(is_stalled=True, after_s=10.0)
     assert (hang.missing, hang.ranks[1].state) == ((1,), "untold")
+
+
+def test_a_stopped_rank_is_said_to_be_stopped(tmp_path: Path) -> None:
+    job = Watched(tmp_path)
+    job.hangs.turn(99.0, is_stalled=True)
+    for rank in (0, 2):
+        job.lives(rank, calls=dump(5), phase="backward")
+    job.lives(1, signal=signal.SIGSTOP, after="augment, 9 s ago")
+    hang = job.named(is_stalled=True)
+    assert hang.missing == (1,)
+    assert hang.told == (
+        "rank 1 on node-1 is stopped (SIGSTOP) in step 40, after augment, 9 s ago; 2 ranks wait in all_reduce"
+    )
+    [finding] = verdict_of(job.places, hang).findings
+    assert StandsAt(40.0, ranks=(1,), about="stopped by SIGSTOP") in finding.evidence
 
 
 def test_a_silent_hosts_ranks_are_named_and_not_those_that_lost_their_peer(tmp_path: Path) -> None:

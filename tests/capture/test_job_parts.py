@@ -513,15 +513,53 @@ def test_a_member_is_added_to_a_json_file_by_its_end(tmp_path: Path) -> None:
         add_to_json(path, "kair", {})
 
 
+_TRAINS = """
+import multiprocessing, sys
+for name in ("torch", "jax", "tensorflow"):
+    sys.modules[name] = None
+import kair_capture as kair
+from kair_capture.job.session import current
+def train():
+    kair.start(job="alone")
+    for _ in range(3):
+        current.session.steps.phase_begins()
+        current.session.steps.optimizer_ran(1)
+worker = multiprocessing.get_context("fork").Process(target=train)
+"""
+
+
+def test_the_last_step_of_a_worker_that_was_forked_is_not_lost(tmp_path: Path) -> None:
+    """It leaves by `os._exit`."""
+    steps = []
+    for name, trains in (("alone", "train()"), ("forked", "worker.start(); worker.join()")):
+        environment = {**os.environ, "KAIR_RUN_DIR": str(tmp_path / name), "RANK": "0"}
+        subprocess.run([sys.executable, "-c", _TRAINS + trains], env=environment, check=True)
+        rings = rings_of(tmp_path / name)
+        drained = rings.peek(to_the_end=True)
+        assert drained is not None
+        rows = drained.new_rows(None)
+        assert rows is not None
+        steps.append(rows["step"].tolist())
+    assert steps == [[0, 1, 2]] * 2
+
+
 def test_settings_are_the_launchers_and_kairs() -> None:
     found = settings_of(
         {"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "KAIR_JOB": "../a b", "KAIR_DISABLE": "yes"}
     )
     assert (found.rank, found.world_size, found.local_rank, found.disabled) == (3, 8, 1, True)
-    assert found.run_dir == Path(f"/dev/shm/kair-{os.getuid()}/_a_b")
-    assert safe_name("..") == "job"
+    assert found.run_dir == Path(f"/dev/shm/kair-{os.getuid()}/{safe_name('../a b')}")
     assert settings_of({}, job="x").job == "x"
     assert settings_of({"KAIR_RUN_DIR": "here"}).run_dir == Path.cwd() / "here"
+
+
+def test_names_of_two_jobs_stay_two_and_leave_no_folder() -> None:
+    given = ["job", "a_b", "a/b", "a:b", "a\nb", ".", "..", "../a b", "x" * 101, "x" * 102, "\udcff"]
+    names = [safe_name(job) for job in given]
+    assert len({*names}) == len(given)
+    assert [safe_name(name) for name in names] == names
+    assert names[:2] == given[:2]
+    assert all(re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}", name) for name in names)
 
 
 @pytest.mark.parametrize(

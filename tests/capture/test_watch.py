@@ -146,16 +146,16 @@ def test_how_slow_a_rank_is_is_told_in_ms_of_a_step(store: Path) -> None:
     write_status(store, replace(STATUS, alerts=(slow, longer), ranks=tuple(ranks), attempt=2))
     told = kair("watch", "job123", "--once", "--store", str(store)).out
     assert "attempt 2, step 150" in told
-    assert "step 124: rank 2 on node-1 is slow by 12 ms a step (20% of it)\n" in told
+    assert "step 124: rank 2 on node-1 is slow by 12 ms (20% of the step)\n" in told
     assert "step 124: the job's steps became longer by 1.5 ms (20%)\n" in told
     assert re.search(r"2 +node-1 .*\+12.3 ms \(20.5 %\)", told)
 
 
-def test_a_job_of_which_nothing_was_sampled_is_said_to_be_watched(store: Path) -> None:
+def test_a_job_whose_ranks_recorded_no_step_is_said_to_be_watched(store: Path) -> None:
     told = kair("triage", "job123", "--store", str(store))
     assert told.status == 3
-    assert "job job123 is watched, and nothing of it was sampled yet" in told.err
-    assert "kair capture now --job job123" in told.err
+    assert "job job123 is watched, and no step of it was recorded yet" in told.err
+    assert "kair watch job123" in told.err
 
 
 def test_a_window_by_hand_needs_a_coordinator(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,6 +186,18 @@ def test_an_address_that_is_taken_is_named(store: Path) -> None:
         told = kair("coordinator", "--job", "j", "--listen", where, "--store", str(store))
     assert told.status == 3
     assert f"cannot listen at {where}: Address already in use" in told.err
+
+
+def test_a_second_coordinator_of_a_host_takes_a_free_port(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("signal.signal", lambda _, stop: stop())
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        monkeypatch.setattr("kair_capture.places.DEFAULT_PORT", port)
+        told = kair("coordinator", "--job", "j", "--store", str(store))
+    assert told.status == 0
+    assert "coordinator of job j at 127.0.0.1:" in told.err
+    assert f":{port}," not in told.err
 
 
 def test_a_command_runs_without_capture_where_that_cannot_be_and_it_is_told_once(store: Path) -> None:

@@ -1,6 +1,7 @@
 """`kair mitigate`: what a person orders, approves and sees of a job that is run under it."""
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -60,13 +61,20 @@ def test_who_approves_has_it_ordered_and_who_denies_not(folder: Path) -> None:
     assert "resize  10,4,10 samples a step  129 ms a step to 107 to 114" in kair("mitigate", "status", "job7").out
     assert kair("mitigate", "deny", "job7", str(first)).status == 0
     assert not (folder / "plan.json").exists()
+    records.propose("adjust_bs", (9, 6, 9), {})
     second = records.propose("adjust_bs", (11, 2, 11), {})
     assert kair("mitigate", "approve", "job7", str(second)).status == 0
     assert ordered(folder).sizes == (11, 2, 11)
     # It is decided once.
     assert kair("mitigate", "approve", "job7", str(second)).status == 3
     told = json.loads(kair("mitigate", "status", "job7", "--json").out)["data"]
-    assert [(one["number"], one["decision"]) for one in told["proposals"]] == [(second, "approved"), (first, "denied")]
+    assert [(one["number"], one["decision"]) for one in told["proposals"]] == [
+        (second, "approved"),
+        (first + 1, "replaced"),
+        (first, "denied"),
+    ]
+    assert told["proposals"][1]["why"] == "proposal 3 is newer"
+    assert "replaced: proposal 3 is newer" in kair("mitigate", "status", "job7").out
 
 
 def test_undo_orders_the_sizes_before(folder: Path) -> None:
@@ -99,6 +107,54 @@ def test_run_ends_as_the_command_does() -> None:
     said = kair("mitigate", "run", "--no-capture", "--job", "job8", "--", sys.executable, "-c", "raise SystemExit(7)")
     assert said.status == 7
     assert kair("mitigate", "run", "--no-capture", "--job", "job8", "--", "no-such-command").status == 127
+
+
+def test_a_run_without_a_loader_says_so_at_its_end_and_in_its_status(folder: Path) -> None:
+    run = ("mitigate", "run", "--no-capture", "--job", "job8", "--", sys.executable, "-c")
+    assert "kair: no rank made a kair_mitigate.loader, so nothing could be resized\n" in kair(*run, "pass").err
+    assert "no rank made a kair_mitigate.loader yet" in kair("mitigate", "status", "job8").err
+    [warning] = json.loads(kair("mitigate", "status", "job8", "--json").out)["warnings"]
+    assert warning["code"] == "loader"
+    has = "from kair_mitigate import restarts as of; from kair_mitigate.trained import TrainedLog as Log;"
+    made = f"{has} Log.of_run(of.run_folder(), 0, of.generation())"
+    assert "no rank made" not in kair(*run, made).err
+    assert "no rank made" not in kair("mitigate", "status", "job8").err
+    # Of the attempts of this run alone.
+    assert "no rank made" in kair(*run, "pass").err
+    (folder.parents[1] / "job8" / "mitigate" / "shards.sqlite").touch()
+    assert "no rank made" not in kair(*run, "pass").err
+
+
+_WRITES = """
+from kair_mitigate import orders, restarts, running
+from kair_mitigate.job_state import StateWriter
+from kair_mitigate.plans import Plan, State
+from kair_mitigate.records import Records
+from kair_mitigate.shards.store import ShardStore
+from kair_mitigate.trained import TrainedLog
+folder = restarts.run_folder()
+TrainedLog.of_run(folder, 0, 0)
+StateWriter(folder, 0).write(State(1, 0, 0, 0, Plan(0, 0, (8,))), 80, 0)
+Records(folder).order((8,), "me")
+running.leave_out(folder, "node3")
+ShardStore(folder / "shards.db", rows=folder / "trained" / "shards.jsonl").close()
+restarts.say_left(3)
+running.leave_out(folder, running.socket.gethostname())
+"""
+
+
+def test_what_a_run_writes_is_its_owners_alone_whatever_the_umask(folder: Path) -> None:
+    before = os.umask(0o002)
+    try:
+        said = kair("mitigate", "run", "--no-capture", "--job", "job8", "--", sys.executable, "-c", _WRITES)
+    finally:
+        os.umask(before)
+    assert said.status == 0
+    made = folder.parents[1] / "job8"
+    modes = {path.relative_to(made).as_posix(): path.stat().st_mode & 0o777 for path in (made, *made.rglob("*"))}
+    assert {*modes} >= {"mitigate/" + name for name in ("key", "mitigation.db", "hosts_left_out", "left-0", "trained")}
+    assert {modes[name] for name in modes if (made / name).is_dir()} == {0o700}
+    assert {modes[name] for name in modes if (made / name).is_file()} == {0o600}
 
 
 @pytest.mark.usefixtures("folder")

@@ -77,7 +77,7 @@ class Job:
         self.doses: dict[int, list[float]] = {}
         """Step → each rank's delay, µs."""
         self.flags: dict[int, int] = {}
-        self.hiccup_us = 0.0
+        self.hiccup_us, self.takes = 0.0, 1.0
 
     def run(self, steps: int) -> None:
         for _ in range(steps):
@@ -90,7 +90,7 @@ class Job:
         if self.slow is not None:
             work[self.slow] += self.excess * STEP_US
         order = next((one for one in reversed(self.orders) if one.first_step <= number <= one.last_step), None)
-        doses = [dose_of(order, number, rank) / 1e3 if order else 0.0 for rank in range(RANKS)]
+        doses = [self.takes * dose_of(order, number, rank) / 1e3 if order else 0.0 for rank in range(RANKS)]
         self.doses[number] = doses
         own = work + doses
         length = float(own.max()) + 2000
@@ -250,6 +250,13 @@ def test_what_ends_the_delays_at_once(job: Job, what: str, told: str) -> None:
     job.run(100)
     assert job.last_delayed() == -1 or job.last_delayed() <= at + LATE + 4
     assert job.confirming.order().order == b""
+
+
+def test_delays_that_take_far_longer_than_ordered_end_it(job: Job) -> None:
+    job.takes = 1.8
+    begun(job, ranks="1", dose_us="3000")
+    job.run(60)
+    assert "delays take 1.8 times as long as ordered here: nothing can be dosed" in job.said[-1]
 
 
 def test_after_a_step_that_is_far_too_long_nobody_is_delayed_for_a_while(job: Job) -> None:

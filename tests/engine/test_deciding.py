@@ -393,6 +393,19 @@ def test_the_steps_of_the_rank_decide_where_it_comes_and_goes() -> None:
     assert told(wrong)["low_clock"].word == "seen"
 
 
+def test_steps_that_no_peer_recorded_are_left_out() -> None:
+    """Their rows are lost: such steps say nothing of windows, and warn of nothing."""
+    wrong = Telemetry(seconds=240).gauge(
+        "gpu_sm_clock", lambda rank, at: 900.0 if rank == 1 and at % 60 < 30 else USUAL
+    )
+    known = wrong.known()
+    assert known.course.own_us is not None
+    known.course.own_us[::7, [0, 2, 3]] = np.nan
+    known.course.own_us[:, 3] = np.nan
+    found = with_explanations(wrong.result(), known).findings[0].explanations
+    assert next(one.word for one in found if one.part == "low_clock") == "seen"
+
+
 def test_sizes_are_what_they_should_be_by_hand() -> None:
     one = told(EXPLAINED["thermal"]())["thermal"]
     assert one.predicted_us == pytest.approx(0.7 * STEP_US * (USUAL / SLOW - 1), rel=0.02)

@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 
 from kair_engine.arrays import Floats
+from kair_engine.ranks import Rank
+from kair_engine.results.step_bar import StepBar
 from kair_engine.results.triage import Finding
+from kair_engine.results.warning_kinds import NobodyWaits, SlowMoment, TooFewSteps
 from kair_engine.results.watch import StandingRank
 from kair_engine.stats import TRIM, trimmed_mean
-from kair_engine.trace.model import Job, StepTimes, Trace
+from kair_engine.trace.model import Job, KairWarning, StepTimes, Trace
 from kair_engine.triage.hangs.standing import beside, standing_verdict
 from kair_engine.triage.history.analysis import joined, judge, triage_of_rows
 from kair_engine.triage.history.rows import COLUMNS, COMPILE, StepHistory, step_history
@@ -227,6 +230,26 @@ def test_sampled_steps_add_their_operator_and_price_to_what_all_steps_say() -> N
     # What sampled steps blame on nobody, all steps do on one.
     alone = joined(replace(whole, findings=(), verdict="job_wide"), of, job())
     assert (alone.verdict, [one.ranks for one in alone.findings]) == ("straggler", [(1,)])
+
+
+def test_no_warning_of_sampled_steps_contradicts_what_all_steps_say() -> None:
+    """And the bar says that ranks wait for a straggler, once one is named."""
+    of = history(gc=3000, cpu=3000)
+    whole = triage_of_rows(of, job())
+    unlike = (
+        NobodyWaits(ranks=(Rank(1),), share_of_step=0.1, waited_share=0.01),
+        SlowMoment(ranks=(Rank(1),), share_of_step=0.1, steps=3, fewest_steps=5),
+        TooFewSteps(steps=3, fewest_steps=5, peers=4),
+    )
+    alike = (NobodyWaits(ranks=(Rank(2),), share_of_step=0.1, waited_share=0.01), KairWarning("giant_step", ""))
+    bar = StepBar(1e4, (), (), "one_program", 3)
+    sampled = replace(whole, findings=(), verdict="inconclusive", warnings=(*unlike, *alike), bar=bar)
+    found = joined(sampled, of, job())
+    assert found.warnings == alike
+    assert found.bar is not None
+    assert found.bar.names_straggler
+    healthy = joined(sampled, history(), job())
+    assert (healthy.warnings, healthy.bar) == ((*unlike, *alike), bar)
 
 
 def test_advice_fits_the_framework() -> None:

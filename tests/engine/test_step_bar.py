@@ -1,5 +1,6 @@
 """Where the GPU-time of a step goes: parts that add up, and a bubble that is nobody's fault."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -213,7 +214,20 @@ def test_a_bar_is_as_wide_as_it_is_told_to_be_and_its_legend_is_never_cut() -> N
     assert all(one.sign.isascii() for one in parts)
     lines = legend_lines(bar, 40, ascii_only=False)
     assert len(lines) == 3
-    assert in_one_line(bar) == "useful compute 33.4 %, pipeline bubble 33.3 %, waiting for stragglers 33.3 %"
+    assert in_one_line(bar) == "useful compute 33.4 %, pipeline bubble 33.3 %, waiting for the last rank 33.3 %"
+
+
+def test_ranks_wait_for_stragglers_only_where_the_verdict_names_one() -> None:
+    bar = a_bar(compute=0.5, stragglers=0.5)
+    accusing = replace(bar, names_straggler=True)
+    told = [drawn(one, 10, ascii_only=True)[1] for one in (bar, accusing, replace(accusing, bubble_from=None))]
+    assert [(one.name, one.short_name) for one in told] == [
+        ("waiting for the last rank", "last rank"),
+        ("waiting for stragglers", "stragglers"),
+        ("waiting for others, bubble not told apart", "waiting"),
+    ]
+    assert waiting_in_words(bar) == "ranks wait 50.0 % of their time for the last rank"
+    assert waiting_in_words(accusing) == "ranks wait 50.0 % of their time for stragglers"
 
 
 def test_of_steps_that_are_not_held_whole_it_is_about_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

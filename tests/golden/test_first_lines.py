@@ -32,4 +32,5 @@ def test_the_first_line_fits_and_rounds_as_the_bar_does(source: Path) -> None:
     assert len(told.summary) <= LONGEST
     assert told.bar is not None
     shown = {one.part: percent(one.tenths / 1000) for one in drawn(told.bar, 1, ascii_only=True)}
-    assert f"ranks wait {shown['stragglers']} of their time for stragglers" in triage_totals(told)
+    whom = "stragglers" if told.verdict == "straggler" else "the last rank"
+    assert f"ranks wait {shown['stragglers']} of their time for {whom}" in triage_totals(told)

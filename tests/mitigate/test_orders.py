@@ -2,6 +2,8 @@
 
 import json
 import os
+import select
+import subprocess
 import sys
 from pathlib import Path
 
@@ -90,9 +92,59 @@ def test_a_failed_attempt_is_repeated_as_often_as_was_said(tmp_path: Path) -> No
     assert seen_of(tmp_path, "raise SystemExit(4)", failures=2) == (4, "0 1 2 ")
 
 
+@pytest.mark.parametrize(
+    ("command", "is_static"),
+    [
+        ("torchrun --master-port 29500 --max-restarts 3 train.py", True),
+        ("python -m torch.distributed.run --max_restarts=3 --nnodes 2 --rdzv_backend static train.py", True),
+        ("torchrun --standalone --max-restarts 3 train.py", False),
+        ("torchrun --nnodes 2 --rdzv-backend=c10d --rdzv-endpoint a:1 --max-restarts 3 train.py", False),
+        ("torchrun --master-port 29500 train.py --max-restarts 3", False),
+        ("torchrun --max-restarts 0 train.py", False),
+        ("python train.py --max-restarts 3", False),
+    ],
+)
+def test_a_static_rendezvous_with_restarts_in_place_is_warned_of(command: str, is_static: bool) -> None:
+    assert running.is_static(command.split()) is is_static
+
+
+def test_the_warning_comes_before_the_command(tmp_path: Path) -> None:
+    said: list[str] = []
+    (torchrun := tmp_path / "torchrun").symlink_to("/bin/true")
+    assert running.run([str(torchrun), "--max-restarts", "3", "a.py"], tmp_path, os.environ, say=said.append) == 0
+    assert said[0] == running.STATIC
+
+
 def test_a_host_that_is_left_out_starts_no_further_attempt(tmp_path: Path) -> None:
     running.leave_out(tmp_path, "a")
     assert seen_of(tmp_path, "restarts.say_left(30)") == (0, "0 ")
+
+
+_STARTS = """
+import os, subprocess, sys
+print(os.getpid(), flush=True)
+subprocess.run([sys.executable, "-c", *sys.argv[1:]], env={**os.environ, "TORCHELASTIC_RUN_ID": "7"})
+"""
+"""Starts a process as a torchrun does its workers, and these theirs."""
+
+
+def test_a_worker_that_has_no_loader_yet_dies_with_its_torchrun_and_what_it_started_itself_does_not(
+    tmp_path: Path,
+) -> None:
+    command = [sys.executable, "-c", _STARTS, _STARTS, "print(input(), flush=True); print(input(), flush=True)"]
+    environment = running.environment_of(tmp_path, 0, os.environ)
+    with subprocess.Popen(
+        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+    ) as torchrun:
+        assert torchrun.stdin is not None and torchrun.stdout is not None
+        _, worker = int(torchrun.stdout.readline()), os.pidfd_open(int(torchrun.stdout.readline()))
+        torchrun.stdin.write("begun\n")
+        assert torchrun.stdout.readline() == "begun\n"
+        torchrun.kill()
+        assert select.select([worker], [], [], 60)[0]
+        torchrun.stdin.write("lives on\n")
+        assert torchrun.stdout.readline() == "lives on\n"
+        os.close(worker)
 
 
 def test_an_old_attempt_replaces_no_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

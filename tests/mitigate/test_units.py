@@ -32,6 +32,7 @@ from kair_mitigate.policy.policies import Action, Continuous, Policy, View
 from kair_mitigate.policy.table import POLICIES
 from kair_mitigate.policy.units import Units, from_text, joined, of_size, tied_in
 from kair_mitigate.records import Records
+from kair_tui.render.mitigate import proposal_line
 
 SAMPLES = Path(__file__).parents[2] / "sample_traces"
 Computed = npt.NDArray[np.float64]
@@ -176,7 +177,7 @@ class Watched:
         self.has_rate = has_rate
         self.records = Records(self.places.folder / "mitigate")
         self.log = StepLog(self.places.steps)
-        self.controller = Controller(self.places, self.records, policy(), **told)
+        self.controller = Controller(self.places, self.records, policy, **told)
 
     def look(self, self_s: Computed) -> list[MitigationProposal]:
         """What is proposed once the ranks have computed so long (steps × ranks), the last step now."""
@@ -218,6 +219,27 @@ def test_independent_ranks_are_resized_one_by_one(tmp_path: Path) -> None:
     [proposal] = watched(tmp_path, one_slow(8), (16,) * 8)
     assert proposal.sizes[3] < min(proposal.sizes[:3])
     assert kept_units(tmp_path / "job7" / "mitigate", 8) == Units(tuple((rank,) for rank in range(8)), "assumed")
+
+
+def test_a_proposal_for_units_that_turn_out_others_is_replaced_with_a_reason_and_made_again(tmp_path: Path) -> None:
+    said: list[str] = []
+    job = Watched(tmp_path, (16,) * 4, say=said.append, in_words=proposal_line)
+    job.places.capture.mkdir(parents=True)
+
+    def learn(*groups: tuple[int, int]) -> None:
+        memory = Remembered(communication=[Communication(0, 4, groups=groups)])
+        (job.places.capture / "memory.json").write_bytes(msgspec.json.encode(memory))
+
+    [first] = job.look(one_slow(4))
+    assert said[-2].startswith("proposal 1: resize to ") and " saves " in said[-2]
+    assert said[-1] == "kair mitigate approve job7 1 carries it out"
+    learn((2, 80), (4, 10))
+    [replaced] = job.look(one_slow(4, 1))
+    assert (first.decision, replaced.decision, replaced.decided_by) == ("open", "replaced", None)
+    assert (replaced.why or "").startswith("sizes stay: capture tells of process groups, not yet who is in them")
+    learn((4, 10))
+    second, _ = job.look(one_slow(4, 30))
+    assert (second.decision, second.sizes) == ("open", first.sizes)
 
 
 @pytest.mark.parametrize("told", [{"unit_size": 8}, {"units": "0-1,2-3,4-5,6-7"}])

@@ -11,7 +11,7 @@ from kair_engine.results.watch import Alert, Sampling, WatchedHost, WatchedRank,
 HOST = WatchedHost("node-1", 4, False, 0.3, 12.5, 30.0, 0, 1, 0, 0, 0)
 SLOW = Alert("2026-01-01T10:00:00.000+00:00", "slow_rank", 124, (2,), ("node-1",), 0.2, 20.0)
 RANKS = tuple(
-    WatchedRank(rank, "node-1", 150, 6e4, 5e4, 0.2 if rank == 2 else 0.0, 20.0 * (rank == 2), rank == 2)
+    WatchedRank(rank, "node-1", 150, 6e4, 5e4, 0.2 if rank == 2 else 0.0, 20.0 * (rank == 2), rank == 2, peers=3)
     for rank in range(4)
 )
 WINDOW = WatchedWindow(1, 140, 147, (0, 1, 2, 3), "slow ranks", "committed")

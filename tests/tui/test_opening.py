@@ -260,7 +260,7 @@ async def test_a_watched_job_opens_by_itself_once_its_first_steps_are_in_the_sto
     (tmp_path / "job123" / "capture").mkdir(parents=True)
     app = KairApp(JobWanted("job123", store=tmp_path), Look())
     async with app.run_test(size=(160, 24)) as pilot:
-        await until(pilot, lambda: "nothing of it was sampled yet" in " ".join(screen_text(app).split()))
+        await until(pilot, lambda: "job job123 has no coordinator" in " ".join(screen_text(app).split()))
         line = ("import", str(tmp_path / "files"), "--job", "job123", "--replace", "--store", str(tmp_path))
         assert kair(*line).status == 0
         await until(pilot, lambda: answered(app))

@@ -48,7 +48,9 @@ def test_who_became_slower_than_it_was_stands_out_and_what_all_became_is_nobody_
     assert np.flatnonzero(t > TOLD).tolist() == [4]
     assert chance[4] < FALSE_ALARM_RATE
     assert not (above_past(past, np.full(8, 150.0), OF_WORK)[1] > TOLD).any()
-    assert not above_past(past[:4], now, OF_WORK)[:2].any()
+    excess, t, _ = above_past(past[:4], now, OF_WORK)
+    assert np.isnan(excess).all()
+    assert not t.any()
     steps = above_past(past[:, :1], np.array([150.0]), OF_STEP, relative=False)
     assert steps[0, 0] == pytest.approx(0.5, abs=0.06)
     assert steps[1, 0] > TOLD

@@ -20,7 +20,7 @@ from kair_capture.agent.endings import Ending, ending, frames_in, kills_file, me
 from kair_capture.agent.ring_reader import Trainer
 from kair_capture.files import object_in
 from kair_capture.job.dumping import ASK, CALLS, END, FAULT, STACKS, file_of
-from kair_capture.ring import is_running, start_ticks
+from kair_capture.ring import is_running, is_stopped, start_ticks
 from kair_capture.wire import Standing
 from kair_engine.trace.calls import Frame, location_in
 
@@ -161,7 +161,8 @@ class Dumper:
         kept.start()
         kept.join(_ANSWER_S)
         known = (one.trainer.rank, hang, time.time_ns(), one.step)
-        return Standing(*known, phase=phase_of(frames), where=where_of(frames), after=one.after)
+        stopped = signal.SIGSTOP if is_stopped(one.trainer.pid) else 0
+        return Standing(*known, signal=stopped, phase=phase_of(frames), where=where_of(frames), after=one.after)
 
     def _keep(self, hang: int, trainer: Trainer, stacks: Path, calls: Path, began: int) -> None:
         with suppress(OSError):

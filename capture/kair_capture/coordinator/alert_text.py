@@ -31,7 +31,7 @@ def in_words(alert: Alert) -> str:
 
 
 def how_much(alert: Alert) -> str:
-    """` by 12 ms a step (20% of it)`: a share of a rank's own short time alone can be any number."""
+    """` by 12 ms (20% of the step)`: a share of a rank's own short time alone can be any number."""
     if alert.excess is None:
         return ""
     share = f"{alert.excess:.0%}" + (" a sample" if alert.per_sample else "")
@@ -42,7 +42,7 @@ def how_much(alert: Alert) -> str:
     if alert.kind == "longer_steps":
         return f" by {time} ({share})"
     of_sample = f"{share}, " if alert.per_sample else ""
-    return f" by {of_sample}{time} a step ({alert.excess_of_step:.0%} of it)"
+    return f" by {of_sample}{time} ({alert.excess_of_step:.0%} of the step)"
 
 
 def standing_in_words(one: StandingRank) -> str:
@@ -57,7 +57,9 @@ def standing_in_words(one: StandingRank) -> str:
     where = f"{step}{phase}{f', at {one.where}' if one.where else ''}"
     if one.state == "ended":
         return f"{text} ended in order{step}, before the others"
-    return f"{text} {_end_in_words(one)}{where}" if one.state == "died" else f"{text} stands{where}"
+    if one.state == "died":
+        return f"{text} {_end_in_words(one)}{where}"
+    return f"{text} {f'is stopped ({signal_name(one.signal)})' if one.signal else 'stands'}{where}"
 
 
 def _end_in_words(one: StandingRank) -> str:

@@ -149,9 +149,8 @@ class Confirming:
         elif one.is_through:
             by_order = "" if one.ordered >= one.covered else f", {one.ordered} of them within the budget"
             self._end("" if one.plan.mode is Mode.SWEEP else f"not decided in {one.covered} steps{by_order}")
-        elif one.overshoot_us is not None:
-            asked, took = one.plan.doses_us[-1] / 1e3, one.overshoot_us / 1e3
-            self._end(f"a delay of {asked:.2g} ms takes {took:.2g} ms here: nothing can be dosed")
+        elif one.overshoot is not None:
+            self._end(f"delays take {one.overshoot:.2g} times as long as ordered here: nothing can be dosed")
         elif is_too_long or one.is_ignored:
             self._pause(one, "a step took more than 3 times the median" if is_too_long else "a rank was not delayed")
         elif one.until >= self._quiet_until:

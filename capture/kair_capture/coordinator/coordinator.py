@@ -66,6 +66,8 @@ class CoordinatorSettings:
     places: JobPlaces
     listen: tuple[str, int]
     """Where agents reach it; port 0 for any."""
+    may_move: bool = False
+    """Whether it takes any free port where that one is taken."""
     advertise: str | None = None
     """The name by which agents on other hosts find it; else this host's, or the address that it listens at."""
     key_file: Path | None = None
@@ -146,7 +148,7 @@ class Coordinator:
         """Whether a rank was heard of since the coordinator started."""
         self._learn()
         with _listening(settings.listen, "--listen"):
-            self.endpoint: Final = Endpoint(settings.listen, key, self._handlers())
+            self.endpoint: Final = self._endpoint(key)
         self._store = StoreWork(Committer(places, key), self._log, ScopeLog(places, key), remote)
         self._pricing = Pricing(settings.pricing, places.windows)
         self._delivered = self._sampled_every = 0
@@ -158,6 +160,15 @@ class Coordinator:
         self._webhook = None if url is None else Webhook(url, places.job, say)
         self.metrics = None if settings.metrics is None else self._metrics_at(settings.metrics)
         self._advertise()
+
+    def _endpoint(self, key: bytes) -> Endpoint:
+        host, port = self._settings.listen
+        try:
+            return Endpoint((host, port), key, self._handlers())
+        except OSError:
+            if not self._settings.may_move:
+                raise
+            return Endpoint((host, 0), key, self._handlers())
 
     # What the endpoint asks.
 

@@ -16,11 +16,12 @@ from typing import Final
 import numpy as np
 
 from kair_capture.coordinator.step_table import Recent
-from kair_engine.arrays import Bools, Floats, Ints
+from kair_engine.arrays import Bools, Floats, Ints, present
 from kair_engine.localize.anomalies import FALSE_ALARM_RATE
-from kair_engine.localize.live import FEWEST_BLOCKS, FEWEST_PEERS, above_past, above_peers
+from kair_engine.localize.live import FEWEST_BLOCKS, above_past, above_peers
 from kair_engine.localize.peers import OF_STEP, OF_WORK, Spread
-from kair_engine.stats import MAD_TO_SIGMA, known_median, known_role_medians
+from kair_engine.results.watch import FEWEST_PEERS
+from kair_engine.stats import MAD_TO_SIGMA, known_median, known_role_medians, median_of_others
 from kair_engine.timeline.batch_sizes import of_the_samples
 
 STEPS: Final = 20
@@ -39,6 +40,8 @@ _LEAST_Z: Final = 3.0
 _FRESH: Final = 6
 """Tests whose changes do not count yet: 30 steps, within which a rank that becomes slow is to be noticed."""
 _FEW_CHANGES: Final = 8
+_SEEN: Final = 0.5
+"""Of what a rank without peers takes longer, another rank has to be seen waiting for so much."""
 _BLOCKS: Final = 100
 _WARM_UP: Final = 2
 """Blocks at the begin that count for nothing: compilation, allocators, caches."""
@@ -70,7 +73,7 @@ class Standing:
     self_us: Floats
     """Median of the last 20 steps."""
     excess: Floats
-    """Of the peers' median, or of its own before; 0.2 is 20 % slower."""
+    """Of the peers' median, or of its own before (NaN where that is too short); 0.2 is 20 % slower."""
     z: Floats
     """The excess in units of what is chance."""
     chance: Floats
@@ -149,11 +152,35 @@ def matters(found: Standing, recent: Recent, least: Least = USUAL) -> Bools:
     return np.asarray(more > least.of(found.peers) * (ready - more))
 
 
+def waited_for(found: Standing, measured: Recent, recent: Recent, role: Ints) -> tuple[Floats, Bools]:
+    """Return each rank's excess in a step, µs, no longer than others wait for it; and whose excess that limits.
+
+    `found` is the standing by the own times in `measured`; `recent` has the steps' usual own times. Those of two ranks
+    whose waiting is not seen are as long as the step, and say nothing of who waits for whom; and a rank that is slow
+    may be given so few samples that it ends with its peers. Of other ranks the excess is as `found` has it.
+    """
+    samples = np.ones(1) if recent.samples is None else recent.samples
+    own = known_median((measured.self_us * samples).T)
+    excess = found.excess_us * known_median((samples + np.zeros_like(own)[:, None]).T)
+    alone, limit = ~found.has_peers, np.full(len(own), np.inf)
+    for code in present(role):
+        members = np.flatnonzero(role == code)
+        if len(members) > 1 and (alone[members[0]] or has_uneven_sizes(recent)):
+            limit[members] = own[members] - median_of_others(own[members])
+    if np.count_nonzero(alone) > 1:
+        waits = np.nan_to_num(known_median((recent.step_us - recent.self_us * samples).T))
+        *_, second, most = np.sort(waits)
+        limit[alone] = np.minimum(limit, np.where(waits == most, second, most) / _SEEN)[alone]
+    is_limited = np.isfinite(limit)
+    limited = np.clip(excess, np.minimum(limit, 0), np.maximum(limit, 0))
+    return np.where(is_limited, limited, excess), is_limited
+
+
 class Past:
     """Ranks' self times, block by block: what those that have no peers are compared with.
 
-    Blocks in which a rank stands out are no part of it. So it stands out for 2,000 steps at most: then nothing else is
-    remembered of it, and what it does is the usual.
+    Blocks in which one of them stands out are no part of it. So a rank stands out for 2,000 steps at most: then nothing
+    else is remembered, and what it does is the usual.
     """
 
     def __init__(self) -> None:
@@ -215,7 +242,9 @@ class Who:
         if whole_block:
             self._blocks += 1
             if self._blocks > _WARM_UP:
-                self._past.add(recent.ranks, np.where(stands_out, np.nan, now.self_us))
+                # Ranks without peers are compared with each other's past as well, so over the same blocks.
+                left_out = stands_out | (~has_peers & stands_out[~has_peers].any())
+                self._past.add(recent.ranks, np.where(left_out, np.nan, now.self_us))
         if self._blocks > _WARM_UP:
             self._note_changes(recent.ranks, now, stands_out | ~has_peers)
         hit = set(recent.ranks[stands_out].tolist())

@@ -36,8 +36,8 @@ SHORTEST_LEASE: Final = 8
 LOOK_AT_ALL_EVERY: Final = 100
 """Steps, where nobody is accused: the test is for one look, and few of them change little."""
 _LEFT_OUT: Final = StepFlag.SAMPLED | StepFlag.INCOMPLETE | StepFlag.SKIPPED
-_OVERSHOOT: Final = 0.5
-"""Of the dose: a delay that takes so much longer than asked cannot be dosed."""
+_OVERSHOOT: Final = 1.5
+"""A delay that takes more than so many times as long as ordered cannot be dosed."""
 _FEWEST_DOSES: Final = 8
 
 
@@ -77,8 +77,8 @@ class Experiment:
     leases: list[_Lease] = field(default_factory=list)
     result: ConfirmResult | None = None
     is_answered: bool = False
-    overshoot_us: float | None = None
-    """The median delay, where it is so much longer than asked that nothing can be dosed."""
+    overshoot: float | None = None
+    """How many times as long as ordered a delay takes, where that is so many that nothing can be dosed."""
     is_ignored: bool = False
     """Whether a rank followed none of the last doses that it was to have."""
     _told: list[Told] = field(default_factory=list)
@@ -145,7 +145,7 @@ class Experiment:
             return
         self._looked, recorded = self.covered, self.recorded()
         place: DelayPlace = self.plan.place.value
-        self.overshoot_us, self.is_ignored = _overshoot_us(recorded), _is_ignored(recorded)
+        self.overshoot, self.is_ignored = _overshoot(recorded), _is_ignored(recorded)
         if self.plan.mode is Mode.ARMS:
             self.result = decided(recorded, place)
         elif self.plan.mode is Mode.HALVES:
@@ -219,12 +219,12 @@ class Experiment:
             self.account = self.account.settled(lease.charged_us, cost_us)
 
 
-def _overshoot_us(recorded: Recorded) -> float | None:
+def _overshoot(recorded: Recorded) -> float | None:
     given = (recorded.planned_us > 0) & (recorded.dose_us > 0)
     if np.count_nonzero(given) < _FEWEST_DOSES:
         return None
     ratio = float(np.median(recorded.dose_us[given] / recorded.planned_us[given]))
-    return float(np.median(recorded.dose_us[given])) if ratio > 1 + _OVERSHOOT else None
+    return ratio if ratio > _OVERSHOOT else None
 
 
 def _is_ignored(recorded: Recorded) -> bool:

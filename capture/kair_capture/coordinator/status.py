@@ -22,7 +22,6 @@ from kair_capture.coordinator.step_table import STEPS_SHOWN, StepTable
 from kair_capture.coordinator.watching import Watching
 from kair_capture.coordinator.webhook import Webhook
 from kair_capture.wire import Communication
-from kair_engine.localize.live import FEWEST_PEERS
 from kair_engine.results.watch import (
     Alert,
     AlertKind,
@@ -316,20 +315,20 @@ def _ranks(table: StepTable, hosts: Hosts, watching: Watching) -> tuple[WatchedR
     found = []
     for rank in sorted({*np.flatnonzero(table.latest >= 0).tolist(), *hosts.ranks(living=True)}):
         at = position.get(rank)
-        excess, z, peers = test.get(rank, (None, 0.0, 0))
-        excess_us = watching.excess_us.get(rank) if rank in test else None
+        excess, z, peers = test.get(rank, (np.nan, 0.0, 0))
+        excess_us = None if np.isnan(excess) else watching.excess_us.get(rank)
         found.append(
             WatchedRank(
                 rank=rank,
                 host=host_of.get(rank),
                 step=int(table.latest[rank]) if rank < len(table.latest) else -1,
                 **{name: None if at is None else values[at] for name, values in medians.items()},
-                # Without peers, and with too little of a past.
-                self_time_excess=None if peers + 1 < FEWEST_PEERS and not excess else excess,
+                self_time_excess=None if np.isnan(excess) else excess,
                 z=z,
                 role=watching.roles.name(rank),
                 peers=peers,
                 slow=rank in watching.slow,
+                evened_out=rank in watching.evened_out - watching.slow,
                 excess_us=excess_us,
                 excess_of_step=excess_us / watching.step_us if excess_us is not None and watching.step_us else None,
             )

@@ -22,12 +22,8 @@ def summary_of(status: WatchResult) -> list[str]:
     lines.append(_slow(status))
     windows = [one for one in status.sampling.windows if one.state == "committed"]
     steps = sum(one.last_step - one.first_step + 1 for one in windows)
-    if windows:
-        lines.append(
-            f"{steps} steps were sampled lately; kair triage {status.job} and kair watch {status.job} tell more"
-        )
-    else:
-        lines.append(f"nothing was sampled lately; kair steps {status.job} and kair watch {status.job} tell more")
+    sampled, more = (f"{steps} steps were", "watch") if windows else ("nothing was", "steps")
+    lines.append(f"{sampled} sampled lately; kair triage {status.job} and kair {more} {status.job} show more")
     return lines
 
 

@@ -16,16 +16,18 @@ from kair_capture.coordinator.detection import (
     Standing,
     When,
     Who,
+    Z,
     computing,
     has_uneven_sizes,
     matters,
     per_sample,
     spread_of,
+    waited_for,
 )
 from kair_capture.coordinator.endpoint import Hosts, HostState
 from kair_capture.coordinator.sampling import Sampler, Window, first_step_of
 from kair_capture.coordinator.step_table import Recent, Roles, StepTable
-from kair_engine.arrays import Floats
+from kair_engine.arrays import Floats, Ints
 from kair_engine.results.watch import Alert, AlertKind, Hang, high_slowdowns
 from kair_engine.results.windows import PricedWindow
 from kair_engine.stats import known_median
@@ -72,6 +74,10 @@ class Watching:
         """Rank → its excess in a step, µs."""
         self.step_us: float | None = None
         self.slow: set[int] = set()
+        self.evened_out: set[int] = set()
+        """Ranks that are slow for their samples, and are given so few that nobody waits for them."""
+        self._unwaited: set[int] = set()
+        """Ranks for which others wait for less than half of what opens an alert."""
         self.alerts: deque[Alert] = deque(maxlen=_MOST_ALERTS)
         self.news: deque[Alert] = deque()
         """Alerts that were not written down yet."""
@@ -169,21 +175,24 @@ class Watching:
         role = self.roles.codes(recent.ranks)
         spread = spread_of(recent)
         found, slow = self._who.look(recent, role, whole_block=whole_block, least=self.least, spread=spread)
-        cpu = computing(recent)
-        if cpu is None:
-            self._note_excess(recent, found.excess_us)
-            return found, slow
-        computes, more = self._who_computes.look(cpu, role, whole_block=whole_block, least=self.least)
-        counts = matters(computes, recent, self.least)
-        slow = sorted({*slow, *(set(more) & set(recent.ranks[counts].tolist()))})
-        stands = counts & (computes.z > found.z)
-        excess, z = np.where(stands, computes.excess, found.excess), np.where(stands, computes.z, found.z)
-        self._note_excess(recent, np.where(stands, computes.excess_us, found.excess_us))
-        return replace(found, excess=excess, z=z), slow
-
-    def _note_excess(self, recent: Recent, us: Floats) -> None:
-        of_step = us if recent.samples is None else us * known_median(recent.samples.T)
-        self.excess_us = dict(zip(recent.ranks.tolist(), of_step.tolist(), strict=True))
+        least = self.least.of(found.peers)
+        excess_us, waited_for = _waited_for(found, recent, recent, role)
+        slow = sorted(set(slow) & set(recent.ranks[waited_for > least].tolist()))
+        is_evened_out = (found.z > Z) & (found.excess > least) & (waited_for <= least) & has_uneven_sizes(recent)
+        self.evened_out = set(recent.ranks[is_evened_out].tolist())
+        if (cpu := computing(recent)) is not None:
+            computes, more = self._who_computes.look(cpu, role, whole_block=whole_block, least=self.least)
+            more_us, by_work = _waited_for(computes, cpu, recent, role)
+            counts = (by_work > least) & matters(computes, recent, self.least)
+            slow = sorted({*slow, *(set(more) & set(recent.ranks[counts].tolist()))})
+            stands = counts & (computes.z > found.z)
+            excess_us = np.where(stands, more_us, excess_us)
+            excess, z = np.where(stands, computes.excess, found.excess), np.where(stands, computes.z, found.z)
+            found = replace(found, excess=excess, z=z)
+            waited_for = np.where(stands, by_work, waited_for)
+        self._unwaited = set(recent.ranks[waited_for < least / 2].tolist())
+        self.excess_us = dict(zip(recent.ranks.tolist(), excess_us.tolist(), strict=True))
+        return found, slow
 
     def _window(self, slow: list[int], is_longer: bool) -> Window | None:
         assert self.standing is not None and self.step_us is not None
@@ -255,10 +264,12 @@ class Watching:
         return {rank for ranks, over in last.items() for rank in ranks if not over}
 
     def _is_below(self, rank: int) -> bool:
-        """Return whether its excess is less than half of what opens an alert, or nothing is known of it."""
+        """Return whether its excess is less than half of what opens an alert, or nobody waits for it any more."""
         assert self.standing is not None
+        if rank in self._unwaited:
+            return True
         at = np.flatnonzero(self.standing.rank == rank)
-        return not len(at) or bool(self.standing.excess[at[0]] < self.least.of(self.standing.peers[at])[0] / 2)
+        return not len(at) or not self.standing.excess[at[0]] >= self.least.of(self.standing.peers[at])[0] / 2
 
     def _note_progress(self, until: int, now: float, muted: bool) -> None:
         if until != self._progress[0] or muted:
@@ -313,6 +324,14 @@ class Watching:
         hosts = tuple(sorted({host_of[rank] for rank in ranks if rank in host_of}))
         share = None if excess_us is None or not self.step_us else excess_us / self.step_us
         self._alert(Alert(_now(), kind, step, ranks, hosts, excess, z, over, per_sample, excess_us, share))
+
+
+def _waited_for(found: Standing, measured: Recent, recent: Recent, role: Ints) -> tuple[Floats, Floats]:
+    """Return each rank's excess in a step, µs, and as a share of its usual time; without a limit that is infinite."""
+    excess_us, is_limited = waited_for(found, measured, recent, role)
+    samples = 1.0 if measured.samples is None else measured.samples
+    usual_us = known_median((measured.self_us * samples).T) - excess_us
+    return excess_us, np.where(is_limited, excess_us / np.maximum(usual_us, 1.0), np.inf)
 
 
 def _now() -> str:

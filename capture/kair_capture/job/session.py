@@ -10,6 +10,7 @@ import json
 import os
 import platform
 import socket
+import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
@@ -347,6 +348,7 @@ class Current:
                 self._starts.clear()
                 try:
                     self.session = start(begin)
+                    self._stop_with_worker()
                 except Exception as error:  # training goes on without capture, whatever it is
                     self.give_up(error)
         return self.session
@@ -367,6 +369,11 @@ class Current:
         self._starts.clear()
         if session is not None:
             _closed(session)
+
+    def _stop_with_worker(self) -> None:
+        """Ends the session with a process that multiprocessing forked, which leaves without `atexit`."""
+        if (util := sys.modules.get("multiprocessing.util")) is not None:
+            util.Finalize(None, self.stop, exitpriority=0)
 
     def forget(self) -> None:
         """In a child forked from a process that is recorded, whose rings it shares: it writes nothing."""

@@ -1,5 +1,7 @@
 """What identifies the recording that an answer is about, for whoever is handed the answer."""
 
+from dataclasses import replace
+
 from kair.app.evidence import recorded_time
 from kair_engine.results.ticket import Fingerprint
 from kair_engine.results.triage import TriageResult
@@ -10,6 +12,10 @@ from kair_engine.trace.model import Trace
 def fingerprint(trace: Trace, triaged: TriageResult, version: str) -> Fingerprint:
     """Return the fingerprint of the steps that were triaged, by which `version` of Kair."""
     job = trace.job
+    if job.is_recorded_only:
+        from kair.app.step_history import step_times_of
+
+        job = replace(job, step_times=step_times_of(job))
     begin_ns, end_ns = recorded_time(job) or (None, None)
     return Fingerprint(
         job=job.name,

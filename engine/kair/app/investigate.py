@@ -8,18 +8,22 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from kair.app.question import Given
 from kair_engine.ranks import Rank
 from kair_engine.results.confirm import ConfirmRun
 from kair_engine.results.localize import ChosenBaseline
 from kair_engine.results.triage import TriageResult
+from kair_engine.trace.model import short_warning
 
 if TYPE_CHECKING:
     from kair_engine.trace.model import Job, Trace
     from kair_engine.triage.history.rows import StepHistory
 
+_NOT_SAMPLED: Final = short_warning(
+    "not_sampled", "none of these steps was sampled: the verdict is by the recorded times of each step on each rank"
+)
 Result = TypeVar("Result", bound=TriageResult)
 
 
@@ -33,7 +37,7 @@ def triage(
     UsageError for a rank that left no trace.
     """
     from kair.app.explaining import with_evidence
-    from kair.app.step_history import hang_of, history_of
+    from kair.app.step_history import hang_of, history_of_steps
     from kair_engine.triage.hangs.standing import beside
 
     given.require_rank(only_rank)
@@ -41,7 +45,7 @@ def triage(
     folder, key = _kept_under(trace, baseline, gpu_cost)
     is_whole = trace.steps == trace.job.steps
     stands = hang_of(trace.job) if is_whole else None
-    history = history_of(trace.job) if is_whole else None
+    history = history_of_steps(trace)
     judged = _known(folder, key)
     if judged is None:
         judged = _judged(trace, history, gpu_cost)
@@ -84,13 +88,13 @@ def state_beside(job: "Job") -> Hashable:
     That is evidence, and of a stored job also the steps that capture records, and experiments.
     """
     from kair.app.evidence import folder_of
-    from kair.app.places import capture_places
+    from kair.app.places import capture_places, state_of_files
 
     folders = [folder_of(job)]
     if job.stored_in is not None:
         places = capture_places(job.stored_in)
         folders += [places.steps, places.scopes, places.hangs, places.confirm, places.status]
-    return tuple(_state(one) for one in folders)
+    return tuple(map(state_of_files, folders))
 
 
 def is_captured(job: "Job") -> bool:
@@ -100,26 +104,12 @@ def is_captured(job: "Job") -> bool:
     return job.stored_in is not None and capture_places(job.stored_in).status.exists()
 
 
-def _state(place: Path) -> Hashable:
-    files = sorted(place.rglob("*")) if place.is_dir() else [place]
-    found = []
-    for file in files:
-        try:
-            state = file.stat()
-        except OSError:
-            continue
-        found.append((str(file), state.st_size, state.st_mtime_ns))
-    return tuple(found)
-
-
 def _kept_under(
     trace: "Trace", baseline: ChosenBaseline | None, gpu_cost: float | None
 ) -> tuple[Path | None, str | None]:
     """Where the verdict on a stored job is kept, and under which key; None for chosen steps."""
-    from kair.app.step_history import UNSAMPLED
-
     job = trace.job
-    if job.stored_in is None or trace.steps != job.steps or job.format == UNSAMPLED:
+    if job.stored_in is None or trace.steps != job.steps or job.is_recorded_only:
         return None, None
     from kair_engine.store.kept_answers import code_of, key_of
     from kair_engine.trace.json_text import encode_json
@@ -139,16 +129,17 @@ def _known(folder: Path | None, key: str | None) -> TriageResult | None:
 
 def _judged(trace: "Trace", history: "StepHistory | None", gpu_cost: float | None) -> TriageResult:
     """What the sampled steps say together with all others; of chosen steps alone, what these say."""
-    from kair.app.step_history import UNSAMPLED, without_steps
+    from kair.app.step_history import without_steps
     from kair_engine.triage.analysis import triage as judge
     from kair_engine.triage.history.analysis import joined, triage_of_rows
     from kair_engine.whatif.prices import require_cost
 
-    if trace.job.format == UNSAMPLED:
+    if trace.job.is_recorded_only:
         require_cost(gpu_cost)
         if history is None or not len(history.steps):
             return without_steps(trace.job)
-        return triage_of_rows(history, trace.job, gpu_cost)
+        found = triage_of_rows(history, trace.job, gpu_cost)
+        return found if trace.steps == trace.job.steps else replace(found, warnings=(*found.warnings, _NOT_SAMPLED))
     found = judge(trace, gpu_cost=gpu_cost)
     if history is not None and not trace.job.progress:
         found = joined(found, history, trace.job, gpu_cost)

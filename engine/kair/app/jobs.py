@@ -1,7 +1,7 @@
 """Find the job that was named, by path, by its name in the store, or the one in use; and open it."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ from kair.app.places import (
     data_root,
     is_mirror,
     memory_limit,
+    state_of_files,
     store_root,
 )
 from kair_engine.errors import InputError, KairError, UsageError
@@ -20,7 +21,6 @@ from kair_engine.frozen import dataclass
 
 if TYPE_CHECKING:
     from kair_engine.recording.importing import Progress
-    from kair_engine.recording.opening import SourceState
     from kair_engine.store.jobs import Store
     from kair_engine.trace.model import Job, Trace
 
@@ -43,27 +43,6 @@ class JobSource:
     def paths(self) -> tuple[Path, ...]:
         """All that was named."""
         return (self.path, *self.more)
-
-
-def find_job(
-    job: str | None, chosen_store: Path | None, *, files: Sequence[Path] = (), reads_history: bool = False
-) -> JobSource:
-    """Return where `job` is, or the job in use; `files` are others that belong to it.
-
-    With `reads_history` a job that is watched need not be sampled. Raises InputError where there is none, UsageError
-    for an empty name, or several jobs.
-    """
-    try:
-        return locate(job, chosen_store, files)
-    except InputError:
-        name = job or os.environ.get("KAIR_JOB", "")
-        if not reads_history or not _is_watched(name, chosen_store):
-            raise
-        return JobSource(name, store_root(chosen_store) / name, stored=True)
-
-
-def _is_watched(job: str, chosen_store: Path | None) -> bool:
-    return bool(job) and not _looks_like_path(job) and (store_root(chosen_store) / job / "capture").is_dir()
 
 
 def tidy(chosen_store: Path | None) -> None:
@@ -130,7 +109,7 @@ def names_a_job(word: str) -> bool:
     if Path(word).exists():
         return True
     root = store_root(None)
-    return is_stored(word, root) or (not _looks_like_path(word) and (root / word / "capture").is_dir())
+    return is_stored(word, root)
 
 
 def sources_of(job: "Job") -> list[str]:
@@ -154,6 +133,7 @@ def _fetch(root: Path, job: str | None) -> None:
 
 def open_source(source: JobSource, *, progress: "Progress") -> "Trace":
     """The trace of a job that was located. Raises InputError where it is unreadable or none."""
+    from kair_engine.recording.job_file import holds_job, is_watched
     from kair_engine.trace.batches import (
         keep_freed_memory,  # loads ctypes, as numpy does
         limit_memory,
@@ -162,13 +142,13 @@ def open_source(source: JobSource, *, progress: "Progress") -> "Trace":
     keep_freed_memory()
     limit_memory(memory_limit())
     if source.stored:
-        if not is_stored(source.path.name, source.path.parent):
+        if not holds_job(source.path):
             from kair.app.step_history import unsampled
 
-            if (watched := unsampled(source.path)) is not None:  # no operation, no step
+            if (watched := unsampled(source.path)) is not None:  # its steps, and no operation
                 return watched
-            if (source.path / "capture").is_dir():
-                raise unknown_job(source.path.name, source.path.parent)
+            if is_watched(source.path):
+                raise nothing_recorded(source.path)
         return _store(source.path.parent).open(source.path.name)
     from kair_engine.recording.opening import open_sources, open_trace
 
@@ -179,11 +159,28 @@ def open_source(source: JobSource, *, progress: "Progress") -> "Trace":
     return open_trace(source.path, cache=cache_root(), cache_limit=cache_limit(), progress=progress)
 
 
-def read_source(source: JobSource, *, progress: "Progress") -> "tuple[Trace, SourceState | None]":
-    """Open a job, and return how its files looked before, too. Raises InputError where it is unreadable or none."""
+def nothing_recorded(folder: Path) -> InputError:
+    """Return the error for a watched job of which nothing is known, with what works then."""
+    if (folder / "capture" / "status.json").exists():
+        hint = f"kair watch {folder.name} shows its ranks"
+        return InputError(f"job {folder.name} is watched, and no step of it was recorded yet", hint)
+    hint = f"kair coordinator --job {folder.name}"
+    return InputError(f"job {folder.name} has no coordinator, which records its steps", hint)
+
+
+def files_of(source: JobSource) -> Hashable:
+    """Return how a job's files look now, None where they are gone; of a job that is only watched what is recorded."""
+    from kair_engine.recording.job_file import holds_job, is_watched
     from kair_engine.recording.opening import state_of
 
-    state = state_of(source.path)
+    if source.stored and is_watched(source.path) and not holds_job(source.path):
+        return "watched", *(state_of_files(source.path / name) for name in ("steps", "hangs"))
+    return state_of(source.path)
+
+
+def read_source(source: JobSource, *, progress: "Progress") -> "tuple[Trace, Hashable]":
+    """Open a job, and return how its files looked before, too. Raises InputError where it is unreadable or none."""
+    state = files_of(source)
     return open_source(source, progress=progress), state
 
 
@@ -239,22 +236,18 @@ def _store(root: Path) -> "Store":
 
 
 def is_stored(job: str, root: Path) -> bool:
-    """Whether the store at `root` has a job of that name."""
-    from kair_engine.recording.job_file import holds_job
+    """Whether the store at `root` has a job of that name, imported, sampled or only watched."""
+    from kair_engine.recording.job_file import holds_job, is_watched
 
-    return not _looks_like_path(job) and holds_job(root / job)
+    return not _looks_like_path(job) and (holds_job(root / job) or is_watched(root / job))
 
 
 def unknown_job(job: str, root: Path) -> InputError:
     """The error for a name that is no job's, with the nearest names that are."""
     from difflib import get_close_matches
 
-    if not _looks_like_path(job) and (root / job / "capture").is_dir():
-        return InputError(
-            f"job {job} is watched, and nothing of it was sampled yet",
-            f"kair watch {job} shows its steps; kair capture now --job {job} samples some",
-        )
-    names = [stored.name for stored in _store(root).jobs()]
+    store = _store(root)
+    names = [*(stored.name for stored in store.jobs()), *store.watched()]
     near = get_close_matches(job, names, n=3, cutoff=0.5)
     hint = f"did you mean {', '.join(near)}?" if near else "kair jobs lists the store's jobs"
-    return InputError(f"no job {job!r} in the store {_store(root).told}, and no such file or folder", hint)
+    return InputError(f"no job {job!r} in the store {store.told}, and no such file or folder", hint)

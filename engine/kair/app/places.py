@@ -2,6 +2,8 @@
 
 import os
 import re
+from collections.abc import Hashable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -31,6 +33,17 @@ def capture_places(stored_in: str) -> "JobPlaces":
 
     folder = Path(stored_in).parent
     return JobPlaces(folder.parent, folder.name)
+
+
+def state_of_files(place: Path) -> Hashable:
+    """Return what changes whenever a file, or any below a folder, does."""
+    files = sorted(place.rglob("*")) if place.is_dir() else [place]
+    found = []
+    for file in files:
+        with suppress(OSError):
+            state = file.stat()
+            found.append((str(file), state.st_size, state.st_mtime_ns))
+    return tuple(found)
 
 
 def is_mirror(store: Path) -> bool:

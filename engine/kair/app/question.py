@@ -54,6 +54,10 @@ ABOUT_STORE: Final = frozenset({"compare", "ledger", "jobs", "fleet", "baseline"
 """Questions that `OpenStore` answers; `Session` answers the others."""
 
 
+BY_HISTORY: Final = frozenset({"triage", "steps", "info", "lateness", "forecast", "evidence", "mitigate"})
+"""Questions that recorded steps of a captured job can answer where none is sampled."""
+
+
 @dataclass(frozen=True)
 class Question:
     """One question about a job; equal questions have equal answers as long as nothing they rest on changes."""

@@ -13,10 +13,11 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from kair.app.jobs import JobSource, blaming_files, locate, read_source
+from kair.app.jobs import JobSource, blaming_files, files_of, locate, read_source
 from kair.app.notes import Notes
 from kair.app.places import store_root
 from kair.app.question import (
+    BY_HISTORY,
     Answer,
     Given,
     InWords,
@@ -30,9 +31,10 @@ from kair.app.question import (
 )
 from kair.app.remembered import OneEntryCache
 from kair_engine.cancelling import Cancelled, until
-from kair_engine.errors import InputError
+from kair_engine.errors import InputError, UsageError
 
 if TYPE_CHECKING:
+    from kair.app.step_choice import StepChoice
     from kair_engine.results.localize import ChosenBaseline
     from kair_engine.trace.model import Trace
 
@@ -140,9 +142,7 @@ class Session:
 
     def files_now(self) -> Hashable:
         """Return how the job's files look now: `read_from` while nothing changed, None where they are gone."""
-        from kair_engine.recording.opening import state_of
-
-        return state_of(self.source.path)
+        return files_of(self.source)
 
     @property
     def name(self) -> str:
@@ -192,8 +192,32 @@ class Session:
         return self._caches[command].holds(key)
 
     def narrowed(self, steps: tuple[int, ...] | None) -> "Trace":
-        """Return the trace, of these steps alone; None: of all. Raises UsageError for one that cannot be analysed."""
-        return self.trace if steps is None else self.trace.select(steps)
+        """Return the trace, of these steps alone; None: of all. Raises UsageError for one that cannot be analysed.
+
+        Of a captured job they may be steps that were not sampled: then it has their recorded times, and no operation.
+        """
+        if steps is None or self.trace.job.stored_in is None or not set(steps) - set(self.trace.job.steps):
+            return self.trace if steps is None else self.trace.select(steps)
+        from kair.app.step_history import recorded_only
+
+        recorded = recorded_only(self.trace.job)
+        return (recorded if recorded.steps else self.trace).select(steps)
+
+    def chosen(self, choice: "StepChoice") -> tuple[int, ...] | None:
+        """Return the sampled steps of a choice, else the recorded ones of a captured job; None for all.
+
+        Raises UsageError for a range that holds none.
+        """
+        try:
+            return choice.among(self.trace.job.steps)
+        except UsageError:
+            if self.trace.job.stored_in is None:
+                raise
+            from kair.app.step_history import recorded_only
+
+            if not (recorded := recorded_only(self.trace.job)).steps:
+                raise
+            return choice.among(recorded.steps)
 
     def _answered(self, question: Question, wanted: Wanted) -> Answer:
         rests_on = self._rests_on(question)
@@ -270,17 +294,22 @@ class Session:
 
     def given(self, question: Question) -> Given:
         """Return what a question is answered with. Raises UsageError for steps or a baseline that there are none of."""
-        baseline = None
+        trace, baseline = self.narrowed(question.steps), None
+        if question.command not in BY_HISTORY:
+            from kair.app.step_history import require_sampled
+
+            require_sampled(trace, f"kair {question.command}")
         if question.command in _COMPARED:
             baseline = chosen_baseline(question.baseline, store_root(self.store))
         cache = self._caches[question.command] if self._remembers else None
-        return Given(self.narrowed(question.steps), baseline, self.progress, cache)
+        return Given(trace, baseline, self.progress, cache)
 
     def _require_the_same(self, trace: "Trace", error: Exception | None = None) -> None:
         """Of a job in the store other files may lie under the same names; what was parsed of raw ones can be gone."""
         if not self.watches_files:
             return
-        changed = self.source.stored and self.read_from is not None and self.files_now() != self.read_from
+        grows = trace.job.is_recorded_only  # a running job's steps
+        changed = self.source.stored and not grows and self.files_now() != self.read_from is not None
         gone = error is not None and not all(path.exists() for path in trace.fragments)
         if trace is self.trace and (changed or gone):
             raise JobChangedError(self.name) from error

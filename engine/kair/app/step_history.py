@@ -1,5 +1,8 @@
-"""The history of steps that capture keeps of a job, and a job of which nothing was sampled yet."""
+"""The history of steps that capture keeps of a job, and a job, or steps of one, of which nothing was sampled."""
 
+from collections.abc import Hashable
+from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,37 +12,37 @@ from kair.app.places import capture_places
 from kair_engine.errors import InputError
 from kair_engine.ranks import Rank
 from kair_engine.results.triage import TriageResult
+from kair_engine.results.views import StepsResult
 from kair_engine.results.watch import WatchResult
-from kair_engine.trace.model import Job, StepTimes, Trace
+from kair_engine.trace.model import Job, StepTimes, Trace, listed, short_warning
 from kair_engine.triage.history.rows import COLUMNS, MOST_CELLS, StepHistory, step_history
 
 if TYPE_CHECKING:
     from kair_capture.agent.step_rows import Rows
+    from kair_capture.places import JobPlaces
     from kair_engine.evidence.course import Course
 
-UNSAMPLED = "steps"
-"""The format of a job of which only the history of steps is known."""
 _FRAMEWORKS = {"kineto": "torch", "xplane": "xla"}
 _STEP_FUNCTION = "step function"
 """A scope that capture's hooks of JAX and TensorFlow record."""
 
 
 def unsampled(folder: Path) -> Trace | None:
-    """A job of the store that is watched, and of which nothing was sampled: no operation and no step is known.
+    """Return a job of the store that is watched: its recorded steps, and no operation of any.
 
-    None where nothing is known of its steps, either.
+    None where nothing is known of its steps, either. Raises InputError where they are damaged.
     """
     from kair_capture.places import JobPlaces
 
     places = JobPlaces(folder.parent, folder.name)
-    status = _status(places.status)
+    status = status_in(places)
     ranks = () if status is None else tuple(Rank(one.rank) for one in status.ranks)
     if status is None or not ranks or not (status.step < 0 or places.steps.is_dir() or status.hang is not None):
         return None
     job = Job(
         name=folder.name,
         source=str(folder),
-        format=UNSAMPLED,
+        format="steps",
         world_size=max(status.world_size, len(ranks)),
         ranks=ranks,
         hosts={one.rank: one.host for one in status.ranks if one.host is not None},
@@ -53,7 +56,74 @@ def unsampled(folder: Path) -> Trace | None:
         warnings=(),
         stored_in=str(places.capture),
     )
-    return Trace(job, (), ())
+    return recorded_only(job)
+
+
+def recorded_only(job: Job) -> Trace:
+    """Return the steps of a captured job that its coordinator recorded and nobody sampled, without operations."""
+    rows = _rows_of(job)
+    steps = () if rows is None else tuple(np.unique(rows["step"]).tolist())
+    known = replace(job, format="steps", steps=steps, step_times=StepTimes((), (), (), (), ()), operations=0)
+    return Trace(known, (), steps)
+
+
+def require_sampled(trace: Trace, what: str) -> None:
+    """Raise InputError where no step was sampled: what needs operations cannot be answered."""
+    job = trace.job
+    if not job.is_recorded_only:
+        return
+    of = "nothing of it" if trace.steps == job.steps else "none of these steps"
+    hint = f"kair triage {job.name} and kair steps {job.name} answer by the history of its steps"
+    if trains(job):
+        hint += f"; kair capture now --job {job.name} samples some"
+    raise InputError(f"job {job.name} is watched, and {of} was sampled: {what} needs sampled steps", hint)
+
+
+def trains(job: Job) -> bool:
+    """Return whether steps of a captured job can be sampled, by what its coordinator wrote last."""
+    status = None if job.stored_in is None else status_in(capture_places(job.stored_in))
+    return status is not None and status.state == "training"
+
+
+def steps_of_history(trace: Trace, only_rank: Rank | None = None) -> StepsResult:
+    """Return the recorded time of every step on every rank. Raises InputError where the rows are damaged."""
+    from kair_engine.views.overview import MOST_ROWS, steps_of_rows
+
+    rows = _rows_of(trace.job)
+    if rows is None:
+        return StepsResult((), (), 0.0, ())
+    chosen = rows[np.isin(rows["step"], trace.steps)]
+    chosen = chosen if only_rank is None else chosen[chosen["rank"] == only_rank]
+    chosen = chosen[np.lexsort((chosen["rank"], chosen["step"]))]
+    last = np.unique(chosen["step"])[-max(MOST_ROWS // max(len(trace.job.ranks), 1), 1) :]
+    chosen = chosen[np.isin(chosen["step"], last)]
+    columns = {name: chosen[f"{name}_us"].astype(np.float64) for name in ("begin", "step", "self")}
+    ranks, steps = (chosen[name].astype(np.int64) for name in ("rank", "step"))
+    earlier = len(last) > 0 and trace.steps[0] < last[0]
+    text = f"the last {len(last)} of {len(trace.steps)} recorded steps are listed: --step chooses others"
+    return steps_of_rows(ranks, steps, columns, (short_warning("last_steps", text),) if earlier else ())
+
+
+def step_times_of(job: Job) -> StepTimes:
+    """Return the recorded steps of a captured job as a recording has them, by which it is known again."""
+    rows = _rows_of(job)
+    if rows is None:
+        return StepTimes()
+    begin, took = (rows[f"{name}_us"].astype(np.int64) * 1000 for name in ("begin", "step"))
+    columns = (rows["rank"], rows["step"], begin, took, np.zeros(len(rows), np.int64))
+    return StepTimes(*(tuple(one.tolist()) for one in columns))
+
+
+def history_of_steps(trace: Trace) -> StepHistory | None:
+    """Return the history of a captured job, of steps that were chosen and not sampled alone.
+
+    None of chosen sampled steps, and of a job that was not captured. Raises InputError where it is damaged.
+    """
+    is_whole = trace.steps == trace.job.steps
+    if not is_whole and not trace.job.is_recorded_only:
+        return None
+    history = history_of(trace.job)
+    return history if is_whole or history is None else history.of_steps(trace.steps)
 
 
 def history_of(job: Job, attempt: int | None = None) -> StepHistory | None:
@@ -74,7 +144,7 @@ def history_of(job: Job, attempt: int | None = None) -> StepHistory | None:
         scopes = script_scopes(places.scopes, rows) if len(rows) else []
     except (OSError, pa.ArrowException) as error:
         raise InputError(f"cannot read the steps of job {job.name}: {error}") from error
-    status = _status(places.status)
+    status = status_in(places)
     of_ranks = () if status is None else status.ranks
     noticed = [one for one in (() if status is None else status.alerts) if one.kind == "slow_rank" and not one.over]
     flat = {}
@@ -121,11 +191,10 @@ def course_of_job(job: Job) -> "Course | None":
 def without_steps(job: Job) -> TriageResult:
     """Return what is known of a job of which no step's times are: where its ranks are before its first step."""
     from kair_capture.places import JobPlaces
-    from kair_engine.trace.model import listed, short_warning
     from kair_engine.triage.hangs.analysis import nothing_known
 
     folder = Path(job.source)
-    status = _status(JobPlaces(folder.parent, folder.name).status)
+    status = status_in(JobPlaces(folder.parent, folder.name))
     if status is None or status.step >= 0:
         return nothing_known(job)
     there: dict[tuple[str, int], list[int]] = {}
@@ -147,7 +216,7 @@ def hang_of(job: Job) -> TriageResult | None:
     from kair_capture.coordinator.hangs import verdict_of
 
     places = capture_places(job.stored_in)
-    status = _status(places.status)
+    status = status_in(places)
     if status is None or status.hang is None or status.hang.over:
         return None
     return verdict_of(places, status.hang)
@@ -156,32 +225,37 @@ def hang_of(job: Job) -> TriageResult | None:
 def _rows_of(job: Job, attempt: int | None = None) -> "Rows | None":
     """Of the last attempt or that one, without sampled steps, which the profiler makes longer.
 
-    None of a job without any.
+    None of a job without any. The rows that were read last stay in memory: a triage asks for them several times.
     """
-    if job.stored_in is None:
+    if job.stored_in is None or not (places := capture_places(job.stored_in)).steps.is_dir():
         return None
     import pyarrow as pa
 
-    from kair_capture.agent.ring_reader import UNFIT
-    from kair_capture.coordinator.step_log import last_attempt, read_all
-
-    places = capture_places(job.stored_in)
-    if not places.steps.is_dir():
-        return None
     try:
-        rows: Rows = last_attempt(read_all(places.steps, MOST_CELLS), attempt)
-        return rows[(rows["flags"] & UNFIT) == 0]  # type: ignore[no-any-return]  # of a structured array
+        files = [(one.name, (state := one.stat()).st_size, state.st_mtime_ns) for one in places.steps.iterdir()]
+        return _rows_in(places.steps, tuple(sorted(files)), attempt)
     except (OSError, pa.ArrowException) as error:
         raise InputError(f"cannot read the steps of job {job.name}: {error}") from error
 
 
-def _status(path: Path) -> WatchResult | None:
-    """What the coordinator told last; None where it is missing or damaged."""
+@lru_cache(maxsize=1)
+def _rows_in(folder: Path, _state: Hashable, attempt: int | None) -> "Rows":
+    from kair_capture.agent.ring_reader import UNFIT
+    from kair_capture.coordinator.step_log import last_attempt, read_all
+
+    rows = last_attempt(read_all(folder, MOST_CELLS), attempt)
+    fit: Rows = rows[(rows["flags"] & UNFIT) == 0]
+    fit.flags.writeable = False
+    return fit
+
+
+def status_in(places: "JobPlaces") -> WatchResult | None:
+    """Return what the coordinator wrote last; None where it is missing or damaged."""
     import msgspec
 
     from kair_engine.trace.files import read_kept
 
     try:
-        return msgspec.json.decode(read_kept(path), type=WatchResult)
+        return msgspec.json.decode(read_kept(places.status), type=WatchResult)
     except (OSError, ValueError, RecursionError):
         return None

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +19,7 @@ from kair.app.question import (
     warnings_of,
     write,
 )
-from kair_engine.errors import UsageError
+from kair_engine.errors import KairError, UsageError
 from kair_engine.frozen import dataclass
 
 if TYPE_CHECKING:
@@ -56,6 +57,47 @@ class OpenStore:
     def told(self) -> str:
         """The store's name for people: its folder, or the URL that this mirrors."""
         return self.store.told
+
+    def listing(self) -> "tuple[list[StoredJob], list[KairWarning]]":
+        """Return every job by name, and a warning for each that is damaged and left out.
+
+        Those of which nothing was sampled have the verdict and the cost that their history gives now.
+        """
+        from kair_engine.trace.model import short_warning
+
+        found, warnings = self.store.listing()
+        for name in self.store.watched():
+            try:
+                found.append(self._watched(name))
+            except KairError as error:
+                warnings.append(short_warning("damaged_job", f"job {name} is left out: {error}"))
+        return sorted(found, key=lambda job: job.name), warnings
+
+    def _watched(self, name: str) -> "StoredJob":
+        from kair.app.attempts import attempts_of
+        from kair.app.step_history import unsampled
+        from kair_engine.fleet import cost_of
+        from kair_engine.store.jobs import StoredJob
+        from kair_engine.store.kept_answers import KeptVerdict
+
+        folder, now = self.root / name, datetime.now(UTC).isoformat(timespec="seconds")
+        if (watched := unsampled(folder)) is None:
+            return StoredJob(name, now, str(folder), 0, 0, 0, 0, folder, None, None)
+        session = self.open(name, remembers=False)
+        found = session.ask(Question.of("triage")).result
+        began = next((one.began_at for one in attempts_of(watched.job)), now)
+        return StoredJob(
+            name,
+            began,
+            watched.job.source,
+            watched.job.world_size,
+            len(watched.job.ranks),
+            len(watched.steps),
+            0,
+            folder,
+            KeptVerdict(found.verdict, found.summary or found.verdict, now),
+            cost_of(watched, found),
+        )
 
     def refresh(self) -> None:
         """Bring the list of jobs up to date, of a store behind a URL. Raises InputError where that is away."""

@@ -19,6 +19,7 @@ from kair_engine.evidence.parts import Sign, Size
 from kair_engine.evidence.series import Series
 from kair_engine.frozen import dataclass
 from kair_engine.results.evidence import Explanation
+from kair_engine.stats import known_median
 
 _HALF = 0.5
 _FEW = 5
@@ -171,10 +172,11 @@ def _comes_and_goes(case: Case, seen: _Seen, looked: Looked) -> bool:
     window = np.searchsorted(looked.edges_ns, course.begin_ns, side="right") - 1
     inside = (window >= 0) & (window < looked.windows)
     others = np.isin(course.ranks, looked.ranks[1:])
-    over = course.own_us[:, at[0]] - (np.nanmedian(course.own_us[:, others], axis=1) if others.any() else 0.0)
+    over = course.own_us[:, at[0]] - (known_median(course.own_us[:, others].T) if others.any() else 0.0)
+    inside &= ~np.isnan(over)  # steps that the rank, or all of its peers, left out
     steps = np.bincount(window[inside], minlength=looked.windows)
     with np.errstate(invalid="ignore", divide="ignore"):
-        later = np.bincount(window[inside], np.nan_to_num(over[inside]), looked.windows) / steps
+        later = np.bincount(window[inside], over[inside], looked.windows) / steps
     told = seen.sure[0] & (steps > 0)
     with_it, without = later[told & seen.fires[0]], later[told & ~seen.fires[0]]
     if min(len(with_it), len(without)) < _FEW:

@@ -17,7 +17,7 @@ from kair_engine.frozen import dataclass
 from kair_engine.ranks import Rank
 from kair_engine.results.evidence import Explanation, Word
 from kair_engine.results.triage import Finding
-from kair_engine.stats import median
+from kair_engine.stats import known_median, median
 from kair_engine.trace.evidence_table import EvidenceFile
 from kair_engine.trace.identity import RankIdentity
 from kair_engine.trace.measures import MEASURES
@@ -151,7 +151,7 @@ class Case:
         of = np.isin(course.ranks, peers)
         if course.own_us is None or not of.any():
             return max(self.step_us - self.measured_us, 0.0) or self.step_us
-        return float(median(np.nan_to_num(np.nanmedian(course.own_us[:, of], axis=0))))
+        return float(median(np.nan_to_num(known_median(course.own_us[:, of]))))
 
     def sampled(self, series: Sequence[Series], looked: Looked) -> bool:
         """Well enough to say that it was not there."""

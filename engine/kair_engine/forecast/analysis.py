@@ -66,13 +66,15 @@ def forecast(
     rank to leave out.
     """
     flagged: set[int] = set()
-    if trace.steps:
+    if trace.steps and not trace.job.is_recorded_only:
         flagged = {int(row.rank) for row in localize(trace).scores if row.flagged}
     if history is not None and history.can_judge:
         found, steps = meetings_of_history(history), history.steps
         flagged |= {rank for one in judge(history, trace.job)[0] for rank in one.ranks} | set(history.alerts)
     else:
         require_steps(trace)
+        if trace.job.is_recorded_only:
+            raise UsageError(f"a forecast takes {FEWEST_STEPS} steps or more: {len(trace.steps)} are recorded")
         found, steps = meetings_of(trace), np.array(trace.steps)
     unknown = sorted(set(left_out) - set(found.ranks.tolist()))
     if unknown:

@@ -12,10 +12,9 @@ import numpy as np
 from kair_engine.arrays import Floats, Ints, present
 from kair_engine.localize.change_points import NO_CHANGE, against_prior, variance_of_median
 from kair_engine.localize.peers import Means, Spread, above_most, above_others
+from kair_engine.results.watch import FEWEST_PEERS
 from kair_engine.stats import MAD_TO_SIGMA, columns_sorted, known_median, mad_of_sorted, median, median_of_others
 
-FEWEST_PEERS = 3
-"""Of two ranks nobody can say which one is as usual: each is compared with its own past."""
 FEWEST_BLOCKS = 5
 """A past of fewer blocks of steps says nothing."""
 FEW_PEERS = 8
@@ -47,11 +46,15 @@ def above_peers(own: Floats, role: Ints, spread: Spread, drift: float) -> Floats
 def above_past(past: Floats, now: Floats, spread: Spread, *, relative: bool = True) -> Floats:
     """Compare each thing's time now with those of earlier blocks of steps (blocks × things, NaN where unknown).
 
-    `relative`: what all things do together is no change of any, and one thing alone is compared with nothing.
+    `relative`: what all things do together is no change of any, and one thing alone is compared with nothing. All are
+    compared over the same blocks, and none lies farther off the others than off its own past. The excess of a thing
+    whose past is too short is NaN.
     """
-    result = _of_nothing(len(now))
+    result = _of_nothing(len(now), np.nan)
     known = np.flatnonzero((~np.isnan(past)).sum(axis=0) >= FEWEST_BLOCKS)
-    if len(known) <= relative:
+    if relative:
+        past = past[~np.isnan(past[:, known]).any(axis=1)]
+    if len(known) <= relative or len(past) < FEWEST_BLOCKS:
         return result
     logs = np.log(np.maximum(np.vstack((_filled(past[:, known]), now[known])), _TINY))
     logs -= median(logs[:-1], axis=0)
@@ -59,13 +62,13 @@ def above_past(past: Floats, now: Floats, spread: Spread, *, relative: bool = Tr
     if relative:
         logs -= median_of_others(logs, axis=1)
     scatter = MAD_TO_SIGMA * mad_of_sorted(columns_sorted(logs[:-1]))
-    result[0, known] = np.expm1(np.minimum(rise, logs[-1]))
+    result[0, known] = np.expm1(np.clip(logs[-1], np.minimum(rise, 0), np.maximum(rise, 0)))
     result[1:, known] = against_prior(rise, scatter**2, spread, relative=relative)
     return result
 
 
-def _of_nothing(ranks: int) -> Floats:
-    return np.array([[0.0], [0.0], [NO_CHANGE]]).repeat(ranks, axis=1)
+def _of_nothing(ranks: int, excess: float = 0.0) -> Floats:
+    return np.array([[excess], [0.0], [NO_CHANGE]]).repeat(ranks, axis=1)
 
 
 def _filled(values: Floats) -> Floats:

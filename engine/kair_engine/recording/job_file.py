@@ -75,6 +75,11 @@ def holds_job(path: Path) -> bool:
     return is_job_folder(path) or bool(recordings_in(path))
 
 
+def is_watched(folder: Path) -> bool:
+    """Whether a coordinator keeps, or kept, what it sees of a running job in a folder of the store."""
+    return (folder / "capture").is_dir()
+
+
 def recordings_in(folder: Path) -> list[Path]:
     """The folders of recordings in a job's: one, more while the job is being replaced or an old one is still read."""
     try:

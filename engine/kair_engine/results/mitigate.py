@@ -67,7 +67,7 @@ class MitigationProposal:
     figures: Mapping[str, float]
     """By what it was decided: times in seconds, shares, counts."""
     decision: Literal["open", "approved", "denied", "replaced"]
-    """`replaced` by a newer one before anybody decided."""
+    """`replaced` before anybody decided; `why` has the reason."""
     decided_by: str | None
     """`auto`, or a user; null while it is open."""
     batches: tuple[int, ...] = ()
@@ -76,6 +76,8 @@ class MitigationProposal:
     """As of a plan; null where it stays."""
     learning_rate: Literal["linear", "sqrt", "keep"] | None = None
     """How it follows the samples of a step; null where that stays."""
+    why: str | None = None
+    """Why it was replaced; null where it was not."""
 
 
 @dataclass(frozen=True)

@@ -75,6 +75,8 @@ class StepBar:
     counts in `other`, in a bar of one rank in `communication`."""
     ranks: tuple[RankBar, ...] = ()
     """The ranks that wait longest for stragglers, at most 64, in that order; empty in a bar of one rank."""
+    names_straggler: bool = False
+    """Whether the verdict names one. Else ranks wait for whoever comes last, which is nobody's fault."""
 
     def share(self, part: BarPart) -> float:
         """Of the GPU-time."""

@@ -289,6 +289,8 @@ class TriageResult:
     """Where no rank is accused, and the history of steps is known: a rank that is slower by this would have been."""
     history_steps: int = 0
     """Steps of the history that were looked at, sampled or not; 0 where none is known."""
+    is_sampled: bool = True
+    """Whether operations of these steps were recorded; else the verdict is by the times of steps alone."""
     confirmed: ConfirmRun | None = None
     """What `kair confirm` found last of the rank that is accused first, else of any; null where it was not asked."""
     differences: tuple[Difference, ...] = ()

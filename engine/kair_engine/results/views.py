@@ -14,6 +14,7 @@ from typing import Literal
 
 from kair_engine.ranks import Rank
 from kair_engine.results import TimedOn
+from kair_engine.results.watch import JobState
 from kair_engine.trace.identity import RankIdentity
 from kair_engine.trace.model import KairWarning, Layout
 
@@ -126,6 +127,10 @@ class InfoResult:
     identities: tuple[RankIdentity, ...] = ()
     """Who the ranks are: process, device, software, as recordings and capture tell it; only ranks of which any of that
     is known, by rank."""
+    state: JobState | None = None
+    """Of a captured job: what its coordinator wrote last, such as `training` or `over`; null of any other."""
+    ending: str = ""
+    """Of a captured job that stands still, or that a rank's end stopped: who, and where, in words."""
 
 
 @dataclass(frozen=True)
@@ -146,6 +151,8 @@ class StepTime:
     """Whether all of the step was recorded."""
     host_us: float | None = None
     """What its host took for the step, from its mark's begin to its end; null where that is `duration_us`."""
+    own_us: float | None = None
+    """Without what it waited in collectives, of steps that capture recorded and did not sample; else null."""
 
 
 @dataclass(frozen=True)
@@ -166,6 +173,10 @@ class StepSummary:
     """Whether all of the step was recorded."""
     slow: bool
     """Complete, and on its slowest rank a tenth longer than the median of the complete steps."""
+    own_us: float | None = None
+    """The longest own time of any rank, of steps that capture recorded and did not sample; else null."""
+    own_rank: Rank | None = None
+    """The rank whose own time that is."""
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,8 @@ JobState = Literal["waiting", "training", "stalled", "over", "unattended", "fail
 ended, and at least one of them not in order."""
 FRESH_S = 10.0
 """The status of 10,000 ranks is written every 5 s: an older one may not be written any more."""
+FEWEST_PEERS = 3
+"""Of two ranks nobody can say which one is as usual: each is compared with its own past."""
 AlertKind = Literal["slow_rank", "longer_steps", "stalled", "silent_host", "rank_died", "high_slowdown"]
 """What is noticed; `high_slowdown` only where sampled windows are priced."""
 HangKind = Literal["stalled", "rank_died", "ended"]
@@ -43,7 +45,7 @@ class StandingRank:
     after: str = ""
     """What it recorded last, and how long ago."""
     signal: int = 0
-    """That ended it; 0 for none."""
+    """That ended it, or holds it where it lives (SIGSTOP); 0 for none."""
     exit_status: int | None = None
     """With which it ended by itself; null where it did not, or nobody knows."""
     known_by: EndKnownBy = ""
@@ -105,9 +107,17 @@ class WatchedRank:
     sample_time_us: float | None = None
     """The median self time of a sample. Where it is told `self_time_excess` and `z` are of this time."""
     excess_us: float | None = None
-    """What `self_time_excess` is in a step, µs."""
+    """What `self_time_excess` is in a step, µs; no more than others wait for the rank, where sizes are uneven or only
+    two ranks are compared."""
     excess_of_step: float | None = None
     """The same as a share of the job's step time."""
+    evened_out: bool = False
+    """Whether it is slow for its samples, and is given so few of them that no other rank waits for it."""
+
+    @property
+    def has_peers(self) -> bool:
+        """Whether it is compared with others, and not with its own past."""
+        return self.peers + 1 >= FEWEST_PEERS
 
 
 @dataclass(frozen=True)

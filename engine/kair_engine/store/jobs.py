@@ -25,6 +25,7 @@ from kair_engine.recording.job_file import (
     KeptFragment,
     described_job,
     holds_job,
+    is_watched,
     open_job_folder,
     read_job_file,
     tidy_jobs,
@@ -91,6 +92,13 @@ class Store:
                 damaged.append(short_warning("damaged_job", f"job {folder.name} is left out: {error}"))
         return found, damaged
 
+    def watched(self) -> list[str]:
+        """Return the jobs that are watched, or were, and of which nothing was sampled, by name."""
+        with suppress(OSError):
+            folders = sorted(path for path in self.root.iterdir() if _NAME.fullmatch(path.name))
+            return [path.name for path in folders if is_watched(path) and not holds_job(path)]
+        return []
+
     def open(self, name: str) -> Trace:
         """The trace of a job. Raises UsageError where there is none of that name."""
         return open_job_folder(self._existing(name))
@@ -121,7 +129,8 @@ class Store:
     def current(self) -> str | None:
         """The job in use, where it still exists."""
         name = self._named_current()
-        return name if name and _NAME.fullmatch(name) and holds_job(self.root / name) else None
+        is_there = name and _NAME.fullmatch(name) and (holds_job(folder := self.root / name) or is_watched(folder))
+        return name if is_there else None
 
     def latest(self) -> str | None:
         """The job imported last."""
@@ -171,7 +180,7 @@ class Store:
 
     def _existing(self, name: str) -> Path:
         folder = self.root / name
-        if _NAME.fullmatch(name) and holds_job(folder):
+        if _NAME.fullmatch(name) and (holds_job(folder) or is_watched(folder)):
             return folder
         known = ", ".join(job.name for job in self.jobs()[:8])
         raise UsageError(f"no job {name} in the store", f"it has {known}" if known else "the store is empty")

@@ -113,9 +113,16 @@ def keep_cost(folder: Path, cost: StragglerCost, operations: int) -> None:
 
 
 def kept_cost(folder: Path, operations: int) -> StragglerCost | None:
-    """What was kept; None where there is nothing, it is damaged, or it is of other operations or analyses."""
+    """Return what was kept; None where there is nothing, it is damaged, or it is of other operations or analyses.
+
+    Neither is it returned where a running job's coordinator recorded steps or a hang since.
+    """
     kept = kept_json(folder / _COST_FILE, _KeptCost, checked_body)
-    return kept.cost if kept and (kept.analyses, kept.operations) == (ANALYSES, operations) else None
+    if kept is None or (kept.analyses, kept.operations) != (ANALYSES, operations):
+        return None
+    at_ns = (folder / _COST_FILE).stat().st_mtime_ns
+    recorded = (path for name in ("steps", "hangs") for path in (folder.parent / name).rglob("*"))
+    return None if any(path.stat().st_mtime_ns > at_ns for path in recorded) else kept.cost
 
 
 def keep(file: Path, content: bytes) -> None:

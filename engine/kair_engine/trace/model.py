@@ -372,6 +372,11 @@ class Job:
     stored_in: str | None = None
     """The folder of the recording in the store; None for traces that were not imported."""
 
+    @property
+    def is_recorded_only(self) -> bool:
+        """Return whether a coordinator recorded the steps' times, and nobody sampled their operations."""
+        return self.format == "steps"
+
     @cached_property
     def recorded_steps(self) -> frozenset[int]:
         """Every step that some rank recorded, in whole or in part."""

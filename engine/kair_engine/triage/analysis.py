@@ -32,7 +32,7 @@ from kair_engine.triage.open_items import Budget, explains_the_rest, longer_step
 from kair_engine.triage.pricing import Priced, priced
 from kair_engine.triage.raised import Raised, raise_findings
 from kair_engine.triage.unexplained import unexplained
-from kair_engine.triage.verdict import ranking, verdict
+from kair_engine.triage.verdict import not_contradicting, ranking, verdict, with_verdict
 from kair_engine.whatif.prices import require_cost
 
 
@@ -61,19 +61,20 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
         more = unexplained(seen.replays, gated.findings, stands.costs.fixes, step_us, varies_us)
         still_open = tuple(sorted((*still_open, *more), key=lambda one: -one.share_of_step))
     warnings = (*seen.set_aside, *seen.explained, *limits, *blamed.warnings, *gated.warnings)
+    decided = verdict(gated.findings, still_open, budget.shared_us)
     return TriageResult(
-        verdict=verdict(gated.findings, still_open, budget.shared_us),
+        verdict=decided,
         findings=gated.findings,
         ranking=ranking(seen.trace, seen.found, blamed, gated.findings),
         step_time_us=seen.step_time_ns / 1e3,
         waiting_us_per_step=blamed.waiting_us / len(steps),
         unattributed_us_per_step=blamed.unattributed_us / len(steps),
         steps=steps,
-        warnings=tuple(dict.fromkeys(warnings)),
+        warnings=not_contradicting(dict.fromkeys(warnings), gated.findings),
         together=stands.costs.together,
         accused_together=stands.costs.accused_together,
         parts=raised.parts,
-        bar=_bar(seen),
+        bar=with_verdict(_bar(seen), decided),
         open=still_open,
         smallest_share=smallest_share(still_open),
         absorbed=tuple(absorbed(seen.found.job, seen.tables.parts.leads, gated.absorbed)),

@@ -1,15 +1,21 @@
 """The last arrow: from the findings that stand and what they leave open to one verdict, and to who comes first."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Final
 
 import numpy as np
 
 from kair_engine.localize.analysis import rank_scores
 from kair_engine.localize.localization import Localization, can_accuse
 from kair_engine.results.blame import BlameResult
+from kair_engine.results.step_bar import StepBar
 from kair_engine.results.triage import Finding, OpenItem, RankedRank, Verdict
-from kair_engine.trace.model import Trace
+from kair_engine.trace.model import KairWarning, Trace
 from kair_engine.triage.open_items import LEAVES_OPEN
+
+_CLEAR: Final = frozenset({"few_steps", "larger_share", "nobody_waits"})
+"""Codes of the warnings that say of ranks why they are not accused."""
 
 
 def verdict(findings: Sequence[Finding], items: Sequence[OpenItem], shared_us: float) -> Verdict:
@@ -23,6 +29,19 @@ def verdict(findings: Sequence[Finding], items: Sequence[OpenItem], shared_us: f
     if findings and all(not one.ranks or one.is_whole or one.us_per_step <= shared_us for one in large):
         return "job_wide"
     return "inconclusive" if large else "no_straggler"
+
+
+def with_verdict(bar: StepBar | None, decided: Verdict) -> StepBar | None:
+    """Return the bar of a job with that verdict, which says what ranks wait for."""
+    return None if bar is None else replace(bar, names_straggler=decided == "straggler")
+
+
+def not_contradicting(warnings: Iterable[KairWarning], findings: Sequence[Finding]) -> tuple[KairWarning, ...]:
+    """Return the warnings without those that clear ranks which a finding accuses, by another test or in other steps."""
+    accused = {rank for finding in findings for rank in finding.ranks}
+    return tuple(
+        one for one in warnings if one.code not in _CLEAR or not one.ranks or not accused.issuperset(one.ranks)
+    )
 
 
 def ranking(

@@ -1,12 +1,14 @@
 """Inventory of a recording: its ranks, steps, layout and clocks."""
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kair_engine.arrays import Floats
+from kair_engine.arrays import Floats, Ints
 from kair_engine.localize.by_rank import StepByRank, summed_steps
 from kair_engine.localize.unnamed_collectives import unnamed_collective_warnings, with_collectives_marked
 from kair_engine.ranks import Rank
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 SLOW_STEP = 1.1
 """Times the median step above which a step is called slow."""
 
+MOST_ROWS = 500_000
+"""Steps times ranks of the history that are listed, the last ones."""
 _CLOCK_STEPS = 3
 """Steps looked at for the clocks: offsets hardly move within a recording."""
 
@@ -37,6 +41,8 @@ def info(trace: Trace, *, operators: bool = False) -> InfoResult:
     """
     from kair_engine.trace.queries import operations_by_kind  # the other view needs no query
 
+    if trace.job.is_recorded_only:
+        return _without_operations(trace)
     trace = with_collectives_marked(trace)
     job = trace.job
     role_of = roles(trace)
@@ -86,6 +92,28 @@ def info(trace: Trace, *, operators: bool = False) -> InfoResult:
         launch_queue_depth={rank: queue.depth for rank, queue in sorted(job.launch_queue.items())},
         launch_queue_per_stream=usual_queue(job.launch_queue.values()).per_stream if job.launch_queue else None,
         identities=tuple(job.identity[rank] for rank in sorted(job.identity)),
+    )
+
+
+def _without_operations(trace: Trace) -> InfoResult:
+    """Return what is known of a job of which steps were recorded, and nothing was sampled."""
+    job = trace.job
+    return InfoResult(
+        format=job.format,
+        world_size=job.world_size,
+        ranks=job.ranks,
+        missing_ranks=job.missing_ranks,
+        hosts=_by_host(job),
+        layout=None,
+        roles={},
+        device=None,
+        steps=trace.steps,
+        operations=0,
+        operations_by_kind={},
+        collectives=0,
+        matched_collectives=0,
+        clock=ClockInfo("none", None, 0.0),
+        warnings=(),
     )
 
 
@@ -153,6 +181,27 @@ def steps(trace: Trace, only_rank: int | None = None) -> StepsResult:
         meets = _synchronises(trace) or _synchronises(with_collectives_marked(trace))
         mean_us = step_time_ns(trace, synchronised=meets) / 1e3
     return StepsResult(tuple(summaries), tuple(rows), mean_us, (), timed_on=timed_on(trace.job))
+
+
+def steps_of_rows(
+    rank: Ints, step: Ints, us: Mapping[str, Floats], warnings: tuple[KairWarning, ...] = ()
+) -> StepsResult:
+    """Return the same of the rows that capture recorded: `us` has `begin`, `step` and `self` of each, by step."""
+    begin = us["begin"] - us["begin"].min(initial=np.inf)
+    columns = (step.tolist(), rank.tolist(), begin.tolist(), us["step"].tolist(), us["self"].tolist())
+    rows = [
+        StepTime(at, Rank(of), began, took, 0, True, own_us=own)
+        for at, of, began, took, own in zip(*columns, strict=True)
+    ]
+    by_step = [list(some) for _, some in groupby(rows, key=lambda row: row.step)]
+    slowest = [max(some, key=lambda row: row.duration_us) for some in by_step]
+    usual = float(np.median([row.duration_us for row in slowest] or [0.0]))
+    summary = []
+    for some, last in zip(by_step, slowest, strict=True):
+        longest = max(some, key=lambda row: row.own_us or 0.0)
+        summary.append(replace(_summary(some, last, usual), own_us=longest.own_us, own_rank=longest.rank))
+    mean_us = float(np.mean([one.median_us for one in summary])) if summary else 0.0
+    return StepsResult(tuple(summary), tuple(rows), mean_us, warnings)
 
 
 def _synchronises(trace: Trace) -> bool:

@@ -124,7 +124,7 @@ def _narrow(kair: Program) -> None:
     session, screen = kair.session, kair.framed
     if session is None or not isinstance(screen, ViewScreen):
         return
-    chosen = parse_steps(kair.shell_state.steps).among(session.trace.job.steps)
+    chosen = session.chosen(parse_steps(kair.shell_state.steps))
     if chosen != session.steps:
         screen.narrow(chosen)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Final, Literal, cast
 
 from kair.app.jobs import JobSource, read_source
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 
 _LOOK_S: Final = 2.0
+_LIVE_S: Final = 5.0
+"""Between two readings of a running job's recorded steps."""
 _SELDOM: Final = 5
 """A folder that is not followed is looked at only every so many times: it can have thousands of files."""
 
@@ -39,6 +42,8 @@ class Watch:
         self._reads_what_changed = False
         """Whether it was asked for by name, so that a new job of that name is read."""
         self._looks = 0
+        self._rests_until = 0.0
+        """Until when recorded steps are not read again."""
         self._before: Hashable = None
         """How the files looked the last time: while they are being written they look different each time."""
         self.following = False
@@ -49,10 +54,16 @@ class Watch:
 
     def begin(self) -> None:
         """Another job is open."""
-        self.following, self.changed, self.news, self.live = False, "", [], LiveJob()
+        # A job of which nothing was sampled changes with every step: it is shown as it runs.
+        self.following, self.changed, self.news, self.live = self._grows, "", [], LiveJob()
         if not self._is_begun:
             self._is_begun = True
             self._app.set_interval(_LOOK_S, self._look_now_and_then)
+
+    @property
+    def _grows(self) -> bool:
+        session = self._kair.session
+        return session is not None and session.trace.job.is_recorded_only
 
     @property
     def alarm(self) -> str:
@@ -108,8 +119,15 @@ class Watch:
             self.changed = changed
             self._tell(session)
         asked_for, self._reads_what_changed = self._reads_what_changed, False
-        # What is being written is read once it stays the same from one look to the next.
-        if changed == "changed" and (asked_for or (self.following and now == before)):
+        # What is being written is read once it stays the same from one look to the next; recorded steps once all that
+        # was asked about those before is answered, and that often at most.
+        if self._grows:
+            waits = getattr(self._kair.framed, "waiting", ())
+            is_due = self.following and not waits and monotonic() >= self._rests_until
+        else:
+            is_due = self.following and now == before
+        if changed == "changed" and (asked_for or is_due):
+            self._rests_until = monotonic() + _LIVE_S
             self.reload()
 
     def _hear(self, live: "WatchResult | None") -> None:
@@ -177,6 +195,8 @@ class Watch:
         except Exception as error:
             return partial(self._failed, error)
         lines = () if before is None else difference(before, after)
+        if not lines and self._grows:
+            return self._kair.framed.show_header
         return partial(self._told, lines or ("nothing that matters has changed",))
 
     def _told(self, lines: tuple[str, ...]) -> None:

@@ -7,7 +7,7 @@ from textual.binding import Binding, BindingType
 
 from kair_engine.results.mitigate import MitigateResult, MitigationPlan, MitigationProposal
 from kair_tui.render.answer import Column
-from kair_tui.render.mitigate import RankSizes, shares_text, sizes_over_steps, taken_in_words, what
+from kair_tui.render.mitigate import RankSizes, decided, shares_text, sizes_over_steps, taken_in_words, what
 from kair_tui.render.units import count, duration
 from kair_tui.tui.widgets.table import Table
 
@@ -59,7 +59,7 @@ class Proposals(JobTable[MitigationProposal]):
     def about(self, row: MitigationProposal, result: MitigateResult | None) -> tuple[str, ...]:  # noqa: ARG002
         """Return who decided what of it."""
         by = f" by {row.decided_by}" if row.decided_by else ""
-        return f"proposal {row.number}", f"{row.decision}{by}", what(row)
+        return f"proposal {row.number}", f"{decided(row)}{by}", what(row)
 
 
 class Ranks(JobTable[RankSizes]):

@@ -15,6 +15,7 @@ from textual.worker import Worker, get_current_worker
 
 from kair.app.question import Question
 from kair_engine.cancelling import Cancelled
+from kair_engine.causes import CAUSES
 from kair_engine.results.lateness import Lateness
 from kair_engine.results.triage import Finding, RankedRank, TriageResult
 from kair_engine.results.views import StepsResult
@@ -34,6 +35,7 @@ from kair_tui.tui.widgets.header_and_footer import StatusLine
 from kair_tui.tui.widgets.lateness_map import LatenessMap
 from kair_tui.tui.widgets.lines import Heading, Paragraph, Paragraphs, level_legend
 from kair_tui.tui.widgets.lists import Findings
+from kair_tui.tui.widgets.own_times import OwnTimes
 from kair_tui.tui.widgets.step_bar import StepBarLine
 from kair_tui.tui.widgets.step_strip import StepStrip
 from kair_tui.tui.widgets.styles import styles_of, verdict_style
@@ -58,9 +60,11 @@ class OverviewScreen(ViewScreen):
     OverviewScreen #verdict { margin: 1 0; }
     OverviewScreen #bar { margin-bottom: 1; }
     OverviewScreen #grid { margin-bottom: 1; }
+    OverviewScreen #own { margin-bottom: 1; }
     OverviewScreen #steps { margin-bottom: 1; }
     OverviewScreen #late { margin-bottom: 1; }
     OverviewScreen.-short #late { margin: 0; }
+    OverviewScreen.-short #own { margin: 0; max-height: 4; }
     OverviewScreen.-short #verdict { margin: 0; }
     OverviewScreen.-short #bar { margin: 0; }
     OverviewScreen.-short #grid { margin: 0; }
@@ -98,6 +102,9 @@ class OverviewScreen(ViewScreen):
         yield Heading(look, "ranks", of="grid")
         self._grid = RankGrid(look)
         yield self._grid
+        yield Heading(look, "own time", of="own")
+        self._own = OwnTimes(look, id="own")
+        yield self._own
         yield Heading(look, "later", of="late")
         self._map = LatenessMap(look)
         yield self._map
@@ -134,6 +141,7 @@ class OverviewScreen(ViewScreen):
         self._say_verdict()
         self._regroup()
         self._grid.show(result.ranking)
+        self._own.order(result.ranking)
         if is_first and (worst := worst_rank(result)) is not None:
             self._grid.move_to(worst)
         self._list_findings()
@@ -156,6 +164,9 @@ class OverviewScreen(ViewScreen):
 
     def _show_steps(self, result: StepsResult) -> None:
         self._strip.show(result.summary)
+        self._own.show(result.steps)
+        self.heading("own").say([("of each rank, recorded step by step; the median of its last 20", None)])
+        self._show_parts()
         self._strip.choose(self.session.chosen_steps)
         slow = [row.step for row in result.summary if row.slow]
         told = f"{plural(len(slow), 'slow step')}: {spans(tuple(slow))}" if slow else "no slow step"
@@ -406,6 +417,9 @@ class OverviewScreen(ViewScreen):
         with_grid = not with_map or self._has_room_for_both
         shown: dict[Widget, bool] = {self._map: with_map, self.heading("late"): with_map}
         shown |= {self._grid: with_grid, self.heading("grid"): with_grid}
+        stands = self._triage is not None and any(CAUSES[one.cause].stops_job for one in self._triage.findings)
+        with_own = self._own.has_any and not stands  # nobody takes a step any more
+        shown |= {self._own: with_own, self.heading("own"): with_own}
         for part, is_shown in shown.items():
             part.display = is_shown
         if with_map:

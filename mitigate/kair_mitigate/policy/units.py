@@ -103,6 +103,11 @@ class Units:
         return f"{of} take {fewest} micro-batches or more: a change of one is up to {1 / fewest:.0%} of a unit's step"
 
     @property
+    def ties(self) -> tuple[Members, int | None]:
+        """What is resized together, however it is known."""
+        return self.members, self.micro_batch
+
+    @property
     def _order(self) -> Ints:
         return np.array([rank for unit in self.members for rank in unit], dtype=np.int64)
 

@@ -11,6 +11,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from kair_mitigate.restarts import own
+
 Row = dict[str, int | str]
 """{"gen", "worker", "shard", "epoch", "begin", "end"}, and "file" where the shard is one."""
 
@@ -27,8 +29,8 @@ class CountedRows:
 
     def __init__(self, path: Path) -> None:
         """Raises OSError."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        path.parent.mkdir(0o700, parents=True, exist_ok=True)
+        self._handle = own(str(path), os.O_RDWR | os.O_CREAT)
 
     def write(self, length: int, rows: Sequence[Row]) -> int:
         """Puts rows behind the first `length` bytes, in place of what is there; the new length. Raises OSError."""

@@ -26,6 +26,7 @@ A million shards, on a busy host of two cores: made in 18 s and 82 MB, the next 
 claim 0.1 ms, a commit of 2,048 positions 0.35 s. Everybody waits meanwhile: ten thousand shards are plenty.
 """
 
+import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,6 +35,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from kair_mitigate.restarts import own
 from kair_mitigate.shards import checkpoints, claims
 from kair_mitigate.shards.epochs import begin_epochs_due, has_doing, has_todo, insert_files, insert_ranges, newest_epoch
 from kair_mitigate.shards.pruning import prune
@@ -98,6 +100,7 @@ class ShardStore:
         """
         self._lock = threading.RLock()
         self._most_tries, self._kept = most_tries, kept_checkpoints
+        os.close(own(str(path), os.O_RDWR | os.O_CREAT))  # SQLite's files beside it have its mode
         self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self._connection.execute("PRAGMA journal_mode = WAL")
         self._connection.execute("PRAGMA synchronous = NORMAL")

@@ -1,5 +1,7 @@
 """Runs at the start of every Python process of a captured job: what imports a framework will be captured.
 
+Under `kair mitigate run` workers of torchrun die with it from here on.
+
 Python imports one `sitecustomize`, the first on the path: this one lets the next one have its turn, as if it were not
 there. Nothing is imported here that Python has not loaded by now: most processes of a job never import a framework.
 """
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 _HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120  # pathlib would be loaded into every process
+_SET_DEATH_SIGNAL, _KILL = 1, 9  # as Linux numbers them: the module of signals is not loaded here
 _PACKAGE = os.path.dirname(os.path.dirname(_HERE))  # noqa: PTH120  # see above
 
 
@@ -85,6 +88,27 @@ def _run_next() -> None:
         spec.loader.exec_module(module)
 
 
+def _die_with_torchrun() -> None:
+    """Lets this worker be killed as soon as its torchrun is, which alone starts none to follow; Linux only.
+
+    What a worker starts itself is left alone: it may be meant to outlive the worker.
+    """
+    parent = os.getppid()
+    try:
+        with open(f"/proc/{parent}/environ", "rb") as file:  # noqa: PTH123  # see above
+            if b"TORCHELASTIC_RUN_ID=" in file.read():
+                return
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, _KILL, 0, 0, 0)
+    except (OSError, ImportError, AttributeError):
+        return
+    if os.getppid() != parent:  # it died before
+        os.kill(os.getpid(), _KILL)
+
+
+if "TORCHELASTIC_RUN_ID" in os.environ and "KAIR_MITIGATE_RUN" in os.environ:
+    _die_with_torchrun()
 if os.environ.get("KAIR_CAPTURE") == "1":
     sys.meta_path.insert(0, _AfterImport())
 _run_next()

@@ -6,6 +6,7 @@ from kair.app.identities import identities_of
 from kair.app.jobs import blaming_files, locate, open_source
 from kair.app.question import Question
 from kair.app.step_choice import parse_steps
+from kair.app.step_history import require_sampled
 from kair.app.stores import OpenStore
 from kair_engine.baselines import NONE_IN_USE, Baselines
 from kair_engine.errors import UsageError
@@ -35,6 +36,7 @@ def _save(store: OpenStore, kept: Baselines, name: str, job: str | None, step: s
     from kair_engine.comparison.profile import profile_of
 
     trace = open_source(locate(job, store.root), progress=store.progress)
+    require_sampled(trace, "a baseline")
     steps = parse_steps(step).among(trace.job.steps)
     with blaming_files(trace):
         profile = profile_of(trace if steps is None else trace.select(steps))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from kair.app.answers.evidence import evidence_listed
 from kair.app.evidence import FOLDER, fetched, is_url, without_password
-from kair.app.jobs import find_job, open_source
+from kair.app.jobs import locate, open_source
 from kair.app.places import is_mirror
 from kair.app.stores import OpenStore
 from kair_engine.errors import InputError, UsageError
@@ -22,7 +22,7 @@ def add_evidence(store: OpenStore, name: str, places: Sequence[str]) -> Evidence
     if is_mirror(store.root):
         raise UsageError("stores behind URLs are written by kair coordinator alone", "name the files with --evidence")
     # Of a job that is watched evidence comes before anything is sampled.
-    job = open_source(find_job(name, store.root, reads_history=True), progress=store.progress).job
+    job = open_source(locate(name, store.root), progress=store.progress).job
     if job.stored_in is None:
         way_out = f"kair import {name} --job NAME; or put the files into a folder evidence/ beside the traces"
         raise UsageError(f"{name} is no job of the store: nothing can be kept with it", way_out)

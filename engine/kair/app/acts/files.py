@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
 def export_job(trace: Trace, file: Path, *, plain: bool = False) -> "Exported":
     """Write the timeline or the table of operations, by the file's ending. Raises UsageError, UnwritableError."""
+    from kair.app.step_history import require_sampled
     from kair_engine.export.writing import export
 
+    require_sampled(trace, "kair export")
     with blaming_files(trace):
         return export(trace, file, plain=plain)
 

@@ -57,8 +57,8 @@ def price_jobs(store: OpenStore, *, keep: bool = True) -> Priced:
     kept.
     """
     costs, failed = dict[str, StragglerCost](), list[KairWarning]()
-    listing = store.store.listing()
-    missing = [job.name for job in listing[0] if job.cost is None]
+    listing = store.listing()
+    missing = [job.name for job in listing[0] if job.cost is None and job.ranks]
     for done, name in enumerate(missing):
         store.progress(done, len(missing), name)
         try:

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from kair.app.places import capture_places
 from kair.app.question import Given
 from kair_engine.errors import InputError, UsageError
 from kair_engine.ranks import Rank
@@ -35,10 +36,32 @@ def info(given: Given, *, operators: bool = False, only_rank: Rank | None = None
     given.require_rank(only_rank)
     of_ranks = identities_of(trace.job)
     identities = tuple(of_ranks[rank] for rank in sorted(of_ranks) if only_rank in (None, rank))
-    found = replace(overview(trace, operators=operators), attempts=attempts_of(trace.job), identities=identities)
+    found = overview(trace, operators=operators)
+    found = replace(found, attempts=attempts_of(trace.job), identities=identities, **_how_it_goes(trace.job))
     if only_rank is None:
         return found
     return replace(found, by_rank=tuple(row for row in found.by_rank if row.rank == only_rank))
+
+
+def _how_it_goes(job: "Job") -> dict[str, Any]:
+    """Return the fields of `InfoResult` that the coordinator of a captured job knows; none of any other job."""
+    places = None if job.stored_in is None else capture_places(job.stored_in)
+    if places is None or not places.status.exists():
+        return {}
+    from kair.app.answers.watch import watch
+
+    try:
+        status = watch(places.store, places.job, lambda _: None)
+    except InputError:
+        return {}
+    hang = "" if status.hang is None or status.hang.over else status.hang.told
+    found: dict[str, Any] = {"state": status.state, "ending": hang}
+    if job.is_recorded_only:
+        roles: dict[str, list[int]] = {}
+        for one in status.ranks:
+            roles.setdefault(one.role, []).append(one.rank)
+        found["roles"] = {role: tuple(ranks) for role, ranks in roles.items()}
+    return found
 
 
 def steps(
@@ -48,24 +71,31 @@ def steps(
 
     Raises UsageError, InputError for the scopes of a job, or an attempt, that was not captured.
     """
+    from kair.app.step_history import steps_of_history
     from kair_engine.views.overview import steps as overview
 
     if attempt is not None and not scopes:
         raise UsageError("--attempt chooses whose scopes are shown", f"kair steps --scopes --attempt {attempt}")
     given.require_rank(only_rank)
-    result = overview(given.trace, only_rank)
+    result = (
+        steps_of_history(given.trace, only_rank)
+        if given.trace.job.is_recorded_only
+        else overview(given.trace, only_rank)
+    )
     return _with_scopes(result, given.trace.job, attempt) if scopes else result
 
 
 def lateness(given: Given) -> "Lateness":
     """Return who was late when: of a captured job's steps as their history has it, else as the recording does."""
-    from kair.app.step_history import history_of
+    from kair.app.step_history import history_of_steps
     from kair_engine.views.lateness import lateness as of_recording
     from kair_engine.views.lateness import lateness_of_history
 
     trace = given.trace
-    history = history_of(trace.job) if trace.steps == trace.job.steps else None
-    return lateness_of_history(history) if history is not None and history.can_judge else of_recording(trace)
+    history = history_of_steps(trace)
+    if history is not None and (history.can_judge or trace.job.is_recorded_only):
+        return lateness_of_history(history)
+    return of_recording(trace)
 
 
 def rank(given: Given, *, rank: Rank) -> RankProfileResult:
@@ -159,12 +189,13 @@ def forecast(
 
     Raises UsageError for too few ranks or steps, InputError where the history is damaged.
     """
-    from kair.app.step_history import history_of
+    from kair.app.step_history import history_of_steps
     from kair_engine.forecast.analysis import forecast as extrapolate
 
     numbers, trace = _numbers(ranks), given.trace
-    history = history_of(trace.job) if trace.steps == trace.job.steps else None
-    return extrapolate(trace, history, ranks=numbers, per_host=per_host, left_out=leave_out, draws=draws, seed=seed)
+    return extrapolate(
+        trace, history_of_steps(trace), ranks=numbers, per_host=per_host, left_out=leave_out, draws=draws, seed=seed
+    )
 
 
 def _numbers(text: str) -> tuple[int, ...]:

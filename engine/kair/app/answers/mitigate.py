@@ -65,10 +65,11 @@ def mitigate(
 
 def _recorded(trace: "Trace") -> "tuple[Ints, Floats, Floats, tuple[int, ...]]":
     """(ranks, own times (steps × ranks) and lengths of steps in s, each rank's samples or none)."""
-    from kair.app.step_history import history_of
+    from kair.app.step_history import history_of_steps, require_sampled
 
-    history = history_of(trace.job) if trace.steps == trace.job.steps else None
+    history = history_of_steps(trace)
     if history is None or not history.can_judge:
+        require_sampled(trace, "a history of so few steps")
         return _sampled(trace)
     own, samples, sizes = history.us["self"], history.us["samples"], tuple[int, ...]()
     if (samples > 0).all():
@@ -100,7 +101,8 @@ def _units(trace: "Trace", ranks: "Ints") -> "Units":
     from kair_engine.trace.loading import load_step
     from kair_mitigate.policy.units import Units, joined, tied_in
 
-    tied = tied_in(load_step(trace, trace.steps[-1])) if trace.steps else None
+    is_sampled = trace.steps and not trace.job.is_recorded_only
+    tied = tied_in(load_step(trace, trace.steps[-1])) if is_sampled else None
     place = {rank: at for at, rank in enumerate(ranks.tolist())}
     within = [[place[rank] for rank in some if rank in place] for some in tied or ()]
     return Units(joined(len(ranks), within), "assumed" if tied is None else "recorded")

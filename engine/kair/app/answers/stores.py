@@ -27,9 +27,11 @@ def compare(given: OpenStore, *, base: str, new: str, step: str = "all", base_st
 def _opened(given: OpenStore, job: str, step: str) -> "Trace":
     from kair.app.jobs import locate, open_source
     from kair.app.step_choice import parse_steps
+    from kair.app.step_history import require_sampled
 
     chosen = parse_steps(step)
     trace = open_source(locate(job, given.root), progress=given.progress)
+    require_sampled(trace, "kair compare")
     steps = chosen.among(trace.job.steps)
     return trace if steps is None else trace.select(steps)
 
@@ -61,7 +63,7 @@ def jobs(given: OpenStore, *, priced: Priced = NOTHING_PRICED, gpu_cost: float |
     from kair_engine.store.remote import place_of
 
     current = given.store.current()
-    found, damaged = priced.listing or given.store.listing()
+    found, damaged = priced.listing or given.listing()
     listed = tuple(
         ListedJob(
             name=job.name,
@@ -105,7 +107,7 @@ def fleet(given: OpenStore, *, priced: Priced = NOTHING_PRICED, gpu_cost: float 
     from kair_engine.ledger.rap_sheet import records_of
     from kair_engine.ledger.summary import summary_of
 
-    found, damaged = priced.listing or given.store.listing()
+    found, damaged = priced.listing or given.listing()
     if not found:
         raise InputError(f"no job in the store {given.told}", "kair import FOLDER --job NAME puts one there")
     rows = [

@@ -29,7 +29,7 @@ from kair_engine.triage.history.slow import Slow, beside, slow_ranks
 from kair_engine.triage.open_items import smallest_share
 from kair_engine.triage.pricing import with_price
 from kair_engine.triage.shared_costs import NOTABLE_SHARE, STOPPED_SHARE
-from kair_engine.triage.verdict import verdict
+from kair_engine.triage.verdict import not_contradicting, verdict, with_verdict
 from kair_engine.whatif.prices import price
 
 _SHARED: Final[dict[Cause, tuple[str, float]]] = {
@@ -92,6 +92,7 @@ def triage_of_rows(history: StepHistory, job: Job, gpu_cost: float | None = None
         unseen=unseen,
         open=untested,
         history_steps=len(history.steps),
+        is_sampled=False,
     )
 
 
@@ -113,9 +114,15 @@ def joined(sampled: TriageResult, history: StepHistory, job: Job, gpu_cost: floa
     left = tuple(one for one in sampled.open if accused.isdisjoint(one.ranks))
     if history.can_judge and any(one.kind == "few_steps" for one in left):
         left = tuple(one for one in left if one.kind not in _OPEN_BY_STEPS)
+    decided = verdict(findings, left, sum(one.time_lost_us_per_step for one in findings))
+    warnings = not_contradicting(sampled.warnings, findings)
+    if of_ranks:
+        warnings = tuple(one for one in warnings if one.code != "few_steps")  # the history has enough
     return replace(
         sampled,
-        verdict=verdict(findings, left, sum(one.time_lost_us_per_step for one in findings)),
+        verdict=decided,
+        bar=with_verdict(sampled.bar, decided),
+        warnings=warnings,
         findings=findings,
         open=left,
         smallest_share=smallest_share(left),

@@ -6,7 +6,7 @@ core); `samples`, that the rank took; and `device`, its own time there, which is
 rank did not tell is NaN, or 0 where a version or a job never does.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
 from typing import Final
@@ -142,6 +142,13 @@ class StepHistory:
         """Of ranks at these places."""
         return ranks_at(self.ranks, as_positions(positions))
 
+    def of_steps(self, steps: Sequence[int]) -> "StepHistory":
+        """Return the history of these steps alone, as far as it has them."""
+        kept = np.isin(self.steps, steps)
+        us = {name: one[kept] for name, one in self.us.items()}
+        scopes = {name: one[kept] for name, one in self.scopes.items()}
+        return replace(self, steps=self.steps[kept], us=us, scopes=scopes)
+
     def slower(self, place: int, us: float) -> "StepHistory":
         """The same if a rank took so much longer in every step, and all others waited for it."""
         more = np.zeros_like(self.own)
@@ -226,13 +233,7 @@ def _at_settled_sizes(history: StepHistory) -> StepHistory:
         return history
     at = np.arange(len(samples))
     kept = np.all([(at < one) | (at >= one + STEPS_OF_A_CHANGE) for one in changes], axis=0)
-    return replace(
-        history,
-        steps=history.steps[kept],
-        us={name: one[kept] for name, one in history.us.items()},
-        scopes={name: one[kept] for name, one in history.scopes.items()},
-        resized=tuple(history.steps[changes].tolist()),
-    )
+    return replace(history.of_steps(history.steps[kept].tolist()), resized=tuple(history.steps[changes].tolist()))
 
 
 def _typical(values: Floats, role: Ints) -> Floats:
