@@ -324,7 +324,7 @@ def assumed_in_words(replay: RecordedReplay) -> list[str]:
     more = f" and {count(len(tied) - _MOST_UNITS)} more" if len(tied) > _MOST_UNITS else ""
     return [
         f"replayed: {played}",
-        "each-step and backup-workers are only to compare with; a deadline needs accumulated batches",
+        "each-step, claims and backup-workers are only to compare with; a deadline needs accumulated batches",
         f"assumed: {shares} of a rank's own time does not depend on its batch, and resizing costs nothing",
         *([f"resized together: ranks {named}{more}"] if tied else []),
         "restarts: none, as a recording does not show what one would cure",
