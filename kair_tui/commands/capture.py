@@ -81,13 +81,14 @@ def run(
 
 def _become(command: Sequence[str], store: Path, job: str | None, *, with_agent: bool) -> int:
     """In this very process, so that signals and the exit status are the command's own; returns where it cannot."""
-    from kair_capture.settings import default_run_dir, safe_name
+    from kair_capture.settings import safe_name
+    from kair_capture.unheard import run_dir_of
 
     if shutil.which(command[0]) is None:
         return _not_run(command[0])
     name = safe_name(job or os.environ.get("KAIR_JOB") or _name_of(command, os.environ))
     folder = os.environ.get("KAIR_RUN_DIR")
-    run_dir = Path(folder).absolute() if folder else default_run_dir(name)
+    run_dir = Path(folder).absolute() if folder else run_dir_of(name, store)
     shared = {**os.environ, "KAIR_JOB": name, "KAIR_RUN_DIR": str(run_dir), "KAIR_STORE": str(store)}
     environment = _prepared(shared, name, run_dir, with_agent=with_agent)
     sys.stdout.flush()

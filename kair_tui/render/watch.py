@@ -64,6 +64,8 @@ def _headline(result: WatchResult) -> str:
         parts.append(f"step {result.step}")
     if result.step_time_us is not None:
         parts.append(f"{duration(result.step_time_us)} a step")
+    if result.unheard_because is not None:
+        return f"{', '.join(parts)}: {result.unheard_because}"
     slow = tuple(row.rank for row in result.ranks if row.slow)
     if slow:
         parts.append(f"{ranks_in_words(slow)} {'is' if len(slow) == 1 else 'are'} slow")

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from kair_capture.coordinator.step_log import read_all
 from kair_capture.places import JobPlaces
+from kair_capture.unheard import AFTER_S, why_no_step
 from kair_engine.recording.job_file import JOB_FILE
 from kair_engine.results.mitigate import MitigationProposal
 from kair_engine.stats import told_last
@@ -76,10 +77,16 @@ class Controller:
 
     def run(self, *, once: bool = False) -> None:
         """Looks every EVERY_S seconds, or `once`. Raises ValueError for units that there are not, OSError."""
+        said, seen, since = None, self._seen, time.monotonic()
         while True:
             self.look()
             if once:
                 return
+            if self._seen != seen:
+                said, seen, since = None, self._seen, time.monotonic()
+            elif time.monotonic() - since > AFTER_S and (why := why_no_step(self.places)) not in (None, said):
+                said = why
+                self.say(why)
             time.sleep(EVERY_S)
 
     def look(self) -> Action:

@@ -23,10 +23,19 @@ def _work() -> int:
     from kair_capture.agent.agent import Agent, agent_settings
     from kair_capture.files import BusyError
     from kair_capture.settings import SettingsError
+    from kair_capture.unheard import agent_in
 
     try:
-        Agent(agent_settings()).run()
+        settings = agent_settings()
+        Agent(settings).run()
     except BusyError:
+        other, store = agent_in(settings.run_dir), settings.places.store
+        if other is not None and not other.serves(store):
+            print(
+                f"kair: job {settings.job} is not captured into the store {store}: the agent in {settings.run_dir} "
+                f"(process {other.pid}) serves the store {other.store}",
+                file=sys.stderr,
+            )
         return 0
     except SettingsError as error:
         print(f"kair: capture's agent: {error}", file=sys.stderr)

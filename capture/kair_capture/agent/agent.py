@@ -39,6 +39,7 @@ from kair_capture.job.windows import ControlWords, Window
 from kair_capture.places import JobPlaces, address_of, store_root
 from kair_capture.ring import is_running
 from kair_capture.settings import SettingsError, default_run_dir, settings_of, switch
+from kair_capture.unheard import note_agent
 from kair_capture.wire import (
     MOST_RANKS,
     MOST_ROWS,
@@ -151,6 +152,7 @@ class Agent:
         self.settings: Final = settings
         make_secure_dir(settings.run_dir)
         self._lock = locked(settings.run_dir / "agent.lock")
+        note_agent(settings.run_dir, settings.places, settings.key_file, settings.coordinator)
         self.journal: Final = Journal(settings.run_dir / "rows.journal")
         delivered, remote = settings.places.delivered, remote_of(settings.places.store)
         self.spool: Final = Spool(settings.spool, settings.spool_bytes, delivered, settings.host, remote)

@@ -38,6 +38,7 @@ from kair_capture.coordinator.webhook import Webhook
 from kair_capture.files import locked
 from kair_capture.places import JobPlaces
 from kair_capture.ring import StepFlag
+from kair_capture.unheard import AFTER_S, why_unheard
 from kair_capture.wire import (
     Beat,
     BeatReply,
@@ -98,6 +99,7 @@ _STATUS_S: Final = 1.0
 _COMMITTED_S: Final = 3.0
 """After a job's end, until what was delivered last is in the store: it is looked for every second."""
 _STATUS_S_A_RANK: Final = 1 / 2000
+_ASK_WHY_S: Final = 5.0
 _MOST_STEPS: Final = 50
 _OF_SAMPLER: Final = ("budget", "generation", "sampled", "charged_us", "step_cost_us")
 """What is remembered of it."""
@@ -146,6 +148,10 @@ class Coordinator:
         self._unwritten_since: str | None = None
         self._has_begun = False
         """Whether a rank was heard of since the coordinator started."""
+        self._heard_s = self._asked_why_s = time.monotonic()
+        self._refused = 0
+        """Datagrams with a wrong signature, when it was last asked why no rank is heard."""
+        self._unheard_because: str | None = None
         self._learn()
         with _listening(settings.listen, "--listen"):
             self.endpoint: Final = self._endpoint(key)
@@ -456,7 +462,25 @@ class Coordinator:
                 file.write(lines)
         self._changed = True
 
+    def _why_unheard(self, now: float) -> str | None:
+        """Why no rank is heard, as far as it can be seen from here; said once for each reason."""
+        if self._hosts.ranks(living=True):
+            self._heard_s = now
+            return None
+        if now - self._heard_s < AFTER_S or now - self._asked_why_s < _ASK_WHY_S:
+            return self._unheard_because
+        self._asked_why_s, refused = now, self.endpoint.refused["signature"]
+        address = (self._settings.listen[0], self.endpoint.port)
+        why = why_unheard(
+            self._settings.places, address, self._settings.key_file, refused=max(refused - self._refused, 0)
+        )
+        self._refused = refused
+        if why is not None and (self._unheard_because or "").partition(":")[0] != why.partition(":")[0]:
+            self._say(why)
+        return why
+
     def _write_status(self, now: float) -> None:
+        self._unheard_because = self._why_unheard(now)
         self._table.forget_left_behind(np.array(self._hosts.ranks(living=True), np.int64), STEPS)
         self.status = status_of(
             self._settings.places.job,
@@ -471,6 +495,7 @@ class Coordinator:
             hang=self._hangs.last,
             priced=self._pricing.windows,
             is_undecided=self._hangs.is_undecided,
+            unheard_because=self._unheard_because,
         )
         # A store that is away is written again when it is back; what is shown is never needed to go on.
         try:

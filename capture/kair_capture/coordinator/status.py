@@ -231,6 +231,7 @@ def status_of(
     hang: Hang | None = None,
     priced: tuple[PricedWindow, ...] = (),
     is_undecided: bool = False,
+    unheard_because: str | None = None,
 ) -> WatchResult:
     """Return the document; `now` is monotonic, s.
 
@@ -264,6 +265,7 @@ def status_of(
         hang=hang,
         control=dict(memory.control),
         priced_windows=priced,
+        unheard_because=unheard_because,
     )
 
 

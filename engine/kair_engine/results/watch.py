@@ -261,6 +261,8 @@ class WatchResult:
     """How old the figures were when they were read; 0 of a job that is over."""
     unwritten_because: str | None = None
     """Of old figures, why no newer ones may be written, such as `the store is full`; None where that is not seen."""
+    unheard_because: str | None = None
+    """Why no rank is heard though some train; None where one is heard, or none is known to train."""
     hang: Hang | None = None
     """The last time that the job stood still, or a rank died; None where that was never so."""
     control: dict[str, str] = field(default_factory=dict)

@@ -13,6 +13,7 @@ import msgspec
 from kair.app.places import is_mirror
 from kair_capture.places import JobPlaces
 from kair_capture.settings import safe_name
+from kair_capture.unheard import why_unheard
 from kair_engine.errors import InputError
 from kair_engine.results.watch import FRESH_S, WatchResult
 from kair_engine.trace.files import read_kept
@@ -35,7 +36,8 @@ def watch(store: Path, job: str | None, say: Callable[[str], None]) -> WatchResu
         from kair_engine.store.remote import place_of
 
         way_out = f"kair coordinator --job {places.job}"
-        raise InputError(f"job {places.job} has no coordinator in the store {place_of(store)}", way_out) from error
+        none = f"job {places.job} has no coordinator in the store {place_of(store)}"
+        raise InputError(why_unheard(places) or none, way_out) from error
     except OSError as error:
         raise InputError(f"cannot read {places.status}: {error.strerror or error}") from error
     except (msgspec.MsgspecError, RecursionError, ValueError, TypeError, OverflowError) as error:
