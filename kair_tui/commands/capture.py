@@ -42,6 +42,10 @@ def run(
     no_agent: Annotated[
         bool, Option("--no-agent", "With run: start no agent on this host; nobody drains the rings then.")
     ] = False,
+    watch: Annotated[
+        bool,
+        Option("--watch", "With run: start a coordinator on this host, where the job has none; it ends with the job."),
+    ] = False,
     ranks: Annotated[
         str | None, Option("--ranks", "With now: the ranks to sample, 3,7 or 0-7. Default: all.", metavar="RANKS")
     ] = None,
@@ -76,10 +80,10 @@ def run(
         return _attach(command, store, job, with_agent=not no_agent)
     if not command or not command[0]:
         raise UsageError("kair capture run needs a command", "kair capture run -- torchrun train.py")
-    return _become(command, store, job, with_agent=not no_agent)
+    return _become(command, store, job, with_agent=not no_agent, watch=watch)
 
 
-def _become(command: Sequence[str], store: Path, job: str | None, *, with_agent: bool) -> int:
+def _become(command: Sequence[str], store: Path, job: str | None, *, with_agent: bool, watch: bool) -> int:
     """In this very process, so that signals and the exit status are the command's own; returns where it cannot."""
     from kair_capture.settings import safe_name
     from kair_capture.unheard import run_dir_of
@@ -91,6 +95,10 @@ def _become(command: Sequence[str], store: Path, job: str | None, *, with_agent:
     run_dir = Path(folder).absolute() if folder else run_dir_of(name, store)
     shared = {**os.environ, "KAIR_JOB": name, "KAIR_RUN_DIR": str(run_dir), "KAIR_STORE": str(store)}
     environment = _prepared(shared, name, run_dir, with_agent=with_agent)
+    if watch and "KAIR_DISABLE" not in environment:
+        from kair_tui.commands.capture_watch import start_coordinator
+
+        start_coordinator(store, name)
     sys.stdout.flush()
     try:
         os.execvpe(command[0], list(command), environment)

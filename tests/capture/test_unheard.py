@@ -141,7 +141,7 @@ def test_a_controller_to_which_no_step_comes_says_why_once(tmp_path: Path, monke
             raise KeyboardInterrupt
 
     monkeypatch.setattr(of_controller.time, "sleep", sleep)
-    controller = Controller(places_of(tmp_path), None, None, say=said.append)  # type: ignore[arg-type]
+    controller = Controller(places_of(tmp_path), None, lambda: None, say=said.append)  # type: ignore[arg-type,return-value]
     with pytest.raises(KeyboardInterrupt):
         controller.run()
     begin = "no rank of job job is heard, though 2 train on this host"

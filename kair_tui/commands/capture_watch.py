@@ -1,0 +1,84 @@
+"""`kair capture run --watch`: a coordinator that begins with the command and ends with its job."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Final, NoReturn
+
+from kair_tui.cli.output import say
+
+_LEAVE_S: Final = "10"
+"""After the last rank: what agents delivered last is committed by then."""
+_MOST_S: Final = 60.0
+"""After the command, for agents that deliver what waits."""
+_LOOK_S: Final = 0.5
+
+
+def start_coordinator(store: Path, job: str) -> None:
+    """Start one for the job of this process, which becomes the command; its alerts go to standard error.
+
+    Where there is one already, or KAIR_COORDINATOR names it, none is started.
+    """
+    from kair_capture.files import BusyError, locked
+    from kair_capture.places import JobPlaces
+
+    lock = JobPlaces(store, job).capture / "lock"
+    if named := os.environ.get("KAIR_COORDINATOR"):
+        say(f"kair: job {job} is watched by the coordinator at {named} (KAIR_COORDINATOR)")
+        return
+    try:
+        if lock.exists():
+            os.close(locked(lock))
+    except BusyError:
+        say(f"kair: job {job} has a coordinator already")
+        return
+    process = os.getpid()
+    if not (child := os.fork()):
+        _stand_by(store, job, process)
+    os.waitpid(child, 0)
+
+
+def _stand_by(store: Path, job: str, process: int) -> NoReturn:
+    """Run the coordinator in a session of its own, which Ctrl-C does not reach, until the command and its job ended."""
+    from kair_capture.ring import is_running, start_ticks
+
+    began = start_ticks(process)
+    if os.fork():
+        os._exit(0)  # nobody waits for the grandchild: the command knows nothing of it
+    try:
+        os.setsid()
+        words = (
+            "coordinator",
+            "--job",
+            job,
+            "--store",
+            str(store),
+            "--listen",
+            "127.0.0.1:0",
+            "--leave-after",
+            _LEAVE_S,
+        )
+        null = subprocess.DEVNULL
+        coordinator = subprocess.Popen((sys.executable, "-P", "-m", "kair_tui", *words), stdin=null, stdout=null)
+        while is_running(process, began) and coordinator.poll() is None:
+            time.sleep(_LOOK_S)
+        until = time.monotonic() + _MOST_S
+        while coordinator.poll() is None and time.monotonic() < until and _has_agents(store, job):
+            time.sleep(_LOOK_S)
+        coordinator.terminate()
+        coordinator.wait()
+    finally:
+        os._exit(0)
+
+
+def _has_agents(store: Path, job: str) -> bool:
+    """Whether the coordinator has heard of an agent: of none nothing comes any more."""
+    from kair_capture.files import object_in
+    from kair_capture.places import JobPlaces
+
+    try:
+        return bool(object_in(JobPlaces(store, job).status.read_bytes()).get("hosts"))
+    except OSError:
+        return False
