@@ -18,7 +18,9 @@ from kair_engine.trace.model import Job, KairWarning, StepTimes, Trace
 from kair_engine.triage.hangs.standing import beside, standing_verdict
 from kair_engine.triage.history.analysis import joined, judge, triage_of_rows
 from kair_engine.triage.history.rows import COLUMNS, COMPILE, StepHistory, step_history
-from kair_tui.render.triage import suggestion_of, triage_in_words
+from kair_engine.views.scope_changes import passage
+from kair_tui.render.triage import facts, suggestion_of, triage_in_words
+from kair_tui.render.within_rank import when_in_words
 
 RANKS, STEPS, ONSET = 3, 200, 120
 
@@ -108,6 +110,65 @@ def test_a_rank_that_compiles_is_named_with_that_cause(every: int) -> None:
     found = the_finding(replace(of, us=us))
     assert (found.ranks, found.cause) == ((1,), "compilation")
     assert "compiles" in {one.kind for one in found.evidence}
+
+
+def passing(begin: int, end: int, us: float = 3000) -> tuple[StepHistory, float]:
+    """Rank 1 takes longer in steps [begin, end); (the history, by how much its mean step is longer for that)."""
+    of = history(onset=STEPS)
+    within = (of.steps >= begin) & (of.steps < end)
+    more = {name: column.copy() for name, column in of.us.items()}
+    for name in ("self", "forward", "cpu"):
+        more[name][within, 1] += us
+    more["step"] = more["self"].max(axis=1)[:, None] + np.full(RANKS, 4000)
+    more["waited"] = more["step"] - more["self"]
+    return replace(of, us=more), float((more["step"] - of.us["step"]).mean())
+
+
+@pytest.mark.parametrize(("begin", "end"), [(60, 120), (100, 160), (40, 90)])
+def test_a_fault_that_is_over_is_named_with_its_end_and_priced_while_it_lasted_and_over_all_steps(
+    begin: int, end: int
+) -> None:
+    of, longer = passing(begin, end)
+    found = the_finding(of)
+    since = begin if begin > of.steps[0] else None
+    assert (found.ranks, found.since, found.until, found.pattern) == ((1,), since, end - 1, "persistent")
+    assert found.steps == tuple(range(begin, end))
+    assert found.time_lost_us_per_step == pytest.approx(longer, rel=0.03)
+    assert found.lasted_us_per_step == pytest.approx(longer * len(of.steps) / (end - begin), rel=0.03)
+    first = "until step" if since is None else f"from step {begin} to"
+    assert when_in_words(found) == f" {first} {end - 1}, over since"
+    (sentence,) = [
+        one for one in triage_in_words(triage_of_rows(of, job())).findings[0].evidence if one.kind == "since"
+    ]
+    assert sentence.sentence.startswith(f"{first} {end - 1} 3.0")
+    assert "while it lasted" in facts(found)[0]
+
+
+@pytest.mark.parametrize(("begin", "end"), [(100, 130), (100, 196), (100, 200)])
+def test_a_short_spell_is_no_fault_and_what_lasts_has_no_end(begin: int, end: int) -> None:
+    found, _ = judge(passing(begin, end)[0], job())
+    assert [(one.since, one.until) for one in found] == ([] if end == 130 else [(begin, None)])
+
+
+def test_what_is_left_after_a_fault_decides_whether_it_is_over() -> None:
+    """After steps of 9 and before those of 0, 6 is nearer to the fault, and 2 to what was before."""
+    series = np.zeros(200) + np.tile([0.1, -0.1, 0.2, -0.2], 50)
+    series[50:120] += 9
+    for rest, end in ((6, None), (2, 120)):
+        later = series.copy()
+        later[120:] += rest
+        run = passage(later, 1)
+        assert (run and run.end) == end
+    assert passage(np.zeros(200) + np.tile([0.1, -0.1, 0.2, -0.2], 50), 1) is None
+
+
+def test_what_samples_say_of_a_fault_that_is_over_is_priced_by_all_steps() -> None:
+    of, longer = passing(60, 120)
+    whole = triage_of_rows(of, job())
+    sampled = replace(whole.findings[0], since=None, until=None, lasted_us_per_step=None, time_lost_us_per_step=2900.0)
+    (found,) = joined(replace(whole, findings=(sampled,)), of, job()).findings
+    assert (found.since, found.until) == (60, 119)
+    assert found.time_lost_us_per_step == pytest.approx(longer, rel=0.03)
 
 
 def test_a_rank_that_is_slow_from_the_first_step_on_is_held_against_its_peers() -> None:

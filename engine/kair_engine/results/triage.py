@@ -131,6 +131,11 @@ class Finding:
     """Where it shows though nobody is to blame; empty where somebody is."""
     since: int | None = None
     """The step in which it began, where that was within the recording."""
+    until: int | None = None
+    """The last step in which it showed, where it was over by then; null where it lasts, or comes and goes. Then
+    `time_lost_us_per_step` is the mean over all steps."""
+    lasted_us_per_step: float | None = None
+    """The same as a mean over the steps while it lasted; null where it is not over."""
     fix: tuple[Fix, ...] = ()
     """What undoes it, all together; empty where no fix does."""
     scope: str | None = None
