@@ -142,7 +142,7 @@ def right(job: Made, found: Finding) -> Counter[str]:
     """What of a finding about the right rank is right."""
     told = Counter({"named": 1, "priced": int(abs(found.time_lost_us_per_step / job.truth_us() - 1) <= 0.25)})
     if job.fault == "every":
-        return told + Counter({"period": int(getattr(found, "every", None) == job.every)})
+        return told + Counter({"period": int(found.every == job.every)})
     onset = found.since is not None and abs(found.since - job.begin) <= WITHIN
     is_open = job.fault == "since"
     end = found.until is None if is_open else found.until is not None and abs(found.until - job.end) <= WITHIN
@@ -172,7 +172,7 @@ def main() -> int:
         if given.verbose and (others or (job.fault and (sum(told.values()) < 3 + (job.fault != "every")))):
             print(job.name, dict(told), f"truth {job.truth_us() / 1e3:.2f} ms" if job.fault else "")
             for one in found:
-                steps = f"{one.since}-{one.until}, {len(one.steps)} steps, every {getattr(one, 'every', None)}"
+                steps = f"{one.since}-{one.until}, {len(one.steps)} steps, every {one.every}"
                 print("   ", one.ranks, one.cause, one.pattern, steps, f"{one.time_lost_us_per_step / 1e3:.2f} ms")
     for kind, of in counts.items():
         print(f"{kind:8}", ", ".join(f"{name} {count}" for name, count in of.items()))

@@ -438,8 +438,9 @@ def _part(finding: Finding) -> str:
 
 def _lost(finding: Finding) -> str:
     least, most = map(duration, lost_us(finding))
-    if least == most and finding.lasted_us_per_step is not None:
-        return f"{least} lost per step in the mean, {duration(finding.lasted_us_per_step)} while it lasted"
+    if least == most and finding.time_lost_us_per_slow_step is not None:
+        when = "while it lasted" if finding.every is None else f"in each step that has it, one in {finding.every}"
+        return f"{least} lost per step in the mean, {duration(finding.time_lost_us_per_slow_step)} {when}"
     if least == most:
         return f"{least} lost per step"
     counted = "by the replay" if finding.priced_by == "replay" and not _is_of_network(finding) else "most likely"
@@ -496,7 +497,8 @@ class VerdictRow:
     most_us_per_step: float | None = None
     priced_by: str | None = None
     until: int | None = None
-    lasted_us_per_step: float | None = None
+    every: int | None = None
+    time_lost_us_per_slow_step: float | None = None
     fix: tuple[str, ...] = ()
     text: str = ""
     """The answer in one sentence; of a finding, what to do; of an open item, what it is and what would settle it."""

@@ -16,7 +16,7 @@ from kair_engine.arrays import Bools, Floats
 from kair_engine.causes import Cause
 from kair_engine.ranks import Rank
 from kair_engine.results import SMALLEST_SHARE
-from kair_engine.results.evidence_kinds import EveryStep, Evidence, NoCore, Noticed, Since
+from kair_engine.results.evidence_kinds import EveryStep, Evidence, NoCore, Noticed, Periodic, Since
 from kair_engine.results.triage import Finding, OpenItem, PricedBy, RankedRank, SmallestSeen, TriageResult
 from kair_engine.results.whatif import FixPrice
 from kair_engine.stats import TRIM, role_medians, trimmed_mean
@@ -42,10 +42,6 @@ _FINER: Final = frozenset({"compilation", "garbage_collection", "input", "conten
 """Causes that a column states, and a sampled step may only show as idle time or longer operators."""
 _OPEN_BY_STEPS: Final = frozenset({"few_steps", "waiting"})
 """Kinds of items that too few sampled steps leave open, and that all steps settle."""
-_PRICE: Final = (
-    "time_lost_us_per_step", "slowdown", "throughput_gain", "gpu_hours_per_day", "cost_per_day", "priced_by"
-)  # fmt: skip
-"""What is over is priced by all steps: samples have it in as many as chance has it."""
 _VICTIMS: Final = 4
 """The bound is asked of the fastest ranks, which are seen last."""
 _SIZES: Final = 49
@@ -104,7 +100,8 @@ def joined(sampled: TriageResult, history: StepHistory, job: Job, gpu_cost: floa
     """What sampled steps say, with what all steps do.
 
     Of the same ranks the history gives since when and in which part of the step, and a cause that a column states;
-    operators, evidence and the price stay the sampled steps', but for the price of what is over.
+    operators, evidence and the price stay the sampled steps', but for the price of what is over or comes by a
+    schedule.
     """
     of_ranks, unseen = judge(history, job, gpu_cost)
     whole = {one.ranks: one for one in reversed(of_ranks)}
@@ -144,13 +141,23 @@ def _both(sampled: Finding, whole: Finding) -> Finding:
         sampled,
         since=whole.since if whole.since is not None or whole.until is not None else sampled.since,
         until=whole.until,
-        lasted_us_per_step=whole.lasted_us_per_step,
+        every=whole.every,
+        time_lost_us_per_slow_step=whole.time_lost_us_per_slow_step,
         scope=whole.scope,
         framework=whole.framework,
         evidence=(*whole.evidence, *(one for one in sampled.evidence if one.kind not in told)),
     )
-    if whole.until is not None and sampled.most_us_per_step is None:
-        merged = replace(merged, **{name: getattr(whole, name) for name in _PRICE})
+    if whole.time_lost_us_per_slow_step is not None and sampled.most_us_per_step is None:
+        # Samples have it in as many steps as chance has it.
+        merged = replace(
+            merged,
+            time_lost_us_per_step=whole.time_lost_us_per_step,
+            slowdown=whole.slowdown,
+            throughput_gain=whole.throughput_gain,
+            gpu_hours_per_day=whole.gpu_hours_per_day,
+            cost_per_day=whole.cost_per_day,
+            priced_by=whole.priced_by,
+        )
     return replace(merged, cause=whole.cause, operator=None, edge=None) if states else merged
 
 
@@ -206,6 +213,8 @@ def _finding(  # noqa: PLR0917  (one call)
     if slow.is_change:
         before, after = (float(np.median(over[of])) for of in (~slow.later, slow.later))
         evidence.append(Since(before, after, slow.since, slow.until, ranks=ranks))
+    if slow.every is not None:
+        evidence.append(Periodic(slow.every, int(np.count_nonzero(slow.later)), ranks=ranks))
     noticed = [history.alerts[rank] for rank in ranks if rank in history.alerts]
     if noticed:
         evidence.append(Noticed(min(noticed), ranks=ranks))
@@ -222,8 +231,9 @@ def _finding(  # noqa: PLR0917  (one call)
         evidence=(*evidence, *why.evidence),
         since=slow.since,
     )
-    lasted = None if slow.until is None else found.time_lost_us_per_step / float(slow.later.mean())
-    return replace(found, scope=why.scope, until=slow.until, lasted_us_per_step=lasted)
+    is_spread = slow.until is not None or slow.every is not None
+    in_steps = found.time_lost_us_per_step / float(slow.later.mean()) if is_spread else None
+    return replace(found, scope=why.scope, until=slow.until, every=slow.every, time_lost_us_per_slow_step=in_steps)
 
 
 def _priced(

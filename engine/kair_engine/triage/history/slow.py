@@ -1,10 +1,10 @@
 """Who is slow by the history of steps, and since when.
 
-Three tests. Stage 1's own (localize/detect.py) compare every rank with its peers over all steps. The test of `kair
+Four tests. Stage 1's own (localize/detect.py) compare every rank with its peers over all steps. The test of `kair
 steps --scopes` (views/scope_changes.py) finds the step from which on a rank, or a whole role, takes longer than the
 others; the same test with two ends finds the steps in which it did, where that is over. What both find must also be
 more than healthy ranks come to differ by. Rows have no links and no past of their own: changes get the links' share of
-the rate of false alarms, what is over gets the past's.
+the rate of false alarms, what is over gets the past's. Long steps at equal distances are schedules.py's.
 """
 
 from collections.abc import Iterator
@@ -20,6 +20,7 @@ from kair_engine.results import SMALLEST_SHARE
 from kair_engine.stats import median, median_of_others
 from kair_engine.timeline.batch_sizes import STEPS_OF_A_CHANGE
 from kair_engine.triage.history.rows import StepHistory
+from kair_engine.triage.history.schedules import schedules
 from kair_engine.views.scope_changes import Passage, ScopeSeries, passage, scope_times
 
 _LONGER_BY_ITSELF = 0.5
@@ -41,6 +42,8 @@ class Slow:
     until: int | None = None
     """The last step of those that are slow, where it was over before the last step of all."""
     is_intermittent: bool = False
+    every: int | None = None
+    """So many steps apart; None where that is not by a schedule."""
 
     @property
     def is_change(self) -> bool:
@@ -54,11 +57,34 @@ class Slow:
 
 
 def slow_ranks(history: StepHistory, *, changes: bool = True) -> list[Slow]:
-    """Everybody that fails a test, once each; without `changes`, of those of who is slow in steps as they are."""
-    begun = list(_since(history)) if changes else []
-    found = _by_level(history)
-    known = {place for one in begun for place in one.positions}
-    return [*begun, *(one for one in found if not known & set(one.positions))]
+    """All slow ranks, each once; `changes=False` skips what began, is over or comes by a schedule.
+
+    Of a rank that is late at times the schedule says in which steps; who is slow in all steps is so besides.
+    """
+    by_level = list(_by_level(history))
+    if not changes:
+        return by_level
+    found = list(_since(history))
+    found += _unnamed([one for one in by_level if not one.is_intermittent], found)
+    found += _unnamed(list(_by_schedule(history, by_level)), found)
+    return [*found, *_unnamed(by_level, found)]
+
+
+def _unnamed(found: list[Slow], before: list[Slow]) -> list[Slow]:
+    """Return those of which no rank was named before."""
+    known = {place for one in before for place in one.positions}
+    return [one for one in found if not known & set(one.positions)]
+
+
+def _by_schedule(history: StepHistory, by_level: list[Slow]) -> Iterator[Slow]:
+    at_times = {one.positions[0]: one.p_value for one in by_level if one.is_intermittent}
+    found = list(schedules(history, at_times))
+    accused = np.isin(np.arange(len(history.ranks)), [one.position for one in found])
+    for one in found:
+        positions = (one.position,)
+        excess = _excess(beside(history, history.own, positions, accused), one.on, is_change=False)
+        chance = at_times.get(one.position, one.p_value)
+        yield Slow(positions, chance, None, one.on, excess, is_intermittent=True, every=one.every)
 
 
 def beside(history: StepHistory, values: Floats, positions: tuple[int, ...], slow: Bools | None = None) -> Floats:
