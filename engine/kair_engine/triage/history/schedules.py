@@ -14,10 +14,10 @@ from typing import Final
 
 import numpy as np
 
-from kair_engine.arrays import Bools, Ints
+from kair_engine.arrays import Bools, Floats, Ints
 from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import FALSE_ALARM_RATE, PLACE_SHARE
-from kair_engine.localize.large_delays import Events, chance_of, events_of
+from kair_engine.localize.large_delays import STALL_SHARE, Events, chance_of, events_of
 from kair_engine.localize.peers import Means, Spread, above_others
 from kair_engine.localize.shapes import cauchy
 from kair_engine.stats import log_binomial, median, role_medians
@@ -67,7 +67,7 @@ def schedules(history: StepHistory, accused: Collection[int] = ()) -> Iterator[S
         place: list(_grids(history.steps, [one.hit[:, place] for one in events], at_most[place]))
         for place in np.flatnonzero(events[0].hit.sum(axis=0) >= _FEWEST).tolist()
     }
-    total, by_grids = lost.sum(axis=0), np.zeros(len(history.ranks))
+    by_grids = np.zeros(len(history.ranks))
     for place, grids in of_rank.items():
         by_grids[place] = sum(float(lost[one.on, place].sum()) for one in grids)
     for place, grids in of_rank.items():
@@ -75,13 +75,12 @@ def schedules(history: StepHistory, accused: Collection[int] = ()) -> Iterator[S
         others = peers[peers != place]
         if not grids or not len(others):
             continue
-        usual, usual_by_grids = float(np.median(total[others])), float(np.median(by_grids[others]))
         kept: list[tuple[float, float, _Grid]] = []
         for grid in grids:
             lost_by_it = float(lost[grid.on, place].sum())
-            besides = total[place] - lost_by_it
+            of_others = np.maximum(_lost_beyond(history, grid.on, place, others), by_grids[others])
             chance = max(grid.chance, _above_peers(history, grid.on, place, peers))
-            if chance <= at_most[place] and lost_by_it >= RUNQUEUE_WAIT_RATIO * max(usual - besides, usual_by_grids):
+            if chance <= at_most[place] and lost_by_it >= RUNQUEUE_WAIT_RATIO * np.median(of_others):
                 kept.append((lost_by_it, chance, grid))
         if not kept:
             continue
@@ -89,6 +88,19 @@ def schedules(history: StepHistory, accused: Collection[int] = ()) -> Iterator[S
         if _late_besides(events, on, place, history.role) >= at_most.min():
             every = max(kept, key=lambda one: one[0])[2].every
             yield Schedule(place, every, on, min(chance for _, chance, _ in kept) * len(history.ranks) / PLACE_SHARE)
+
+
+def _lost_beyond(history: StepHistory, on: Bools, place: int, others: Ints) -> Floats:
+    """Return what each other rank loses to delays that this one has not, beyond what this one loses off its grid.
+
+    Pair by pair: where several ranks pause in the same steps, the median of all would hide that they do.
+    """
+    longer = history.own[:, others] - history.own[:, [place]]
+    longer -= np.median(longer, axis=0)
+    least = STALL_SHARE * history.step_us
+    theirs = np.where(longer > least, longer, 0.0).sum(axis=0)
+    mine = np.where((longer < -least) & ~on[:, None], -longer, 0.0).sum(axis=0)
+    return np.asarray(theirs - mine)
 
 
 def _grids(steps: Ints, hits: list[Bools], at_most: float) -> Iterator[_Grid]:
