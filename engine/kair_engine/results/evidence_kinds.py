@@ -940,6 +940,8 @@ class Since(Evidence):
 
     def wording(self) -> str:
         """Say what was before; of what is over, in which steps it was there."""
+        if self.until is None and self.step is None:
+            return "{after_us:duration} a step more than peers, in the other steps {before_us:duration}"
         if self.until is None:
             return (
                 "since step {step:whole}: before it {before_us:duration} a step more than peers, from then on "
