@@ -363,6 +363,7 @@ def facts(finding: Finding, *, wide: bool = False) -> list[str]:
         return [] if how_it_ended(finding) else [_price(finding)]  # its evidence says that
     chance = "" if finding.p_value is None else f"; p {p_value(finding.p_value)}"
     began = "" if finding.since is None else f", since step {finding.since}"
+    began = ", over since" if finding.until is not None else began
     steps = f"{'step' if len(finding.steps) == 1 else 'steps'} {spans(finding.steps)}"
     how = pattern_in_words(finding.pattern)
     if finding.pattern == "intermittent" and len(finding.steps) == 1:
@@ -437,6 +438,9 @@ def _part(finding: Finding) -> str:
 
 def _lost(finding: Finding) -> str:
     least, most = map(duration, lost_us(finding))
+    if least == most and finding.time_lost_us_per_slow_step is not None:
+        when = "while it lasted" if finding.every is None else f"in each step that has it, one in {finding.every}"
+        return f"{least} lost per step in the mean, {duration(finding.time_lost_us_per_slow_step)} {when}"
     if least == most:
         return f"{least} lost per step"
     counted = "by the replay" if finding.priced_by == "replay" and not _is_of_network(finding) else "most likely"
@@ -492,6 +496,9 @@ class VerdictRow:
     least_us_per_step: float | None = None
     most_us_per_step: float | None = None
     priced_by: str | None = None
+    until: int | None = None
+    every: int | None = None
+    time_lost_us_per_slow_step: float | None = None
     fix: tuple[str, ...] = ()
     text: str = ""
     """The answer in one sentence; of a finding, what to do; of an open item, what it is and what would settle it."""

@@ -65,6 +65,9 @@ def when_in_words(finding: Finding) -> str:
     every = next((int(of["every"]) for of in figures if of.get("every")), 0)
     if every > 1:
         return f" every {count(every)} steps"
+    if finding.until is not None:
+        first = "until step" if finding.since is None else f"from step {finding.since} to"
+        return f" {first} {finding.until}, over since"
     if finding.since is None:
         return ""
     until = next((int(of["until"]) for of in figures if "until" in of), None)

@@ -557,3 +557,44 @@ def test_a_link_that_is_down_speaks_though_nothing_says_what_it_costs() -> None:
     down.counter("gpu_nvlink_errors", lambda *_: 0.0)
     one = told(down)["nvlink"]
     assert (one.word, one.own, one.peers) == ("consistent", 12.0, 18.0)
+
+
+@pytest.mark.parametrize("is_over", [True, False])
+def test_of_a_fault_that_is_over_only_its_own_steps_are_looked_at(is_over: bool) -> None:
+    """It sleeps from second 20 to 50 of 120: of all since then that is 30 %, too little to be the fault."""
+    slept = Telemetry(has_device=False, cause="host", onset_s=20)
+    for name in ("process_blocked_time", "process_wait_time"):
+        text = {"text": "nanosleep"} if name == "process_wait_time" else {}
+        slept.counter(name, lambda rank, at: SIZE if rank == 1 and 20 <= at < 50 else 0.0, noise=0.2, **text)
+    result, known, last = slept.result(), slept.known(), int(50e6 / STEP_US) - 1
+    assert known.course.own_us is not None
+    known.course.own_us[last + 1 :, 1] -= slept.excess_us
+    finding = replace(result.findings[0], until=last, steps=tuple(range(slept.onset_step(), last + 1)))
+    result = replace(result, findings=(finding,)) if is_over else result
+    (one,) = [one for one in with_explanations(result, known).findings[0].explanations if one.part == "sleeps"]
+    if not is_over:
+        assert one.measured_us == pytest.approx(8_000 * 30 / 100, rel=0.05)
+        return
+    assert (one.word, one.measured_us) == ("explains", pytest.approx(8_000, rel=0.05))
+
+
+def test_what_a_rank_has_at_its_schedule_is_not_excluded_by_the_steps_between() -> None:
+    """It lacks a core for 4 of every 40 s: a tenth of the time, and all of it around the steps that are slow."""
+    lacks = Telemetry(has_device=False, cause="host")
+    lacks.counter("process_run_delay", lambda rank, at: SIZE if rank == 1 and at % 40 < 4 else 0.0)
+    result, every = lacks.result(), int(40e6 / STEP_US)
+    at_times = replace(result.findings[0], pattern="intermittent", steps=tuple(range(0, 3 * every, every)))
+    words = {}
+    for finding in (at_times, replace(at_times, every=every)):
+        found = with_explanations(replace(result, findings=(finding,)), lacks.known()).findings[0].explanations
+        words[finding.every] = next(one.word for one in found if one.part == "no_core")
+    assert words[None] == "excluded"
+    assert words[every] != "excluded"
+
+
+def test_a_process_that_the_rank_began_itself_is_not_excluded_by_those_of_others() -> None:
+    """Its own children are no neighbours: it lacks a core, and none of the others takes it."""
+    alone = no_core(on_cpu()).counter("neighbour_time", lambda *_: 0.0)
+    assert told(alone)["other_process_on_cores"].word == "not_observed"
+    idle = on_cpu().counter("process_run_delay", lambda *_: 0.0).counter("neighbour_time", lambda *_: 0.0)
+    assert told(idle)["other_process_on_cores"].word == "excluded"

@@ -18,7 +18,10 @@ from kair_engine.trace.model import Job, KairWarning, StepTimes, Trace
 from kair_engine.triage.hangs.standing import beside, standing_verdict
 from kair_engine.triage.history.analysis import joined, judge, triage_of_rows
 from kair_engine.triage.history.rows import COLUMNS, COMPILE, StepHistory, step_history
-from kair_tui.render.triage import suggestion_of, triage_in_words
+from kair_engine.triage.history.schedules import _grid
+from kair_engine.views.scope_changes import passage
+from kair_tui.render.triage import facts, suggestion_of, triage_in_words
+from kair_tui.render.within_rank import when_in_words
 
 RANKS, STEPS, ONSET = 3, 200, 120
 
@@ -108,6 +111,136 @@ def test_a_rank_that_compiles_is_named_with_that_cause(every: int) -> None:
     found = the_finding(replace(of, us=us))
     assert (found.ranks, found.cause) == ((1,), "compilation")
     assert "compiles" in {one.kind for one in found.evidence}
+
+
+def passing(begin: int, end: int, us: float = 3000) -> tuple[StepHistory, float]:
+    """Rank 1 takes longer in steps [begin, end); (the history, by how much its mean step is longer for that)."""
+    of = history(onset=STEPS)
+    within = (of.steps >= begin) & (of.steps < end)
+    more = {name: column.copy() for name, column in of.us.items()}
+    for name in ("self", "forward", "cpu"):
+        more[name][within, 1] += us
+    more["step"] = more["self"].max(axis=1)[:, None] + np.full(RANKS, 4000)
+    more["waited"] = more["step"] - more["self"]
+    return replace(of, us=more), float((more["step"] - of.us["step"]).mean())
+
+
+@pytest.mark.parametrize(("begin", "end"), [(60, 120), (100, 160), (40, 90)])
+def test_a_fault_that_is_over_is_named_with_its_end_and_priced_while_it_lasted_and_over_all_steps(
+    begin: int, end: int
+) -> None:
+    of, longer = passing(begin, end)
+    found = the_finding(of)
+    since = begin if begin > of.steps[0] else None
+    assert (found.ranks, found.since, found.until, found.pattern) == ((1,), since, end - 1, "persistent")
+    assert found.steps == tuple(range(begin, end))
+    assert found.time_lost_us_per_step == pytest.approx(longer, rel=0.03)
+    assert found.time_lost_us_per_slow_step == pytest.approx(longer * len(of.steps) / (end - begin), rel=0.03)
+    first = "until step" if since is None else f"from step {begin} to"
+    assert when_in_words(found) == f" {first} {end - 1}, over since"
+    (sentence,) = [
+        one for one in triage_in_words(triage_of_rows(of, job())).findings[0].evidence if one.kind == "since"
+    ]
+    assert sentence.sentence.startswith(f"{first} {end - 1} 3.0")
+    assert "while it lasted" in facts(found)[0]
+
+
+@pytest.mark.parametrize(("begin", "end"), [(100, 130), (100, 196), (100, 200)])
+def test_a_short_spell_is_no_fault_and_what_lasts_has_no_end(begin: int, end: int) -> None:
+    found, _ = judge(passing(begin, end)[0], job())
+    assert [(one.since, one.until) for one in found] == ([] if end == 130 else [(begin, None)])
+
+
+def test_what_is_left_after_a_fault_decides_whether_it_is_over() -> None:
+    """After steps of 9 and before those of 0, 6 is nearer to the fault, and 2 to what was before."""
+    series = np.zeros(200) + np.tile([0.1, -0.1, 0.2, -0.2], 50)
+    series[50:120] += 9
+    for rest, end in ((6, None), (2, 120)):
+        later = series.copy()
+        later[120:] += rest
+        run = passage(later, 1)
+        assert (run and run.end) == end
+    assert passage(np.zeros(200) + np.tile([0.1, -0.1, 0.2, -0.2], 50), 1) is None
+
+
+def test_what_samples_say_of_a_fault_that_is_over_is_priced_by_all_steps() -> None:
+    of, longer = passing(60, 120)
+    whole = triage_of_rows(of, job())
+    sampled = replace(
+        whole.findings[0], since=None, until=None, time_lost_us_per_slow_step=None, time_lost_us_per_step=2900.0
+    )
+    (found,) = joined(replace(whole, findings=(sampled,)), of, job()).findings
+    assert (found.since, found.until) == (60, 119)
+    assert found.time_lost_us_per_step == pytest.approx(longer, rel=0.03)
+
+
+def scheduled(every: int, *, us: float = 150_000, stalls: int = 0, of_all: bool = False) -> tuple[StepHistory, float]:
+    """Rank 1 evaluates after every so-many-th step; (the history, what that costs in the mean of all steps).
+
+    Each rank stalls in so many steps besides, for 5 ms; `of_all`: all ranks evaluate, each somewhat longer or shorter.
+    """
+    of, random = history(ranks=4, onset=STEPS), np.random.default_rng(3)
+    more = {name: column.copy() for name, column in of.us.items()}
+    hit = of.steps % every == 0
+    for rank in range(4):
+        late = random.choice(len(of.steps), stalls, replace=False)
+        more["self"][late, rank] += 5000
+    without = more["self"].max(axis=1)
+    for rank in range(4) if of_all else [1]:
+        more["self"][hit, rank] += us * (1 + random.normal(0, 0.1, np.count_nonzero(hit)))
+    # It has left the step's own collectives behind: the others wait for it in those of the next step.
+    waits = np.roll(more["self"].max(axis=1) - without, 1)
+    more["waited"] = 4000 + np.where(np.arange(4) == 1, 0.0, waits[:, None])
+    more["step"] = more["self"] + more["waited"]
+    return replace(of, us=more), float((more["self"].max(axis=1) - without).mean())
+
+
+@pytest.mark.parametrize("stalls", [0, 12])
+@pytest.mark.parametrize("every", [20, 40])
+def test_who_evaluates_alone_is_named_with_the_period_in_these_steps_only_and_priced_once(
+    every: int, stalls: int
+) -> None:
+    of, costs = scheduled(every, stalls=stalls)
+    found = the_finding(of)
+    assert (found.ranks, found.pattern, found.every) == ((1,), "intermittent", every)
+    assert found.steps == tuple(range(40, STEPS, every))
+    assert found.time_lost_us_per_step == pytest.approx(costs, rel=0.05)
+    # 150 ms beyond the slowest of the others, which take 10 ms each.
+    assert found.time_lost_us_per_slow_step == pytest.approx(150_000, rel=0.1)
+    assert f"one in {every}" in facts(found)[0]
+    assert when_in_words(found) == f" every {every} steps"
+    assert "periodic" in found.shows
+
+
+def test_an_evaluation_of_all_ranks_no_two_of_them_as_long_accuses_nobody() -> None:
+    assert judge(scheduled(20, of_all=True, stalls=12)[0], job(4))[0] == ()
+
+
+def test_collections_at_equal_distances_on_every_rank_at_its_own_moments_accuse_nobody() -> None:
+    of = history(ranks=4, onset=STEPS)
+    own = of.us["self"].copy()
+    for rank in range(4):
+        own[(of.steps + 5 * rank) % 20 == 0, rank] += 5000
+    step = own.max(axis=1)[:, None] + np.full(4, 4000)
+    assert judge(replace(of, us={**of.us, "self": own, "step": step, "waited": step - own}), job(4))[0] == ()
+
+
+def test_an_evaluation_and_a_checkpoint_of_one_rank_are_one_finding_of_both() -> None:
+    of, _ = scheduled(20)
+    own = of.us["self"].copy()
+    own[of.steps % 33 == 1, 1] += 400_000
+    found = the_finding(replace(of, us={**of.us, "self": own, "step": own + of.us["waited"]}))
+    assert set(found.steps) == {*range(40, STEPS, 20), *range(67, STEPS, 33)}
+    assert found.every == 33  # on which it loses more
+
+
+def test_the_chance_of_a_grid_is_that_of_the_steps_on_it_times_the_grids_that_were_tried() -> None:
+    """Four of 40 steps, ten apart, are one of the 91,390 choices; there are 2 + … + 20 = 209 grids of that many."""
+    hit = np.arange(40) % 10 == 3
+    grid = _grid(np.arange(40), hit, 1)
+    assert grid is not None
+    assert (grid.every, np.flatnonzero(grid.on).tolist()) == (10, [3, 13, 23, 33])
+    assert grid.chance == pytest.approx(209 / 91_390)
 
 
 def test_a_rank_that_is_slow_from_the_first_step_on_is_held_against_its_peers() -> None:

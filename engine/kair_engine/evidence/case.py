@@ -115,11 +115,20 @@ class Case:
         return tuple(chosen[::every][:_MOST_PEERS])
 
     def mine(self, looked: Looked) -> Bools:
-        """The windows in which the finding shows."""
-        course, onset = self.known.course, self.onset_ns()
-        begin = int(course.begin_ns.min()) if onset is None else onset
+        """The windows in which the finding shows: from its begin to its end, and by a schedule those with its steps."""
+        course, onset, finding = self.known.course, self.onset_ns(), self.finding
+        begin, end = int(course.begin_ns.min()) if onset is None else onset, int(course.end_ns.max())
+        if finding.until is not None and (before := course.steps <= finding.until).any():
+            end = int(course.end_ns[before].max())
         edges = looked.edges_ns
-        return np.asarray((edges[1:] > begin) & (edges[:-1] < int(course.end_ns.max())))
+        within = np.asarray((edges[1:] > begin) & (edges[:-1] < end))
+        if finding.every is None:
+            return within
+        slow = np.isin(course.steps, finding.steps)
+        first = np.searchsorted(edges, course.begin_ns[slow], side="right") - 1
+        last = np.searchsorted(edges, course.end_ns[slow], side="left") - 1
+        at = np.arange(len(within))[:, None]
+        return np.asarray(within & ((at >= first) & (at <= last)).any(axis=1))
 
     def looked(
         self, series: Sequence[Series], others: Sequence[str] = (), *, readings: int = _READINGS_A_WINDOW

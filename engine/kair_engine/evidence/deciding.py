@@ -100,6 +100,8 @@ def _since_onset(finding: Finding, rank: int, role: Mapping[int, str], accused: 
     if not own.size or not peers.size:
         return 0.0
     over, later = own[:, 0] - known_median(peers.T), course.steps >= finding.since
+    if finding.until is not None:
+        later &= course.steps <= finding.until
     return (mean_of(over[later]) or 0.0) - max(mean_of(over[~later]) or 0.0, 0.0)
 
 

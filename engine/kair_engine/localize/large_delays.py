@@ -18,7 +18,8 @@ from kair_engine.stats import MAD_TO_SIGMA, beta_binomial_tail, binomial_tail, l
 STALL_SHARE = 0.10
 """An excess of this share of the step, in one step, is an event."""
 STALL_SIZES = (0.1, 0.25, 0.5, 1.0)
-"""Events are counted at these sizes, as shares of the step: the rarer the larger."""
+"""Events are counted at these sizes, as shares of the step: the rarer the larger. Those of more than a step are counted
+at twice that as well, and so on."""
 OUT_OF_NOISE = 5.0
 """An event that is told of no rank must lie this many deviations of the ranks' ordinary steps out, too."""
 COUNTED_OUT_OF_NOISE = 3.0
@@ -43,12 +44,15 @@ class Events:
 
     @classmethod
     def of_sizes(cls, delays_ns: Floats, least_ns: Callable[[float], Floats]) -> "list[Events]":
-        """Those among delays (steps × ranks) that are above what a size asks for, per step, of all STALL_SIZES."""
-        hits = [np.asarray(delays_ns > least_ns(size)[:, None]) for size in STALL_SIZES]
+        """Those among delays (steps × ranks) that are above what a size asks for, per step, of all sizes that occur."""
+        sizes = list(STALL_SIZES)
+        hits = [np.asarray(delays_ns > least_ns(size)[:, None]) for size in sizes]
+        while hits[-1].any() and (larger := np.asarray(delays_ns > least_ns(2 * sizes[-1])[:, None])).any():
+            sizes.append(2 * sizes[-1])
+            hits.append(larger)
         smallest = episodes(hits[0])
         return [
-            cls(hit, episodes_of_larger(hit, hits[0], smallest), size)
-            for hit, size in zip(hits, STALL_SIZES, strict=True)
+            cls(hit, episodes_of_larger(hit, hits[0], smallest), size) for hit, size in zip(hits, sizes, strict=True)
         ]
 
 
@@ -84,7 +88,7 @@ class Delays:
 
 
 def events_of(job: Excesses, values_ns: Floats) -> list[Events]:
-    """The large delays among values (steps × ranks) beyond the role's median, of all STALL_SIZES."""
+    """The large delays among values (steps × ranks) beyond the role's median, of all sizes that occur."""
     delays = Delays.of(job, values_ns)
     out_of_noise = counted_from(delays.total_ns)
     return Events.of_sizes(delays.total_ns, lambda size: delays.least_ns(size, out_of_noise))

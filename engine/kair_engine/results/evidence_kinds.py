@@ -931,15 +931,24 @@ class Exposed(Evidence):
 
 
 class Since(Evidence):
-    """What it had more than its peers before the step of its onset, and from then on."""
+    """What it had more than its peers from the step of its onset to that of its end, and in the other steps."""
 
-    template = (
-        "since step {step:whole}: before it {before_us:duration} a step more than peers, from then on "
-        "{after_us:duration}"
-    )
-    step: Number
     before_us: float
     after_us: float
+    step: Number | None = None
+    until: Number | None = None
+
+    def wording(self) -> str:
+        """Say what was before; of what is over, in which steps it was there."""
+        if self.until is None and self.step is None:
+            return "{after_us:duration} a step more than peers, in the other steps {before_us:duration}"
+        if self.until is None:
+            return (
+                "since step {step:whole}: before it {before_us:duration} a step more than peers, from then on "
+                "{after_us:duration}"
+            )
+        first = "until step {until:whole}" if self.step is None else "from step {step:whole} to {until:whole}"
+        return f"{first} {{after_us:duration}} a step more than peers, in the other steps {{before_us:duration}}"
 
 
 class ThanBefore(Evidence):

@@ -131,6 +131,13 @@ class Finding:
     """Where it shows though nobody is to blame; empty where somebody is."""
     since: int | None = None
     """The step in which it began, where that was within the recording."""
+    until: int | None = None
+    """The last step in which it showed, where it was over by then; null where it lasts, or comes and goes."""
+    every: int | None = None
+    """It comes by a schedule, so many steps apart; null where it does not."""
+    time_lost_us_per_slow_step: float | None = None
+    """The same as `time_lost_us_per_step`, as a mean over `steps` and not over all steps; null but where it is over, or
+    comes by a schedule."""
     fix: tuple[Fix, ...] = ()
     """What undoes it, all together; empty where no fix does."""
     scope: str | None = None

@@ -133,7 +133,7 @@ def since_evidence(job: JobExcess, anomaly: Anomaly) -> tuple[Evidence, ...]:
     of = Compared(job, anomaly)
     own = np.nan_to_num(job.by_step_ns[:, anomaly.class_index], nan=0.0)[:, of.mine].mean(axis=1)
     before, after = (float(np.median(own[steps])) / 1e3 for steps in (~of.later, of.later))
-    return (kinds.Since(anomaly.since, before, after, ranks=of.ranks),)
+    return (kinds.Since(before, after, anomaly.since, ranks=of.ranks),)
 
 
 MOSTLY_AT_END = 0.5

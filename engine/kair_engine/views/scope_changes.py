@@ -11,7 +11,7 @@ spread is wider where neighbouring blocks are alike, so that what comes and goes
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import erfc, sqrt
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,8 @@ _BLOCK: Final = 5
 _FEWEST_BLOCKS: Final = 8
 _FEWEST_ASIDE: Final = 2
 """Blocks before a change, and after it."""
+_MOST_MOVES: Final = 8
+"""So often the ends of a run are moved in turn."""
 _MOST_P: Final = 0.01
 _LEAST_SHARE: Final = 0.01
 """Of the step, that a change must be to be told."""
@@ -182,23 +184,75 @@ def _change(steps: Ints, values: Floats, tests: int) -> _Change | None:
     count = len(values) // _BLOCK
     if count < _FEWEST_BLOCKS:
         return None
-    blocks = median(values[: count * _BLOCK].reshape(count, _BLOCK))
-    spread = _spread(np.diff(blocks)) / sqrt(2)
-    far = (blocks - median(blocks)) / spread if spread else np.sign(blocks - median(blocks))
-    cut = _cut(np.clip(far, -_FARTHEST, _FARTHEST))
-    # What goes up and down slowly is no change: the spread is that of both sides, and more where blocks resemble the
-    # one before.
-    beside = np.concatenate([blocks[:cut] - median(blocks[:cut]), blocks[cut:] - median(blocks[cut:])])
-    spread = max(spread, _spread(beside)) * _of_alike(beside)
-    apart = abs(float(median(blocks[cut:]) - median(blocks[:cut])))
-    z = apart / spread * sqrt(cut * (count - cut) / count) if spread else np.inf
-    p_value = min(erfc(z / sqrt(2)) * count * tests, 1.0)
+    blocks, far, spread = _blocks(values)
+    cut = _cut(far)
+    after = np.arange(count) >= cut
+    p_value, apart = _chance(blocks, after, spread, count * tests)
     if p_value > _MOST_P or not apart:
         return None
     at = _exactly(values, cut * _BLOCK)
     before = np.arange(len(values)) < at
     change_us = float(median(values[~before]) - median(values[before]))
     return _Change(int(steps[at]), before, change_us, p_value)
+
+
+class Passage(NamedTuple):
+    """A run of steps in which a series is longer than before and after it."""
+
+    begin: int
+    """The place of its first step; 0 where it was there from the start."""
+    end: int
+    """The place after its last step, which is before the series' end."""
+    p_value: float
+
+
+def passage(values: Floats, tests: int) -> Passage | None:
+    """Return the run of a series without NaN that is longest beyond the rest and is over; None where chance has one.
+
+    The same test as for a change, with two places to cut: the p-value is times the number of pairs of them. The values
+    after it must by themselves be less than those within, and nearer to those before, where there are any.
+    """
+    count = len(values) // _BLOCK
+    if count < _FEWEST_BLOCKS:
+        return None
+    blocks, far, spread = _blocks(values)
+    begin, end = _run(far)
+    if end - begin < _FEWEST_BLOCKS or count - end < _FEWEST_ASIDE:
+        return None  # what is shorter may be a spell of a busy host
+    within, known = (np.arange(count) >= begin) & (np.arange(count) < end), np.arange(count) >= begin
+    p_value, apart = _chance(blocks, within, spread, count * (count - 1) / 2 * tests)
+    of_end, drop = _chance(blocks[known], within[known], spread, tests)
+    if max(p_value, of_end) > _MOST_P or min(apart, drop) <= 0:
+        return None
+    inside, after = float(median(blocks[begin:end])), float(median(blocks[end:]))
+    if begin and abs(after - float(median(blocks[:begin]))) > abs(after - inside):
+        return None
+    first = _exactly(values[: end * _BLOCK], begin * _BLOCK) if begin else 0
+    last = begin * _BLOCK + _exactly(values[begin * _BLOCK :], (end - begin) * _BLOCK)
+    return Passage(first, last, p_value) if first < last else None
+
+
+def _blocks(values: Floats) -> tuple[Floats, Floats, float]:
+    """Return the medians of blocks, how many spreads each is off their middle, few at most, and that spread."""
+    count = len(values) // _BLOCK
+    blocks = median(values[: count * _BLOCK].reshape(count, _BLOCK))
+    spread = _spread(np.diff(blocks)) / sqrt(2)
+    far = (blocks - median(blocks)) / spread if spread else np.sign(blocks - median(blocks))
+    return blocks, np.clip(far, -_FARTHEST, _FARTHEST), spread
+
+
+def _chance(blocks: Floats, after: npt.NDArray[np.bool_], spread: float, tests: float) -> tuple[float, float]:
+    """Return the p-value of some blocks against the others, and by how much their median is above.
+
+    What goes up and down slowly is no change: the spread is that of both sides, and more where blocks resemble the
+    one before.
+    """
+    low, high = float(median(blocks[~after])), float(median(blocks[after]))
+    beside = np.where(after, blocks - high, blocks - low)
+    spread = max(spread, _spread(beside)) * _of_alike(beside)
+    count, of = len(blocks), np.count_nonzero(after)
+    z = abs(high - low) / spread * sqrt(of * (count - of) / count) if spread else np.inf
+    return min(erfc(z / sqrt(2)) * tests, 1.0), high - low
 
 
 def _cut(deviations: Floats) -> int:
@@ -208,6 +262,31 @@ def _cut(deviations: Floats) -> int:
     sums = np.cumsum(deviations)
     far = np.abs(sums[:-1] - before / count * sums[-1]) / np.sqrt(before * (count - before) / count)
     return int(np.argmax(far[_FEWEST_ASIDE - 1 : count - _FEWEST_ASIDE])) + _FEWEST_ASIDE
+
+
+def _run(deviations: Floats) -> tuple[int, int]:
+    """Return the blocks [begin, end) that lie farthest above the others: first by their sum, then for their number."""
+    count = len(deviations)
+    sums = np.concatenate(([0.0], np.cumsum(deviations - deviations.mean())))
+    lowest = np.minimum.accumulate(sums)
+    end = int(np.argmax(sums - lowest))
+    begin = int(np.argmin(sums[: end + 1]))
+
+    def best(ends: Ints, other: int) -> int:
+        size = np.abs(ends - other)
+        return int(ends[np.argmax(np.abs(sums[ends] - sums[other]) / np.sqrt(size * (count - size) / count + 1e-9))])
+
+    for _ in range(_MOST_MOVES):
+        if end - begin < _FEWEST_ASIDE:
+            break
+        moved = best(np.arange(begin + _FEWEST_ASIDE, count + 1), begin)
+        begins = np.arange(max(moved - _FEWEST_ASIDE, 0) + 1)
+        begins = begins[(begins == 0) | (begins >= _FEWEST_ASIDE)]
+        again = best(begins, moved)
+        if (again, moved) == (begin, end):
+            break
+        begin, end = again, moved
+    return begin, end
 
 
 def _exactly(values: Floats, about: int) -> int:

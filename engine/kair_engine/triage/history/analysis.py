@@ -16,7 +16,7 @@ from kair_engine.arrays import Bools, Floats
 from kair_engine.causes import Cause
 from kair_engine.ranks import Rank
 from kair_engine.results import SMALLEST_SHARE
-from kair_engine.results.evidence_kinds import EveryStep, Evidence, NoCore, Noticed, Since
+from kair_engine.results.evidence_kinds import EveryStep, Evidence, NoCore, Noticed, Periodic, Since
 from kair_engine.results.triage import Finding, OpenItem, PricedBy, RankedRank, SmallestSeen, TriageResult
 from kair_engine.results.whatif import FixPrice
 from kair_engine.stats import TRIM, role_medians, trimmed_mean
@@ -99,8 +99,9 @@ def triage_of_rows(history: StepHistory, job: Job, gpu_cost: float | None = None
 def joined(sampled: TriageResult, history: StepHistory, job: Job, gpu_cost: float | None = None) -> TriageResult:
     """What sampled steps say, with what all steps do.
 
-    Of the same ranks the history tells since when and in which part of the step, and a cause that a column states;
-    operators, evidence and the price stay the sampled steps'.
+    Of the same ranks the history gives since when and in which part of the step, and a cause that a column states;
+    operators, evidence and the price stay the sampled steps', but for the price of what is over or comes by a
+    schedule.
     """
     of_ranks, unseen = judge(history, job, gpu_cost)
     whole = {one.ranks: one for one in reversed(of_ranks)}
@@ -138,11 +139,25 @@ def _both(sampled: Finding, whole: Finding) -> Finding:
     told = {one.kind for one in whole.evidence}
     merged = replace(
         sampled,
-        since=whole.since if whole.since is not None else sampled.since,
+        since=whole.since if whole.since is not None or whole.until is not None else sampled.since,
+        until=whole.until,
+        every=whole.every,
+        time_lost_us_per_slow_step=whole.time_lost_us_per_slow_step,
         scope=whole.scope,
         framework=whole.framework,
         evidence=(*whole.evidence, *(one for one in sampled.evidence if one.kind not in told)),
     )
+    if whole.time_lost_us_per_slow_step is not None and sampled.most_us_per_step is None:
+        # Samples have it in as many steps as chance has it.
+        merged = replace(
+            merged,
+            time_lost_us_per_step=whole.time_lost_us_per_step,
+            slowdown=whole.slowdown,
+            throughput_gain=whole.throughput_gain,
+            gpu_hours_per_day=whole.gpu_hours_per_day,
+            cost_per_day=whole.cost_per_day,
+            priced_by=whole.priced_by,
+        )
     return replace(merged, cause=whole.cause, operator=None, edge=None) if states else merged
 
 
@@ -172,22 +187,22 @@ def _saved_us(history: StepHistory, slow: Slow) -> tuple[float, PricedBy]:
     became longer by since then.
     """
     own, more = history.us["self"][slow.later], longer_us(history, slow)
-    share = float(slow.later.mean()) if slow.is_intermittent else 1.0  # what comes and goes is spread over all steps
+    share = float(slow.later.mean()) if slow.is_of_all_steps else 1.0
     if len(history.role_names) <= 1:
         less = own.copy()
         less[:, list(slow.positions)] -= more
         return float((own.max(axis=1) - less.max(axis=1)).mean()) * share, "replay"
     grown = np.inf
-    if slow.since is not None and not slow.later.all():
+    if slow.is_change:
         step = np.median(history.us["step"], axis=1)
-        grown = float(trimmed_mean(step[slow.later], TRIM) - trimmed_mean(step[~slow.later], TRIM))
+        grown = float(trimmed_mean(step[slow.later], TRIM) - trimmed_mean(step[~slow.later], TRIM)) * share
     return max(min(float(more.mean()) * share, grown), 0.0), "excess"
 
 
 def _finding(  # noqa: PLR0917  (one call)
     history: StepHistory, job: Job, slow: Slow, why: Reason, saved: float, by: PricedBy, gpu_cost: float | None
 ) -> Finding:
-    paid = np.ones_like(slow.later) if slow.is_intermittent else slow.later
+    paid = np.ones_like(slow.later) if slow.is_of_all_steps else slow.later
     cost = _price(history, job, paid, saved, gpu_cost)
     ranks = history.numbers(slow.positions)
     over = beside(history, history.own, slow.positions)
@@ -195,9 +210,11 @@ def _finding(  # noqa: PLR0917  (one call)
     evidence: list[Evidence] = [
         EveryStep(float(len(history.steps)), slow.excess_us, share, ranks=ranks, about=why.scope)
     ]
-    if slow.since is not None and not slow.later.all():
+    if slow.is_change:
         before, after = (float(np.median(over[of])) for of in (~slow.later, slow.later))
-        evidence.append(Since(slow.since, before, after, ranks=ranks))
+        evidence.append(Since(before, after, slow.since, slow.until, ranks=ranks))
+    if slow.every is not None:
+        evidence.append(Periodic(slow.every, int(np.count_nonzero(slow.later)), ranks=ranks))
     noticed = [history.alerts[rank] for rank in ranks if rank in history.alerts]
     if noticed:
         evidence.append(Noticed(min(noticed), ranks=ranks))
@@ -214,7 +231,9 @@ def _finding(  # noqa: PLR0917  (one call)
         evidence=(*evidence, *why.evidence),
         since=slow.since,
     )
-    return replace(found, scope=why.scope)
+    is_spread = slow.until is not None or slow.every is not None
+    in_steps = found.time_lost_us_per_step / float(slow.later.mean()) if is_spread else None
+    return replace(found, scope=why.scope, until=slow.until, every=slow.every, time_lost_us_per_slow_step=in_steps)
 
 
 def _priced(

@@ -14,9 +14,10 @@ RARE = 0.02
 def longer_us(history: StepHistory, slow: Slow) -> Floats:
     """(steps in which they are slow, slow ranks), µs: how much longer each took than if it were as usual.
 
-    As usual is as itself before it became slow, else as its peers. Held against that are not the steps one by one but
-    their sizes in order, the longest against the longest: delays that come in bursts count where they are, and the
-    spread that healthy ranks have too stays. What comes and goes is all beyond the peers, in the steps that have it.
+    As usual is as itself before it became slow and after that was over, else as its peers. Steps are not compared one
+    by one but in the order of their sizes, the longest with the longest: delays that come in bursts count where they
+    are, and the spread that healthy ranks have too stays. What comes and goes is all beyond the peers, in the steps
+    that have it.
     """
     places = list(slow.positions)
     accused = np.isin(np.arange(len(history.ranks)), places)
@@ -25,7 +26,7 @@ def longer_us(history: StepHistory, slow: Slow) -> Floats:
     if slow.is_intermittent:
         return np.maximum(later, 0.0)
     peers = np.flatnonzero(~accused & (history.role == history.role[places[0]]))
-    if slow.since is not None and not slow.later.all():
+    if slow.is_change:
         return _beyond(later, over[~slow.later])
     if len(peers) < 3:
         return np.broadcast_to(np.median(later, axis=0), later.shape)  # they have no spread that is known

@@ -76,7 +76,7 @@ def _all_lack_cores(history: StepHistory, slow: Slow) -> bool:
     """Whether peers lack cores for nearly as long, or came to since then."""
     delay = history.us["delay"]
     own, peers = _of_peers(history, delay, slow)
-    if slow.since is not None and not slow.later.all():
+    if slow.is_change:
         own_before, peers_before = _of_peers(history, delay, replace(slow, later=~slow.later))
         own, peers = own - own_before, peers - peers_before
     return own < RUNQUEUE_WAIT_RATIO * max(float(peers.max()), 0.0)
@@ -140,7 +140,7 @@ def _of_peers(history: StepHistory, values: Floats, slow: Slow) -> tuple[float, 
 def _more(history: StepHistory, values: Floats, slow: Slow) -> float:
     over = beside(history, values, slow.positions)
     after = float(_mean(over[slow.later, None], slow)[0])
-    is_change = (slow.since is not None or slow.is_intermittent) and not slow.later.all()
+    is_change = slow.is_change or (slow.is_intermittent and not slow.later.all())
     return after - (float(_mean(over[~slow.later, None], slow)[0]) if is_change else 0.0)
 
 
