@@ -27,7 +27,7 @@ from kair_engine.triage.job_wide import RUNQUEUE_WAIT_RATIO
 _FEWEST: Final = 3
 """Delays: two are always at equal distances."""
 _SHORTEST: Final = 2
-_MOST_PERIODS: Final = 32
+_MOST_PERIODS: Final = 8
 """That are tested of a rank's delays of one size: those at which most of them follow one another."""
 _MOST_GRIDS: Final = 4
 """Of one rank: an evaluation, a checkpoint and a log may each have their own."""
