@@ -86,6 +86,7 @@ JOBS = {
         "waiting came from rank 0 (52.2 %) and rank 6 (41.5 %)",
         "lost there",
         "[x] kind=stops",
+        bar="last rank ",
     ),
     "ST": Job(
         BYTEDANCE / "trace-ST.parquet",
