@@ -271,6 +271,8 @@ def savings_in_words(rows: Sequence[SimulatedPolicy], replay: RecordedReplay) ->
     if row is not None and row.saved_us is not None and row.step_us is not None:
         steps = f"{duration(replay.step_us)} to {duration(row.step_us)}"
         return f"{row.policy} would save {_saved(row)} a step ({percent(row.saved_us / replay.step_us)}): {steps}"
+    if len(replay.units) == 1 < len(replay.sizes):
+        return f"nothing to save by resizing: all {count(len(replay.sizes))} ranks meet in every micro-batch"
     if all(row.first_after is None for row in rows if row.policy.startswith("continuous")):
         return f"nothing to save: steps of {duration(replay.step_us)} are as short as resizing makes them"
     return f"nothing to save: no policy reliably makes steps of {duration(replay.step_us)} 5 % shorter"
@@ -326,6 +328,10 @@ def assumed_in_words(replay: RecordedReplay) -> list[str]:
         f"replayed: {played}",
         "each-step, claims and backup-workers are only to compare with; a deadline needs accumulated batches",
         f"assumed: {shares} of a rank's own time does not depend on its batch, and resizing costs nothing",
+        *(
+            ["assumed: ranks are independent, as the recording does not show who meets in every micro-batch"]
+            * replay.is_assumed
+        ),
         *([f"resized together: ranks {named}{more}"] if tied else []),
         "restarts: none, as a recording does not show what one would cure",
     ]

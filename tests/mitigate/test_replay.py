@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.cli_samples import assert_valid, kair, store_variables
-from support.places import SAMPLES
+from support.places import MEGATRON, SAMPLES
 
 import kair as python
 from kair_capture.agent.step_rows import ROW
@@ -33,6 +33,17 @@ def simulated(*words: str) -> dict[str, Any]:
     assert_valid(told, "mitigate")
     answer: dict[str, Any] = told["data"]
     return answer
+
+
+def test_where_all_ranks_meet_in_every_micro_batch_nothing_can_be_resized() -> None:
+    if not MEGATRON.exists():
+        pytest.skip("the real recording is absent")
+    answer = simulated(str(MEGATRON))
+    assert answer["replay"]["units"] == [list(range(8))]
+    assert not answer["replay"]["is_assumed"]
+    assert answer["replay"]["saves"] is None
+    said = kair("mitigate", "simulate", str(MEGATRON)).out
+    assert said.startswith("nothing to save by resizing: all 8 ranks meet in every micro-batch")
 
 
 @pytest.mark.parametrize(("sample", "slow"), [("slow_operator", [2]), ("job123", [17])])

@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pytest
+from support.places import MEGATRON, SAMPLES
 
 from kair_capture.agent.step_rows import ROW
 from kair_capture.coordinator.status import Remembered
@@ -34,7 +35,6 @@ from kair_mitigate.policy.units import Units, from_text, joined, of_size, tied_i
 from kair_mitigate.records import Records
 from kair_tui.render.mitigate import proposal_line
 
-SAMPLES = Path(__file__).parents[2] / "sample_traces"
 Computed = npt.NDArray[np.float64]
 PAIRS = ((0, 1), (2, 3), (4, 5), (6, 7))
 
@@ -69,6 +69,25 @@ def test_what_all_ranks_add_up_after_the_backward_pass_ties_nobody(tmp_path: Pat
     assert late is not None
     assert joined(4, early) == ((0, 1, 2, 3),)
     assert joined(4, late) == ((0,), (1,), (2,), (3,))
+
+
+def test_ranks_stay_tied_where_no_backward_pass_is_recorded(tmp_path: Path) -> None:
+    """As of devices alone: everything then counts as the forward pass."""
+    trace = open_trace(SAMPLES / "slow_operator", cache=tmp_path)
+    ops = load_step(trace, trace.steps[-1])
+    forward = np.full_like(ops.phase, PHASE_NAMES.index("forward"))
+    tied = tied_in(replace(ops, phase=forward, remembered=None))
+    assert tied is not None
+    assert joined(4, tied) == ((0, 1, 2, 3),)
+
+
+def test_tensor_parallel_ranks_of_a_real_recording_are_one_unit(tmp_path: Path) -> None:
+    if not MEGATRON.exists():
+        pytest.skip("the real recording is absent")
+    trace = open_trace(MEGATRON, cache=tmp_path)
+    tied = tied_in(load_step(trace, trace.steps[-1]))
+    assert tied is not None
+    assert joined(8, tied) == (tuple(range(8)),)
 
 
 def test_a_person_says_units() -> None:

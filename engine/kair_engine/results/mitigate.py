@@ -166,6 +166,8 @@ class RecordedReplay:
     """Ranks that are resized together."""
     saves: str | None
     """The policy that saves most; null where none surely saves a twentieth of a step."""
+    is_assumed: bool = False
+    """Whether ranks are taken to be independent, since the recording does not show who meets in every micro-batch."""
     is_in_per_cent: bool = False
     """Whether no samples are known, so that sizes are per cent of the present ones."""
 

@@ -140,10 +140,11 @@ def tied_in(ops: Operations) -> list[tuple[int, ...]] | None:
     first = met.row[met.starts]
     broadcasts = [code for code, text in ops.name_text.items() if "broadcast" in text.lower()]
     transfers = ops.kind[first] != COLLECTIVE
-    last_backward = np.zeros(len(ops.ranks), dtype=np.int64)
+    last_backward = np.full(len(ops.ranks), np.iinfo(np.int64).min)
     backward = ops.phase == _BACKWARD
     np.maximum.at(last_backward, ops.rank[backward], ops.start_ns[backward])
-    is_followed = ops.start_ns[first] < last_backward[ops.rank[first]]
+    knows_backward = np.bincount(ops.rank[backward], minlength=len(ops.ranks))[ops.rank[first]] > 0
+    is_followed = ~knows_backward | (ops.start_ns[first] < last_backward[ops.rank[first]])
     forward = ~transfers & is_followed & (ops.phase[first] == _FORWARD)
     forward &= ~np.isin(ops.name[first], broadcasts) & (met.sizes > 1)
     sent = met.row[ops.kind[met.row] == SEND]

@@ -49,17 +49,18 @@ def mitigate(
         )
     if most is not None and not known:
         raise UsageError("--most needs the samples that ranks take now", "--sizes 16,16,16,16")
+    units = _units(trace, ranks)
     found, rows = replay(
         own_s,
         step_s,
         known or (PER_CENT,) * len(ranks),
-        _units(trace, ranks),
+        units,
         policy or [name for name in SIMULATED if name != "static"],
         fixed_shares=(0.0, ASSUMED_SHARE) if fixed_share is None else (fixed_share,),
         most=most,
         larger=LARGER,
     )
-    found = replace(found, is_in_per_cent=not known)
+    found = replace(found, is_in_per_cent=not known, is_assumed=units.known == "assumed")
     return MitigateResult("", "simulate", trace.job.name, simulated=rows, replay=found)
 
 
