@@ -1,6 +1,7 @@
 """`kair compare`: two runs named, their difference said in one line, and as a valid document."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -27,3 +28,14 @@ def test_the_document_is_valid_whatever_changed() -> None:
     outcome = kair("compare", BEFORE, AFTER, "--step", "6-9", "--json")
     assert outcome.status == 0, outcome.err
     assert_valid(json.loads(outcome.out), "compare")
+
+
+def test_what_is_missing_from_one_of_the_recordings_is_said(tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged"
+    shutil.copytree(SAMPLES / "slow_operator", damaged)
+    file = next(damaged.glob("*.gz"))
+    file.write_bytes(file.read_bytes()[:3000])
+    for runs in ((damaged, SAMPLES / "slow_operator"), (SAMPLES / "slow_operator", damaged)):
+        told = kair("compare", *map(str, runs))
+        assert told.status == 0
+        assert f"{file.name} is cut off" in told.err

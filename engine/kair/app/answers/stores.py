@@ -15,13 +15,18 @@ if TYPE_CHECKING:
 
 
 def compare(given: OpenStore, *, base: str, new: str, step: str = "all", base_step: str = "all") -> CompareResult:
-    """Return what changed between two runs. Raises InputError where one is no job, UsageError for its steps."""
+    """Return what changed between two runs, with the warnings of both recordings.
+
+    Raises InputError where one is no job, UsageError for its steps.
+    """
     from kair.app.jobs import blaming_files
     from kair_engine.comparison.analysis import compare as find_changes
 
     traces = _opened(given, base, base_step), _opened(given, new, step)
     with blaming_files(*traces):
-        return find_changes(*traces)
+        found = find_changes(*traces)
+    of_recordings = (warning for trace in traces for warning in trace.job.warnings)
+    return replace(found, warnings=(*of_recordings, *found.warnings))
 
 
 def _opened(given: OpenStore, job: str, step: str) -> "Trace":
