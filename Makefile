@@ -53,7 +53,7 @@ test-live: $(VENV)/.test
 
 # With the oldest dependencies that pyproject.toml admits.
 test-oldest:
-	$(PYTHON) -m venv .venv-oldest
+	$(PYTHON) -m venv .venv-oldest .venv-build dist
 	.venv-oldest/bin/pip install --quiet --disable-pip-version-check -c constraints-oldest.txt --editable '.[test,record]'
 	.venv-oldest/bin/pytest $(PYTEST)
 
@@ -65,3 +65,42 @@ benchmark: $(VENV)/.test
 
 clean:
 	rm -rf $(VENV) .venv-oldest .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+
+# What can be handed out, in dist/: the wheel and the source, checked; one executable file; wheels for a host without
+# a network. PLATFORM and TARGET_PYTHON name that host's.
+PLATFORM ?= manylinux_2_28_x86_64
+TARGET_PYTHON ?= 3.11
+BUILD := .venv-build
+WHEELHOUSE := dist/kair-wheelhouse-$(TARGET_PYTHON)-$(PLATFORM)
+
+.PHONY: dist wheel pex wheelhouse release
+
+$(BUILD)/.done: Makefile
+	$(PYTHON) -m venv $(BUILD)
+	$(BUILD)/bin/pip install --quiet --disable-pip-version-check build shiv twine
+	touch $@
+
+dist: $(BUILD)/.done
+	rm -rf dist/kair-*.whl dist/kair-*.tar.gz
+	$(BUILD)/bin/python -m build --outdir dist . > /dev/null
+	$(BUILD)/bin/twine check --strict dist/kair-*.whl dist/kair-*.tar.gz
+
+wheel: dist
+
+# One file that any Python of that version starts, without pip; it unpacks itself the first time, to ~/.shiv.
+pex: wheelhouse
+	$(BUILD)/bin/shiv --quiet --compressed --reproducible --console-script kair --python '/usr/bin/env python3' \
+		--output-file dist/kair.pyz --no-index --find-links $(WHEELHOUSE) kair
+
+wheelhouse: dist
+	rm -rf $(WHEELHOUSE)
+	$(BUILD)/bin/pip download --quiet --disable-pip-version-check --only-binary :all: --platform $(PLATFORM) \
+		--platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 \
+		--python-version $(TARGET_PYTHON) --dest $(WHEELHOUSE) dist/kair-*.whl
+	cp deploy/offline/install.sh $(WHEELHOUSE)
+	cd $(WHEELHOUSE) && sha256sum *.whl > SHA256SUMS
+	tar -cf $(WHEELHOUSE).tar -C dist $(notdir $(WHEELHOUSE))
+
+# Everything of a release but the upload, which pushing the tag does (.github/workflows/release.yml).
+release: test test-live test-oldest dist pex wheelhouse
+	@echo "Built in dist/. Tag it: git tag v$$($(BIN)/kair --version | cut -d' ' -f2) && git push --tags"

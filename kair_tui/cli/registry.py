@@ -125,7 +125,7 @@ Formats of the graph (ranks wait for ranks, which root causes made late):
 
 CAPTURE_NOTES: Final = """\
 run ends with the exit status of the command that it ran. Failures of Kair never reach it: one warning, and it goes on
-without capture. docs/capture.md has the variables, and what it costs."""
+without capture. `kair help docs/capture` has the variables, and what it costs."""
 
 CONFIRM_NOTES: Final = """\
 Ranks are delayed only where that was allowed: kair coordinator --allow-delays, or KAIR_CAPTURE_DELAYS=1 of the job.
@@ -142,15 +142,15 @@ it is Slurm's or Kubernetes', whichever is seen."""
 EVIDENCE_NOTES: Final = """\
 A folder evidence/ beside traces is read by itself, by kair triage too. What is read: metrics of dcgm-exporter and
 node_exporter, Prometheus, nvidia-smi, kernel logs, NCCL Inspector, ncclras, Slurm, Kubernetes, PyTorch's memory.
-docs/evidence.md says how to get each of them."""
+`kair help docs/evidence` says how to get each of them."""
 
 QUERY_NOTES: Final = """\
 A query reads and changes nothing, and names no file. Names in _us are microseconds, in _ns nanoseconds. Without
-ORDER BY, groups and joins are sorted by their columns. docs/export.md has examples."""
+ORDER BY, groups and joins are sorted by their columns. `kair help docs/export` has examples."""
 
 MCP_NOTES: Final = """\
 A client starts it: pip install 'kair[mcp]' first. It reads what the user may read who runs it, or with --root what is
-below that folder and in the store. docs/json.md has the configuration of a client, and what it is told."""
+below that folder and in the store. `kair help json` has the configuration of a client, and what it is told."""
 
 RUNBOOK_NOTES: Final = """\
 Runbooks that come with Kair (kair run NAME):
@@ -161,7 +161,7 @@ Runbooks that come with Kair (kair run NAME):
   regression     after an upgrade: is a step slower than it may be, and where its time goes
   nightly        one page for cron: exit status 10 for any finding
   proposals      a job under kair mitigate: what is proposed, and waits for somebody
-A runbook is a text file of commands; docs/runbooks.md has the language."""
+A runbook is a text file of commands; `kair help runbooks` has the language."""
 
 COMMANDS: Final = (
     Entry(
@@ -545,8 +545,8 @@ COMMANDS: Final = (
     Entry(
         "help",
         HELP,
-        "What a word of the answers means, or what a command does.",
-        ("kair help straggler", "kair help launch queue", "kair help words", "kair help triage"),
+        "What a word of the answers means, what a command does, and the documents.",
+        ("kair help straggler", "kair help launch queue", "kair help triage", "kair help formats", "kair help pages"),
         needs="nothing",
     ),
 )

@@ -1,4 +1,4 @@
-"""`kair help`: what a word of the answers means, or what a command does.
+"""`kair help`: what a word of the answers means, what a command does, or a document.
 
 The words are those of the table in `glossary.md`, which is docs/glossary.md.
 """
@@ -14,6 +14,7 @@ from kair_engine.errors import UsageError
 from kair_engine.frozen import dataclass
 from kair_tui.cli.options import Argument
 from kair_tui.cli.registry import COMMANDS, find
+from kair_tui.commands import pages
 
 
 @dataclass(frozen=True)
@@ -55,23 +56,28 @@ _ENTRIES: Final = {_plain(name): word for word in WORDS for name in (word.name, 
 
 
 ALL: Final = "words"
+PAGES: Final = "pages"
 _WIDEST: Final = 100
 """Characters in a line of text that can still be read easily."""
 
 
 def names(beginning: str = "") -> list[str]:
     """What can be asked about and begins so."""
-    known = (ALL, *(word.name for word in WORDS), *(entry.name for entry in COMMANDS))
+    known = (ALL, PAGES, *(word.name for word in WORDS), *(entry.name for entry in COMMANDS), *pages.names())
     return list(dict.fromkeys(name for name in known if name.startswith(beginning)))
 
 
 def run(
     word: Annotated[
         Sequence[str],
-        Argument("A word of the answers (straggler, launch queue), words for all of them, or a command.", offers=names),
+        Argument(
+            "A word of the answers (straggler, launch queue), a command, or a page of the documents (formats, "
+            "evidence#nvidia-smi). words and pages list them.",
+            offers=names,
+        ),
     ] = (),
 ) -> str:
-    """What the word means, or what the command of that name does; without one, what there is. Raises UsageError."""
+    """Explain a word, a command or show a page; without one, list the commands. Raises UsageError."""
     from kair_tui.cli.app import help_text, program
 
     if not word:
@@ -79,20 +85,26 @@ def run(
     asked = " ".join(word)
     if asked == ALL:
         return _list(WORDS)
+    if asked == PAGES:
+        return "".join(f"{name}\n" for name in pages.names()) + "kair help PAGE shows one of them.\n"
     known = entry_of(asked)
     command = find(asked.removeprefix("kair "))
     if known is not None:
         return _entry(known) + (f"  The command of that name: kair {command.name} --help\n" if command else "")
+    page = pages.page_named(asked)
     if command is not None:
-        return help_text(command) + "\n"
-    raise UsageError(f"no word {asked!r} in the glossary", _way_out(asked))
+        more = f"\nThe page of that name: kair help docs/{asked}\n" if page is not None else ""
+        return f"{help_text(command)}\n{more}"
+    if page is not None:
+        return page
+    raise UsageError(f"no word, command or page is called {asked!r}", _way_out(asked))
 
 
 def _entry(word: Word) -> str:
     title = f"{word.name} (also: {', '.join(word.also)})" if word.also else word.name
     width = min(_WIDEST, get_terminal_size().columns)
     text = fill(word.text, width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
-    return f"{title}\n{text}\n  More: docs/{word.page}\n"
+    return f"{title}\n{text}\n  More: kair help {word.page.replace('.md', '')}\n"
 
 
 def _list(words: Iterable[Word]) -> str:
@@ -103,6 +115,8 @@ def _way_out(asked: str) -> str:
     from difflib import get_close_matches
 
     known = {name.lower(): name for word in WORDS for name in (word.name, *word.also)}
-    known |= {entry.name: entry.name for entry in COMMANDS}
+    known |= {name: name for name in (*(entry.name for entry in COMMANDS), *pages.names())}
     near = get_close_matches(asked.lower(), known, n=1)
-    return f"did you mean kair help {known[near[0]]}?" if near else "kair help words lists all"
+    if near:
+        return f"did you mean kair help {known[near[0]]}?"
+    return "kair help words lists the words, kair help pages the documents"

@@ -1,4 +1,4 @@
-"""`kair help`: the words of the answers, each with the page that explains it of docs/glossary.md."""
+"""`kair help`: the words of the answers, each with the page that explains it, and the pages themselves."""
 
 import re
 
@@ -20,7 +20,7 @@ def test_a_word_is_explained_with_the_page_that_says_more() -> None:
     assert (said.status, said.err) == (0, "")
     assert said.out.startswith("straggler\n")
     assert "slower than its peers beyond chance" in one_line(said.out)
-    assert "More: docs/methods/triage.md#verdict\n" in said.out
+    assert "More: kair help methods/triage#verdict\n" in said.out
 
 
 @pytest.mark.parametrize("typed", ["launch queue", "Launch-Queue", "launch_queue", "launch queues"])
@@ -62,3 +62,31 @@ def test_each_line_of_the_page_is_an_entry() -> None:
     lines = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| **")]
     assert [word.name for word in WORDS] == [line.split("**")[1] for line in lines]
     assert not any("|" in "".join((word.name, word.text, word.page, *word.also)) for word in WORDS)
+
+
+def test_what_an_entry_points_to_can_be_read_in_the_terminal() -> None:
+    for word in WORDS:
+        asked = word.page.replace(".md", "")
+        said = kair("help", asked)
+        assert said.status == 0, asked
+        assert said.out.startswith("#"), asked
+
+
+def test_pages_are_shown_whole_or_by_section() -> None:
+    page = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
+    assert kair("help", "formats").out == kair("help", "docs/formats.md").out == page
+    assert kair("help", "capture").out.endswith("The page of that name: kair help docs/capture\n")
+    assert kair("help", "docs/capture").out.startswith("# ")
+    section = kair("help", "methods/triage#verdict").out
+    assert section.startswith("## Verdict\n")
+    assert section.count("\n## ") == 0
+    assert "formats" in kair("help", "pages").out.splitlines()
+
+
+def test_a_section_or_page_that_is_not_there_says_what_is() -> None:
+    missing = kair("help", "methods/triage#verdikt")
+    assert missing.status == 2
+    assert "docs/methods/triage.md has no section 'verdikt'" in missing.err
+    assert "verdict" in missing.err
+    assert "did you mean kair help formats?" in kair("help", "format").err
+    assert kair("help", "../../etc/passwd").status == 2

@@ -265,7 +265,7 @@ def _left_out(problem: InputError) -> KairWarning:
 
 
 def _no_trace(source: str, files: Sequence[_File], problems: Sequence[InputError]) -> InputError:
-    hint = f"what is read: {'; '.join(words_of_formats())} (docs/formats.md says how to record them)"
+    hint = f"what is read: {'; '.join(words_of_formats())} (kair help formats says how to record them)"
     if problems:
         more = f" (and {len(problems) - 1} more files)" if len(problems) > 1 else ""
         return InputError(f"{problems[0]}{more}", problems[0].hint)

@@ -41,7 +41,8 @@ def own_policy(name: str) -> Callable[[], Policy]:
         except Exception as error:
             raise UsageError(f"{name}() failed, though policies are made without arguments: {_said(error)}") from error
         if not callable(getattr(made, "decide", None)):
-            raise UsageError(f"{name} is no policy: it has no method decide(view)", "docs/mitigation.md has an example")
+            problem = f"{name} is no policy: it has no method decide(view)"
+            raise UsageError(problem, "kair help mitigation has an example")
         return made  # type: ignore[no-any-return]  # as far as can be seen from outside
 
     fresh()
