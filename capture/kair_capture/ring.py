@@ -62,8 +62,9 @@ class Kind(IntEnum):
     """What a record is about."""
 
     STEP = 1
-    """A step that is over: time is its begin, value its duration, extra its flags (StepFlag), detail ProcessorTime; in
-    place of a name how many samples it took, 0 where nobody said so."""
+    """A step that is over: time is its begin, value its duration, extra its flags (StepFlag), detail ProcessorTime, in
+    a thinned one what it waited in collectives (ns); in place of a name how many samples it took, 0 where nobody said
+    so."""
     SCOPE = 2
     """A scope that is over: time, value, name, depth (0 outermost)."""
     COLLECTIVE = 3
@@ -98,6 +99,15 @@ class StepFlag(IntEnum):
     """Before it, a window that was asked for was missed: the rank was past it, or had no profiler."""
     DELAYED = 32
     """`kair confirm` delayed some rank in it, or in the step before: it says nothing about any rank's speed."""
+    THINNED = 64
+    """Its parts were not recorded, as steps are short: those of the last step that recorded them stand for its own."""
+
+
+UNFIT: Final = StepFlag.SAMPLED | StepFlag.INCOMPLETE | StepFlag.DELAYED
+"""Flags of steps that say nothing about their rank's speed."""
+EVERY_SHIFT: Final = 8
+"""From this bit of a STEP record's `extra` on, four bits: log2 of how many steps there are to one that records its
+parts."""
 
 
 def processor_ordering() -> Ordering:
@@ -170,15 +180,14 @@ class NameWriter:
         """Goes on with a file that is there: a process can be captured twice. Raises OSError where it cannot be."""
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         self._handle = os.open(path, flags, 0o600)
-        self._numbers: dict[str, int] = NameReader(path).numbers()
+        self.numbers: dict[str, int] = NameReader(path).numbers()
+        """What `number` has given so far. A look-up here needs no lock: it is whole, and a number never changes."""
         # A signal's handler, or a finalizer, can run in the middle of `_added` and come here itself.
         self._lock, self._is_adding = threading.RLock(), False
 
     def number(self, text: str) -> int:
         """The text's number; OTHER for a new text once there are MOST_NAMES. Raises OSError on a full disk."""
-        # Without the lock: a dictionary's look-up is whole, and a number never changes.
-        known = self._numbers.get(text)
-        return known if known is not None else self._added(text)
+        return self.numbers.get(text) or self._added(text)
 
     def close(self) -> None:
         """Closes the file, which stays."""
@@ -186,16 +195,16 @@ class NameWriter:
 
     def _added(self, text: str) -> int:
         with self._lock:
-            if text in self._numbers:
-                return self._numbers[text]
-            if len(self._numbers) >= MOST_NAMES or self._is_adding:
+            if text in self.numbers:
+                return self.numbers[text]
+            if len(self.numbers) >= MOST_NAMES or self._is_adding:
                 return OTHER
             self._is_adding = True
             try:
-                number = len(self._numbers) + 1
+                number = len(self.numbers) + 1
                 # One write: a reader sees the line's begin at most, and waits for its end.
                 os.write(self._handle, f"{number}\t{_one_line(text)}\n".encode())
-                self._numbers[text] = number
+                self.numbers[text] = number
             finally:
                 self._is_adding = False
             return number

@@ -27,7 +27,7 @@ from kair_capture.control import EVERYTHING, NOTHING_MORE, ProfileOptions
 from kair_capture.files import add_to_json, make_secure_dir, own_folder_in
 from kair_capture.job import api
 from kair_capture.job.framework import Communication, Framework, Profile
-from kair_capture.job.hooks import around_next, input_ended
+from kair_capture.job.hooks import around_next, input_ended, never
 from kair_capture.job.launch import SITE, environment_of
 from kair_capture.job.recorder import MOST_RINGS, Recorder, ThreadRings
 from kair_capture.job.session import Session, current
@@ -364,7 +364,7 @@ def test_every_thread_has_a_ring_of_its_own_up_to_a_number(tmp_path: Path) -> No
     rings, gate, written = ThreadRings(tmp_path, 0, 256), threading.Event(), threading.Semaphore(0)
 
     def write(number: int) -> None:
-        rings.emit(Kind.USER_EVENT, number, 0, 0)
+        rings.here.emit(Kind.USER_EVENT, number, 0, 0)
         written.release()
         gate.wait()
 
@@ -396,7 +396,7 @@ def test_a_profiler_that_fails_while_data_is_awaited_costs_no_data(
     monkeypatch.setattr(current, "_failed", False)
     ControlWordsOf(tmp_path / "run").ask(Window(2, 5))
     optimizer_steps(session, 4, 1)
-    following = around_next(next, began=lambda: None, ended=lambda _: None)
+    following = around_next(next, ended=lambda *_: None, unless=never)
     assert following(iter("ab")) == "a"
     assert current.session is None
     (line,) = capsys.readouterr().err.splitlines()

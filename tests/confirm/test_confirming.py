@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kair_capture.agent.ring_reader import UNFIT
 from kair_capture.agent.step_rows import ROW
 from kair_capture.coordinator.confirming import Confirming
 from kair_capture.coordinator.endpoint import Hosts
@@ -18,7 +17,7 @@ from kair_capture.coordinator.step_table import Roles, StepTable
 from kair_capture.coordinator.watching import Watching
 from kair_capture.delays import LONGEST_LEASE, Order, TakesDelays, dose_of, from_json
 from kair_capture.places import JobPlaces
-from kair_capture.ring import StepFlag
+from kair_capture.ring import UNFIT, StepFlag
 from kair_capture.wire import Beat, Communication, Delays, Host, Values
 from kair_engine.store.confirmed import latest_confirmed
 

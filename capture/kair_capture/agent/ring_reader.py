@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from kair_capture.agent.step_rows import PHASES, Rows, ScopeSum, rows_of, scope_sums
+from kair_capture.agent.step_rows import PHASES, ROW, Rows, ScopeSum, fill_thinned, rows_of, scope_sums
 from kair_capture.job.windows import INTERVAL_EVENT
 from kair_capture.ring import (
     HEADER_BYTES,
@@ -36,7 +36,6 @@ from kair_capture.ring import (
     WORD_VERSION,
     Kind,
     NameReader,
-    StepFlag,
     is_running,
     ring_bytes,
     start_ticks,
@@ -44,8 +43,6 @@ from kair_capture.ring import (
 )
 
 _RING: Final = re.compile(r"rank-(\d{1,7})-(\d{1,10})-(\d{1,4})\.ring")
-UNFIT: Final = StepFlag.SAMPLED | StepFlag.INCOMPLETE | StepFlag.DELAYED
-"""Flags of steps that say nothing about their rank's speed."""
 _MOST_RINGS: Final = 64
 _HELD: Final = 0.5
 """From this share of a ring on its records go, though their step is not over: a step must not lose those that come."""
@@ -78,6 +75,8 @@ class TrainerRings:
         """The ring of the thread that makes the steps."""
         self.sampled_every = 0
         """Steps from one that the process samples without being asked to the next; 0 for none."""
+        self._recorded = np.zeros(0, ROW)
+        """The last row, none or one, of a step that was not thinned."""
         self._early: list[Rows] = []
         """Records that left a ring that ran full before their step was over."""
 
@@ -124,6 +123,7 @@ class TrainerRings:
         rows = rows_of(self.trainer.rank, whole, phases) if over is not None else None
         if rows is not None:
             rows["process_s"] = self._process_s
+            self._recorded = fill_thinned(rows, self._recorded)
         own = {number: text for number, text in names.items() if text not in PHASES}
         scopes = scope_sums(rows, whole, own) if rows is not None and own else []
         return Drained(rows, taken, self._early_of(held, taken, over), scopes)

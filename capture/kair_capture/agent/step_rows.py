@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 from kair_capture.agent.spool import Spool
 from kair_capture.files import append_whole, write_atomically
 from kair_capture.job.processor_time import WORD_BITS
-from kair_capture.ring import Kind
+from kair_capture.ring import UNFIT, Kind, StepFlag
 from kair_capture.wire import ROW_BYTES
 
 ROW: Final = np.dtype(
@@ -62,6 +62,7 @@ Rows = npt.NDArray[Any]
 """A structured array of ROW, or of a ring's records."""
 
 PHASES: Final = ("forward", "backward", "optimizer", "input")
+_PARTS_OF_A_ROW: Final = (*(f"{phase}_us" for phase in PHASES), "cpu_us", "delay_us")
 MOST_SCOPES: Final = 64
 """The script's own, of a step and rank."""
 _MOST: Final = 0xFFFF_FFFF
@@ -105,7 +106,10 @@ def rows_of(rank: int, records: Rows, phase_of: dict[int, str], unix_minus_monot
         row["rank"], row["step"], row["flags"] = rank, step["step"], step["extra"]
         row["samples"] = step["name"]
         row["begin_us"] = max(begin + shift, 0) // 1000
-        row["cpu_us"], row["delay_us"] = int(step["detail"]) & _MOST, int(step["detail"]) >> WORD_BITS
+        if row["flags"] & StepFlag.THINNED:
+            waited = min(waited + int(step["detail"]), length)
+        else:
+            row["cpu_us"], row["delay_us"] = int(step["detail"]) & _MOST, int(step["detail"]) >> WORD_BITS
         row["step_us"], row["waited_us"] = _us(length), _us(waited)
         row["self_us"] = _us(length - waited)
         row["inserted_us"] = _us(_covered(own[own["kind"] == Kind.DELAY], begin, begin + length))
@@ -119,6 +123,23 @@ def rows_of(rank: int, records: Rows, phase_of: dict[int, str], unix_minus_monot
                 of_phase = np.concatenate([of_phase, own[own["kind"] == Kind.INPUT]])
             row[f"{phase}_us"] = _us(_covered(of_phase, begin, begin + length))
     return rows
+
+
+def fill_thinned(rows: Rows, before: Rows) -> Rows:
+    """Give thinned steps the parts of the last step that recorded them, where they did not; returns that step's row.
+
+    `before`: that of the rows before these, none or one. A shorter step has parts as much shorter.
+    """
+    thinned = rows["flags"] & StepFlag.THINNED > 0
+    is_source = ~thinned & (rows["flags"] & UNFIT == 0)
+    sources = np.concatenate([before, rows[is_source]])
+    if thinned.any() and len(sources):
+        # Before the first one, its own parts stand for those of the steps before it.
+        of = sources[np.maximum(len(before) + np.cumsum(is_source)[thinned] - 1, 0)]
+        share = np.minimum(rows["step_us"][thinned] / np.maximum(of["step_us"], 1), 1.0)
+        for name in _PARTS_OF_A_ROW:
+            rows[name][thinned] = np.maximum(rows[name][thinned], (of[name] * share).astype(np.uint32))
+    return np.asarray(sources[-1:])
 
 
 def scope_sums(rows: Rows, records: Rows, name_of: dict[int, str]) -> list[ScopeSum]:

@@ -20,12 +20,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kair_capture.agent.ring_reader import UNFIT
 from kair_capture.agent.spool import read_name
 from kair_capture.agent.step_rows import COLUMNS, PHASES, ROW, SCHEMA, Rows, rows_in, write_table
 from kair_capture.coordinator.step_table import MOST_RANKS, ONE_STEP_US
 from kair_capture.files import append_whole, remove_beyond
 from kair_capture.places import JobPlaces
+from kair_capture.ring import UNFIT
 from kair_engine.errors import InputError
 from kair_engine.results.views import Attempt
 from kair_engine.timeline.batch_sizes import lasting_changes

@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from kair_capture.agent.ring_reader import UNFIT
 from kair_capture.agent.step_rows import Rows
+from kair_capture.ring import UNFIT
 from kair_capture.wire import Communication
 from kair_engine.arrays import Floats, Ints
 from kair_engine.timeline.roles import programs

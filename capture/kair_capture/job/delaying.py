@@ -68,6 +68,11 @@ class Delays:
         """Whether there is an order, by which some steps are delayed."""
         return bool(self._orders)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no order is there, and none was in the last step: then only a new number changes that."""
+        return not (self._orders or self._was_delayed)
+
     def between(self, step: int, length_ns: int, micro_batches: int, *, is_free: bool) -> bool:
         """After a step so long, before `step`: whether that says nothing about a rank's speed.
 

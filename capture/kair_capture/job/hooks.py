@@ -94,37 +94,94 @@ def between(
     return wrap
 
 
-def around_next(
-    original: Callable[[Any], Any], *, began: Callable[[], None], ended: Callable[[int], None]
-) -> Callable[[Any], Any]:
-    """An iterator's `__next__`, between `began()` and `ended(begin)`, and in sampled steps a scope of the recording.
+def around(
+    began: Callable[[Session, tuple[Any, ...], dict[str, Any]], object],
+    ended: Callable[[Session, int], object],
+    *,
+    unless: Callable[[], bool],
+    begins: str | None = None,
+    is_part: Callable[[], bool] = never,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Returns a wrapper that runs a function between `began(session, args, kwargs)` and `ended(session, begin)`.
 
-    The end of the data is no wait of a step.
+    It does what `guard` and `between` do together, in a third of their time: a step passes it several times. Where
+    `is_part()` holds thinned steps call neither, but `ended` if it took long.
+    """
+
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+            if unless():
+                return original(*args, **kwargs)
+            session = current.session
+            if session is None and (begins is None or (session := current.begin(framework=begins)) is None):
+                return original(*args, **kwargs)
+            shortest = 0
+            try:
+                if is_part is not never:
+                    if session.steps.over_since is not None:
+                        session.steps.phase_begins()
+                    if (shortest := session.recorder.shortest_ns) and not is_part():
+                        shortest = 0
+                if not shortest:
+                    began(session, args, kwargs)
+            except Exception as error:  # training goes on, whatever it is
+                current.give_up(error)
+            begin = clock()
+            try:
+                return original(*args, **kwargs)
+            finally:
+                if (session := current.session) is not None and (not shortest or clock() - begin >= shortest):
+                    try:
+                        ended(session, begin)
+                    except Exception as error:  # see above
+                        current.give_up(error)
+
+        return called
+
+    return wrap
+
+
+def around_next(
+    original: Callable[[Any], Any],
+    *,
+    ended: Callable[[Session, int], object],
+    unless: Callable[[], bool],
+    begins: str | None = None,
+) -> Callable[[Any], Any]:
+    """An iterator's `__next__`, before `ended(session, begin)`, and in sampled steps a scope of the recording.
+
+    The end of the data is no wait of a step. `begins`: as in `guard`, where no other framework is armed.
     """
 
     def following(iterator: Any) -> Any:  # noqa: ANN401
-        began()
-        session, begin = current.session, clock()
-        scope = None if session is None else _entered(session)
+        if unless():
+            return original(iterator)
+        session = current.session
+        if session is None and (begins is None or (session := current.begin(framework=begins, alone=True)) is None):
+            return original(iterator)
+        scope = None
+        try:
+            if session.steps.over_since is not None:
+                session.steps.phase_begins()
+            if session.steps.sampled:
+                scope = session.input_scope()
+                scope.__enter__()
+        except Exception as error:  # the loop has its data, whatever it is
+            current.give_up(error)
+        begin = clock()
         try:
             result = original(iterator)
         finally:
             if scope is not None:
                 _left(scope)
-        ended(begin)
+        if (session := current.session) is not None and clock() - begin >= session.recorder.shortest_ns:
+            try:
+                ended(session, begin)
+            except Exception as error:  # see above
+                current.give_up(error)
         return result
 
     return following
-
-
-def _entered(session: Session) -> AbstractContextManager[object] | None:
-    try:
-        scope = session.input_scope()
-        scope.__enter__()
-    except Exception as error:  # the loop has its data, whatever it is
-        current.give_up(error)
-        return None
-    return scope
 
 
 def _left(scope: AbstractContextManager[object]) -> None:
@@ -141,9 +198,8 @@ def begin_phase(session: Session) -> None:
 
 def input_ended(session: Session, begin: int) -> bool:
     """A batch is there; whether this step waited for it, and not a thread that loads ahead."""
-    is_of_loop = session.steps.is_of_loop()
-    if is_of_loop:
-        session.recorder.span(Kind.INPUT, "input", begin, clock())
+    if is_of_loop := session.steps.is_of_loop():
+        session.recorder.part(Kind.INPUT, "input", begin)
     return is_of_loop
 
 

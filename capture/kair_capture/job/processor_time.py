@@ -28,10 +28,11 @@ def open_schedule(thread: Path) -> int:
 
 def schedule_in(file: int) -> tuple[int, int, int]:
     """CPU time and delay of a thread, ns, and how often it was given a core; 0 of one that has ended."""
-    with suppress(OSError, ValueError):
+    try:
         cpu, delay, times = os.pread(file, 64, 0).split() if file >= 0 else (0, 0, 0)
         return int(cpu), int(delay), int(times)
-    return 0, 0, 0
+    except (OSError, ValueError):
+        return 0, 0, 0
 
 
 class Had(NamedTuple):
@@ -54,8 +55,10 @@ class ProcessorTime:
         self.alone: Had | None = None
         """Of the last step alone, where that was asked for and is known."""
 
-    def after_step(self, *, alone: bool = False) -> int:
+    def after_step(self, thinned: int = 1, *, alone: bool = False) -> int:
         """Per step, µs: CPU time in the low 32 bits, waiting for a core in the high ones; 0 while it is not known.
+
+        `thinned`: a look covers so many times as many steps.
 
         `alone`: not as a mean, which is worth a look where a step costs much anyway; `begin` was called at its begin.
         """
@@ -68,7 +71,7 @@ class ProcessorTime:
         if self._waits_busily and not alone:
             return 0
         self._steps += 1
-        if alone or self._steps == EVERY:
+        if alone or self._steps >= EVERY * thinned:
             steps, before = self._steps, (self._cpu, self._delay)
             self.begin()
             computed, waited = self._cpu - before[0], self._delay - before[1]

@@ -7,14 +7,25 @@ import gc
 import os
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
-from kair_capture.ring import Kind, NameWriter, RingProducer
+from kair_capture.ring import Emit, Kind, NameWriter, RingProducer
 
 MOST_RINGS: Final = 8
+
+
+class _OfThread(threading.local):
+    """The functions that write into this thread's ring, which is made when they are asked for first."""
+
+    def __init__(self, functions: Callable[[], tuple[Emit, Callable[[int], None]]]) -> None:
+        self._functions = functions
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  # of either function
+        self.emit, self.commit = self._functions()
+        return self.__dict__[name]
 
 
 class ThreadRings:
@@ -25,37 +36,11 @@ class ThreadRings:
         self._records = records
         # A signal's handler, or a finalizer, can run in the middle of `_ring` and emit itself.
         self._lock, self._is_making = threading.RLock(), False
-        self._local = threading.local()
+        self.here: Final = _OfThread(self._functions)
+        """`emit` and `commit` of the calling thread. Raises OSError where its ring cannot be made."""
         self._rings: list[tuple[threading.Thread, RingProducer]] = []
         self.turned_away = 0
         """Records of threads past the most."""
-
-    def emit(  # noqa: PLR0917  # a keyword or a tuple of them costs 30 ns more
-        self,
-        kind: int,
-        time_ns: int,
-        value: int,
-        step: int,
-        name: int = 0,
-        depth: int = 0,
-        extra: int = 0,
-        detail: int = 0,
-    ) -> None:
-        """Appends a record to this thread's ring. Raises OSError where that cannot be made."""
-        try:
-            ring = self._local.ring
-        except AttributeError:
-            ring = self._local.ring = self._ring()
-        if ring is None:
-            self.turned_away += 1
-        else:
-            ring.emit(kind, time_ns, value, step, name, depth, extra, detail)
-
-    def commit(self, step: int) -> None:
-        """Says that a step is whole; from the thread that makes the steps."""
-        ring = getattr(self._local, "ring", None)
-        if ring is not None:
-            ring.commit(step)
 
     def close(self) -> None:
         """Ends all rings; their files stay for the agent."""
@@ -63,6 +48,14 @@ class ThreadRings:
             rings, self._rings = self._rings, []
         for _, ring in rings:
             ring.close()
+
+    def _functions(self) -> tuple[Emit, Callable[[int], None]]:
+        ring = self._ring()
+        return (self._turn_away, _nothing) if ring is None else (ring.emit, ring.commit)
+
+    def _turn_away(self, *_: int) -> bool:
+        self.turned_away += 1
+        return False
 
     def _ring(self) -> RingProducer | None:
         with self._lock:
@@ -92,11 +85,19 @@ class ThreadRings:
         return next(path for path in names if not path.exists())
 
 
+def _nothing(_: int) -> None:
+    """Do nothing: a thread without a ring has no steps to commit."""
+
+
 clock: Final = time.monotonic_ns
 
 COMPILATION: Final = "compile"
 """The scope of what a framework compiles."""
 _MOST_PAUSES: Final = 1024
+_CLOCKS_EVERY_NS: Final = 50_000_000
+"""Between two readings of both clocks: an agent looks ten times more seldom."""
+_SCOPE, _GC, _STEP, _CLOCK = (int(kind) for kind in (Kind.SCOPE, Kind.GC, Kind.STEP, Kind.CLOCK))
+"""Looked up at once, and plain numbers: `Kind.SCOPE` takes four times as long."""
 _SHORTEST_PAUSE_NS: Final = 20_000
 """A young generation is collected in less, many times a step."""
 
@@ -109,48 +110,78 @@ class Recorder:
         """The step that records belong to."""
         self.is_on = True
         """Steps are counted in any case."""
-        self._rings = rings
+        self._rings, self._here = rings, rings.here
         self._names = NameWriter(names_file)
+        self._numbers, self._number = self._names.numbers, self._names.number
+        self._clocks_due = 0
+        self.shortest_ns = 0
+        """Of a part that the present step records; 0 where it records all (Thinning)."""
+        self._waited_ns = 0
+        """In collectives, of the present step, where it is thinned."""
         self._pauses: list[tuple[int, int, int]] = []
         self._pause_began = 0
 
     def scope(self, name: str, begin: int, depth: int = 0) -> None:
         """A scope that is over now."""
         if self.is_on:
-            self._rings.emit(Kind.SCOPE, begin, clock() - begin, self.step, self._names.number(name), depth)
+            number = self._numbers.get(name) or self._number(name)
+            self._here.emit(_SCOPE, begin, clock() - begin, self.step, number, depth)
+
+    def part(self, kind: int, name: str, begin: int) -> None:
+        """A part of the step that is over now, which thinned steps leave out where it is short."""
+        if self.is_on and (length := clock() - begin) >= self.shortest_ns:
+            number = self._numbers.get(name) or self._number(name)
+            self._here.emit(kind, begin, length, self.step, number)
+
+    def wait(self, name: str, begin: int) -> None:
+        """A wait in a collective that is over now."""
+        end = clock()
+        if self.shortest_ns:
+            self._waited_ns += end - begin
+        else:
+            self.span(Kind.COLLECTIVE, name, begin, end)
 
     def span(self, kind: Kind, name: str, begin: int, end: int) -> None:
         """A wait, or anything else that had a begin and an end."""
         if self.is_on:
-            self._rings.emit(kind, begin, end - begin, self.step, self._names.number(name))
+            number = self._numbers.get(name) or self._number(name)
+            self._here.emit(kind, begin, end - begin, self.step, number)
 
     def event(self, name: str, value: int = 0) -> None:
         """A named moment."""
         if self.is_on:
-            self._rings.emit(Kind.USER_EVENT, clock(), value, self.step, self._names.number(name))
+            number = self._number(name)
+            self._here.emit(Kind.USER_EVENT, clock(), value, self.step, number)
 
     def end_step(self, begin: int, end: int, flags: int, processor: int = 0, samples: int = 0) -> None:
-        """A step that is over, the pauses in it, and the two clocks beside each other.
+        """A step that is over, the pauses in it, and now and then the two clocks beside each other.
 
-        `processor`: what the training thread had of one, as ProcessorTime packs it; 0 where that tells nothing.
+        `processor`: what the training thread had of one, as ProcessorTime packs it; 0 where that tells nothing. A
+        thinned step says in its place what it waited.
         `samples`: how many the step took; 0 where that is not known.
         """
-        pauses, self._pauses = self._pauses, []
+        here, step = self._here, self.step
+        if self._pauses:
+            pauses, self._pauses = self._pauses, []
+            for started, length, generation in pauses if self.is_on else ():
+                if started >= begin:
+                    here.emit(_GC, started, length, step, 0, 0, generation)
         if not self.is_on:
             return
-        for started, length, generation in pauses:
-            if started >= begin:
-                self._rings.emit(Kind.GC, started, length, self.step, 0, 0, generation)
-        self._rings.emit(Kind.STEP, begin, end - begin, self.step, samples, 0, flags, processor)
-        before, unix, after = clock(), time.time_ns(), clock()
-        self._rings.emit(Kind.CLOCK, (before + after) // 2, unix, self.step, 0, 0, min(after - before, 0xFFFF_FFFF))
-        self._rings.commit(self.step)
+        if self.shortest_ns:
+            processor, self._waited_ns = min(self._waited_ns, end - begin), 0
+        here.emit(_STEP, begin, end - begin, step, samples, 0, flags, processor)
+        if end >= self._clocks_due:
+            self._clocks_due = end + _CLOCKS_EVERY_NS
+            before, unix, after = clock(), time.time_ns(), clock()
+            here.emit(_CLOCK, (before + after) // 2, unix, step, 0, 0, min(after - before, 0xFFFF_FFFF))
+        here.commit(step)
 
     def device(self, times_ms: Sequence[float]) -> None:
         """What steps took on the device that were over there when this one ended on the host."""
         if self.is_on and times_ms:
             mean_ns = round(1e6 * sum(times_ms) / len(times_ms))
-            self._rings.emit(Kind.DEVICE, clock(), mean_ns, self.step, 0, 0, len(times_ms))
+            self._here.emit(Kind.DEVICE, clock(), mean_ns, self.step, 0, 0, len(times_ms))
 
     def watch_pauses(self) -> None:
         """From here on the garbage collector's pauses are recorded, at the end of each step."""

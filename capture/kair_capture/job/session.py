@@ -31,7 +31,8 @@ from kair_capture.job.framework import COMMUNICATION_FROM, COMMUNICATION_UNTIL, 
 from kair_capture.job.identity import IdentityFile
 from kair_capture.job.processor_time import Had, ProcessorTime
 from kair_capture.job.recorder import Recorder, ScopeStack, ThreadRings, clock
-from kair_capture.job.windows import ControlWords, Periodic, Windows
+from kair_capture.job.thinning import BLOCK, Thinning
+from kair_capture.job.windows import CONTROL_BYTES, ControlWords, Periodic, Windows
 from kair_capture.ring import StepFlag, process_namespace, start_ticks
 from kair_capture.settings import Settings
 
@@ -95,7 +96,8 @@ class StepTracker:
         self._begin = clock() if begin is None else begin
         self._optimizers: list[int] = []
         self._since_last = 0
-        self._over_since: int | None = None
+        self.over_since: int | None = None
+        """When its last optimizer ran, if it did: the step ends with whatever begins next (`phase_begins`)."""
         self._is_explicit = False
         self._thread: int | None = None
         self._processor: ProcessorTime | None = None
@@ -105,8 +107,11 @@ class StepTracker:
         """Backward passes in the present step, and in the one before."""
         self.samples = 0
         """That the present step takes, as far as somebody said so."""
+        self._thinning, self._thinned = Thinning(), 0
         self.device: DeviceTime | None = None
         """What is told by events on a device's stream; None where there is none."""
+        self.thins = True
+        """The present step may be thinned: nothing more is done to it than to record it."""
         self.sampled = False
         """The profiler is on in the present step."""
         self.runs_ahead = False
@@ -125,12 +130,12 @@ class StepTracker:
         if self._since_last > _FORGET_AFTER:
             self._optimizers = [optimizer]
         if optimizer == self._optimizers[-1]:
-            self._over_since = clock()
+            self.over_since = clock()
             self._since_last = 0
 
     def phase_begins(self) -> None:
         """Something of a step begins: of the next one, where the present one is over."""
-        if self._over_since is not None and get_ident() == self._thread:
+        if self.over_since is not None and get_ident() == self._thread:
             self._end(clock())
 
     def flag(self, flag: StepFlag) -> None:
@@ -169,28 +174,34 @@ class StepTracker:
 
     def finish(self) -> None:
         """No more steps: one whose optimizer has run is whole, but for what a device has left to do."""
-        if self._over_since is not None:
+        if self.over_since is not None:
             if self.runs_ahead:
                 self._flags |= StepFlag.INCOMPLETE
-            self._end(self._over_since)
+            self._end(self.over_since)
 
     def _end(self, end: int) -> None:
         begin, recorder = self._begin, self._recorder
-        flags = self._flags
+        flags = self._flags | self._thinned
         if self.backwards > 1:
             flags |= StepFlag.ACCUMULATING
         if self.sampled:
             flags |= StepFlag.SAMPLED
-        processor = self._processor
-        had = 0 if processor is None or not recorder.is_on else processor.after_step(alone=self.sampled)
+        processor, thinning, had = self._processor, self._thinning, 0
+        if processor is not None and recorder.is_on:
+            had = processor.after_step(thinning.every, alone=self.sampled)
         if self.device is not None:
             recorder.device(self.device.step_is_over())
         recorder.end_step(begin, end, flags, had, self.samples)
-        self._over_since, self._flags = None, 0
+        self.over_since, self._flags = None, 0
         self.backwards, self.backwards_before = 0, self.backwards
         paused = self._between(recorder.step, begin, end, None if processor is None else processor.alone)
         recorder.step += 1
         self._begin, self.samples = end, 0
+        self._thinned = recorder.shortest_ns = 0
+        if thinning.every > 1 or not recorder.step % BLOCK:
+            thinned = thinning.begin(recorder.step, end)
+            if self.thins:
+                self._thinned, recorder.shortest_ns = thinned, thinning.shortest_ns
         if paused:
             if processor is not None:
                 processor.begin()
@@ -228,6 +239,8 @@ class Session:
             )
             self.steps: Final = StepTracker(self.recorder, self._between, begin=begin)
             self._delays = Delays(rank, control, settings.run_dir / DELAYS_FILE, self.recorder)
+            self._words_of_last = b""
+            """The control words after which nothing was left to do between two steps; none where something is."""
             self.delays: Delays | None = None
             """What holds up the present step at one of its places; None where nothing does."""
             self._marks_input = framework.marks_input
@@ -269,12 +282,18 @@ class Session:
             self._rank_lock.release()
 
     def _between(self, step: int, begin: int, end: int, had: Had | None) -> bool:
+        # Read before they are acted on: what changes meanwhile is seen after the next step.
+        if (words := self._control.memory[:CONTROL_BYTES]) == self._words_of_last:
+            return False
         paused, delays = self._switch(step, begin, end, had), self._delays
         is_free = self.recorder.is_on and not self._windows.profiles and self._settings.delays is not False
         if delays.between(step + 1, end - begin, self.steps.backwards_before, is_free=is_free):
             self.steps.flag(StepFlag.DELAYED)
         self.delays = delays if delays.is_due else None
         self._windows.holds_off = delays.is_followed
+        self.steps.thins = not (self._windows.profiles or delays.is_followed)
+        is_idle = step > COMMUNICATION_UNTIL and self._windows.is_idle and delays.is_idle
+        self._words_of_last = words if is_idle else b""
         return paused
 
     def _switch(self, step: int, begin: int, end: int, had: Had | None) -> bool:

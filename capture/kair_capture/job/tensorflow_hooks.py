@@ -177,8 +177,7 @@ def _watch_input() -> None:
     """Iterating over a `tf.data.Dataset`, whatever framework trains."""
     from tensorflow.python.data.ops.iterator_ops import OwnedIterator
 
-    began, ended = guard(begin_phase, unless=_is_tracing), guard(input_ended, unless=_is_tracing)
-    replace(OwnedIterator, "__next__", partial(around_next, began=began, ended=ended))
+    replace(OwnedIterator, "__next__", partial(around_next, ended=input_ended, unless=_is_tracing))
 
 
 def _watch_waits() -> None:

@@ -25,10 +25,10 @@ from kair_capture.delays import Place
 from kair_capture.files import add_to_json
 from kair_capture.job.dumping import process_groups
 from kair_capture.job.framework import Communication, Framework, Profile
-from kair_capture.job.hooks import around_next, attempt, begin_phase, between, guard, input_ended, never, replace
+from kair_capture.job.hooks import around, around_next, attempt, between, guard, input_ended, never, replace
 from kair_capture.job.recorder import COMPILATION, clock
 from kair_capture.job.session import Session, current
-from kair_capture.job.torch_scopes import ScopeFinder, beginning_alone, guarded, hold_up, is_compiling
+from kair_capture.job.torch_scopes import ScopeFinder, hold_up, is_compiling
 from kair_capture.ring import Kind
 from kair_capture.settings import Settings
 
@@ -95,7 +95,7 @@ class Waits:
         replace(_functional_collectives, "wait_tensor", self._around("wait"))
 
     def _around_next(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        return around_next(original, began=beginning_alone(begin_phase), ended=guarded(self._after_input))
+        return around_next(original, ended=self._after_input, unless=is_compiling, begins="torch")
 
     def _after_input(self, session: Session, begin: int) -> None:
         if input_ended(session, begin):
@@ -104,23 +104,17 @@ class Waits:
             self._input_ended()
 
     def _around(self, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        waited = guarded(_after_wait)
+        waiting = self._waiting
 
-        def began() -> None:
-            self._waiting.depth = 1
+        def began(*_: object) -> None:
+            waiting.depth = 1
 
-        def ended(begin: int) -> None:
-            self._waiting.depth = 0
-            waited(name, begin)
+        def ended(session: Session, begin: int) -> None:
+            waiting.depth = 0
+            if session.steps.concerns():
+                session.recorder.wait(name, begin)
 
-        return between(
-            began, ended, unless=lambda: is_compiling() or current.session is None or self._waiting.depth > 0
-        )
-
-
-def _after_wait(session: Session, name: str, begin: int) -> None:
-    if session.steps.concerns():
-        session.recorder.span(Kind.COLLECTIVE, name, begin, clock())
+        return around(began, ended, unless=lambda: is_compiling() or waiting.depth > 0)
 
 
 _MOST_GROUPS_TOLD: Final = 1000

@@ -21,9 +21,9 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, 
 
 from kair_capture.delays import Place
 from kair_capture.job.device_time import DeviceTime
-from kair_capture.job.hooks import Arguments, Hook, between, guard, replace
+from kair_capture.job.hooks import around, guard, replace
 from kair_capture.job.recorder import Recorder, clock
-from kair_capture.job.session import Session, StepTracker
+from kair_capture.job.session import Session, StepTracker, current
 from kair_capture.ring import Kind
 
 _MOST_OPTIMIZERS: Final = 8
@@ -34,7 +34,6 @@ class _Open(threading.local):
     """What is under way on each thread."""
 
     forwards = 0
-    forward_began = 0
     backwards = 0
 
 
@@ -55,8 +54,8 @@ class ScopeFinder:
 
     def install(self) -> None:
         """Registers the hooks of this process, which stay."""
-        register_optimizer_step_pre_hook(beginning(self._before_optimizer))
-        register_optimizer_step_post_hook(guarded(self._after_optimizer))
+        register_optimizer_step_pre_hook(self._before_optimizer)
+        register_optimizer_step_post_hook(self._after_optimizer)
         let_replicas_go()
         replace(DistributedDataParallel, "__init__", _noting)
         replace(torch.autograd, "backward", self._around_backward)
@@ -67,11 +66,10 @@ class ScopeFinder:
         self._phase_ended = clock()
 
     def _around_backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        began, ended = beginning(self._before_backward), guarded(self._after_backward)
-        return between(began, ended, unless=is_compiling)(original)
+        return around(self._before_backward, self._after_backward, unless=is_compiling, begins="torch")(original)
 
     def _around_scaler(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        skipped = guarded(self._skipped)
+        skipped = guard(self._skipped, unless=is_compiling)
 
         def step(scaler: Any, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
             before = self._optimizer_calls
@@ -84,57 +82,72 @@ class ScopeFinder:
 
     def _skipped(self, session: Session, optimizer: int) -> None:
         session.steps.optimizer_ran(optimizer, skipped=True)
-        self._step_is_over()
+        self._phase_ended, self._forward_seen = clock(), False
 
-    def _before_backward(self, session: Session) -> None:
-        self._open.backwards += 1
+    def _before_backward(self, session: Session, *_: object) -> None:
+        open_here, steps = self._open, session.steps
+        open_here.backwards += 1
         # One within another is activation checkpointing's.
-        if self._open.backwards > 1:
+        if open_here.backwards > 1:
             return
-        session.steps.phase_begins()
-        session.steps.backwards += 1
-        if not self._forward_seen and self._phase_ended:
+        if steps.over_since is not None:
+            steps.phase_begins()
+        steps.backwards += 1
+        if not self._forward_seen and self._phase_ended and not session.recorder.shortest_ns:
             session.recorder.scope("forward", self._phase_ended)
         self._forward_seen = False
         if session.delays is not None:
             hold_up(session, Place.BEFORE_BACKWARD)
-        session.steps.in_backward = True
+        steps.in_backward = True
 
     def _after_backward(self, session: Session, begin: int) -> None:
-        self._open.backwards = max(0, self._open.backwards - 1)
-        if self._open.backwards:
+        open_here, steps = self._open, session.steps
+        open_here.backwards = left = max(0, open_here.backwards - 1)
+        if left:
             return
-        session.steps.in_backward = False
-        if session.steps.device is not None:
-            session.steps.device.backward_is_over()
+        steps.in_backward = False
+        if steps.device is not None:
+            steps.device.backward_is_over()
         self._waits.backward_ended(session.recorder, begin)
-        session.recorder.scope("backward", begin)
+        session.recorder.part(Kind.SCOPE, "backward", begin)
         self._phase_ended = clock()
 
-    def _before_optimizer(self, session: Session, optimizer: Optimizer, *_: object) -> None:
+    def _before_optimizer(self, optimizer: Optimizer, *_: object) -> None:
+        if not is_compiling() and (session := current.session or current.begin(framework="torch")) is not None:
+            try:
+                self._begin_optimizer(session, optimizer)
+            except Exception as error:  # training goes on, whatever it is
+                current.give_up(error)
+
+    def _begin_optimizer(self, session: Session, optimizer: Optimizer) -> None:
         self._optimizer_calls += 1
+        number, steps = id(optimizer), session.steps
         # One within another is sharded: both are told, the outer one is meant.
-        if self._optimizer is not None and self._optimizer != id(optimizer):
+        if self._optimizer is not None and self._optimizer != number:
             return
-        session.steps.phase_begins()
-        if id(optimizer) not in self._known_optimizers and len(self._known_optimizers) < _MOST_OPTIMIZERS:
-            self._known_optimizers.add(id(optimizer))
+        if steps.over_since is not None:
+            steps.phase_begins()
+        if number not in self._known_optimizers and len(self._known_optimizers) < _MOST_OPTIMIZERS:
+            self._known_optimizers.add(number)
             self._find_models(optimizer)
-            self._watch_device(session.steps, optimizer)
+            self._watch_device(steps, optimizer)
         if session.delays is not None:
             hold_up(session, Place.BEFORE_OPTIMIZER)
-        self._optimizer, self._optimizer_began = id(optimizer), clock()
+        self._optimizer, self._optimizer_began = number, clock()
 
-    def _after_optimizer(self, session: Session, optimizer: Optimizer, *_: object) -> None:
-        if self._optimizer != id(optimizer):
+    def _after_optimizer(self, optimizer: Optimizer, *_: object) -> None:
+        if is_compiling():
             return
-        self._optimizer = None
-        session.recorder.scope("optimizer", self._optimizer_began)
-        session.steps.optimizer_ran(id(optimizer))
-        self._step_is_over()
-
-    def _step_is_over(self) -> None:
-        self._phase_ended, self._forward_seen = clock(), False
+        session, number = current.session, id(optimizer)
+        if session is None or self._optimizer != number:
+            return
+        try:
+            self._optimizer = None
+            session.recorder.part(Kind.SCOPE, "optimizer", self._optimizer_began)
+            session.steps.optimizer_ran(number)
+            self._phase_ended, self._forward_seen = clock(), False
+        except Exception as error:  # training goes on, whatever it is
+            current.give_up(error)
 
     def _watch_device(self, steps: StepTracker, optimizer: Optimizer) -> None:
         """From here on events tell what the device takes, where the parameters are on one."""
@@ -147,30 +160,31 @@ class ScopeFinder:
         models = find_roots(optimizer)
         for model in models.callable:
             if model not in self._known_models:
-                watch_calls(model, guarded(self._before_forward), guarded(self._after_forward))
+                watch_calls(model, self._before_forward, self._after_forward)
         self._waits.watch([model for model in models.data_parallel if model not in self._known_models])
         self._known_models.update((*models.callable, *models.data_parallel))
 
     def _before_forward(self, session: Session, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self._open.forwards += 1
-        if self._open.forwards == 1:
-            session.steps.phase_begins()
-            if session.delays is not None:
-                hold_up(session, Place.BEFORE_FORWARD)
-                hold_up(session, Place.EACH_MICRO_BATCH)
-            self._open.forward_began = clock()
-            if session.steps.sampled and torch.is_grad_enabled():
-                session.given(bytes_in((args, kwargs)))
+        open_here, steps = self._open, session.steps
+        open_here.forwards += 1
+        if open_here.forwards > 1:
+            return
+        if session.delays is not None:
+            hold_up(session, Place.BEFORE_FORWARD)
+            hold_up(session, Place.EACH_MICRO_BATCH)
+        if steps.sampled and torch.is_grad_enabled():
+            session.given(bytes_in((args, kwargs)))
 
-    def _after_forward(self, session: Session) -> None:
-        self._open.forwards = max(0, self._open.forwards - 1)
-        if self._open.forwards:
+    def _after_forward(self, session: Session, begin: int) -> None:
+        open_here = self._open
+        open_here.forwards = left = max(0, open_here.forwards - 1)
+        if left:
             return
         if torch.is_grad_enabled():
-            session.recorder.scope("forward", self._open.forward_began)
+            session.recorder.scope("forward", begin)
             self._forward_seen = True
         else:
-            session.recorder.scope("evaluation", self._open.forward_began)
+            session.recorder.scope("evaluation", begin)
 
 
 def hold_up(session: Session, place: Place) -> None:
@@ -253,39 +267,29 @@ def _stays_outside(root: nn.Module) -> bool:
 _SLOT: Final = "_compiled_call_impl"
 """Where a module keeps what is called instead of itself (`Module.compile`); it is left out of copies and files."""
 
-Before = Callable[[tuple[Any, ...], dict[str, Any]], None]
 
-
-class WatchedCall:
-    """A model's call with something before and after it."""
-
-    def __init__(self, model: nn.Module, before: Before, after: Callable[[], None]) -> None:
-        self._call: Callable[..., Any] = model._call_impl
-        self._before, self._after = before, after
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-        """What the model itself does."""
-        if is_compiling():
-            return self._call(*args, **kwargs)
-        self._before(args, kwargs)
-        try:
-            return self._call(*args, **kwargs)
-        finally:
-            self._after()
+class WatchedCall(partial[Any]):
+    """A model's call with something before and after it. A `partial`, whose call costs no frame of Python."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """None, which is what the slot of a module holds that nobody watches."""
         return type(None), ()
 
 
-def watch_calls(model: nn.Module, before: Before, after: Callable[[], None]) -> None:
-    """From here on `before`, with what the model is given, and `after` are called around it.
+def watch_calls(
+    model: nn.Module,
+    before: Callable[[Session, tuple[Any, ...], dict[str, Any]], None],
+    after: Callable[[Session, int], None],
+) -> None:
+    """From here on `before`, with what the model is given, and `after`, with its begin, are called around it.
 
     One that is compiled in place is left as it is.
     """
     # By its dictionary: a compiled model hands attributes on to the one it wraps.
     if _SLOT in vars(nn.Module) and vars(model).get(_SLOT) is None:
-        vars(model)[_SLOT] = WatchedCall(model, before, after)
+        vars(model)[_SLOT] = WatchedCall(
+            around(before, after, unless=is_compiling, is_part=torch.is_grad_enabled)(model._call_impl)
+        )
 
 
 def let_replicas_go() -> None:
@@ -303,10 +307,8 @@ def _around_replicate(original: Callable[..., Any]) -> Callable[..., Any]:
     return replicate
 
 
-_LEARNED: Final = 3
-"""Backward passes after which it is known which parameters come last."""
-_KEPT: Final = 3
-"""How many of the last ones of each pass stay watched: 0.3 µs each."""
+_LEARNED: Final = 8
+"""Backward passes after which it is known which parameters come last: those that did in any of them stay watched."""
 
 
 class GradientWaits:
@@ -323,11 +325,14 @@ class GradientWaits:
 
     def backward_ended(self, recorder: Recorder, begin: int) -> None:
         """At the end of a backward pass, whose begin is given (CLOCK_MONOTONIC, ns)."""
-        last = max((model.last for model in self._models), default=0)
-        if last > begin:
-            recorder.span(Kind.COLLECTIVE, "gradients", last, clock())
+        last = 0
         for model in self._models:
-            model.learn()
+            last = max(last, model.last)
+        if last > begin:
+            recorder.wait("gradients", last)
+        for model in self._models:
+            if model.is_learning:
+                model.learn()
 
 
 class _Gradients:
@@ -337,7 +342,7 @@ class _Gradients:
         self.last, self._waits = 0, waits
         self._order: list[int] = []
         self._kept: set[int] = set()
-        self._passes = 0
+        self._passes, self.is_learning = 0, True
         self._handles: dict[int, Any] = {}
         for number, parameter in enumerate(model.parameters()):
             if parameter.requires_grad:
@@ -350,15 +355,16 @@ class _Gradients:
         if not self._order:
             return
         self._passes += 1
-        self._kept.update(self._order[-_KEPT:])
+        self._kept.add(self._order[-1])
         self._order.clear()
         if self._passes == _LEARNED:
+            self.is_learning = False
             for number in self._handles.keys() - self._kept:
                 self._handles.pop(number).remove()
 
     def _seen(self, number: int, _: object) -> None:
         self.last = clock()
-        if self._passes < _LEARNED:
+        if self.is_learning:
             self._order.append(number)
         elif self._waits.at_gradient is not None:
             self._waits.at_gradient()
@@ -385,19 +391,5 @@ def bytes_in(value: object) -> int:
     return found
 
 
-is_compiling: Callable[[], bool] = torch.compiler.is_compiling
-
-
-def guarded(hook: Hook[Arguments]) -> Callable[Arguments, None]:
-    """`hook` without its session, and without errors; see `guard`."""
-    return guard(hook, unless=is_compiling)
-
-
-def beginning(hook: Hook[Arguments]) -> Callable[Arguments, None]:
-    """The same for a hook that is a sign of training with PyTorch."""
-    return guard(hook, unless=is_compiling, begins="torch")
-
-
-def beginning_alone(hook: Hook[Arguments]) -> Callable[Arguments, None]:
-    """The same for one that jobs of other frameworks meet too."""
-    return guard(hook, unless=is_compiling, begins="torch", alone=True)
+is_compiling: Callable[[], bool] = torch.compiler.is_dynamo_compiling
+"""Whether torch.compile traces what is called. A step asks five times: this one takes half of `is_compiling`'s time."""

@@ -141,10 +141,10 @@ class ControlWords:
         try:
             # Without its page a full /dev/shm would end the training process by SIGBUS at the first touch.
             os.posix_fallocate(handle, 0, CONTROL_BYTES)
-            self._map = mmap.mmap(handle, CONTROL_BYTES)
+            self.memory: Final = mmap.mmap(handle, CONTROL_BYTES)
         finally:
             os.close(handle)
-        self._words = memoryview(self._map).cast("Q")
+        self._words = memoryview(self.memory).cast("Q")
         # What was asked of an earlier process of this rank is not this one's.
         self._seen = self._words[_GENERATION]
 
@@ -202,7 +202,7 @@ class ControlWords:
     def close(self) -> None:
         """Lets the memory go; the file stays."""
         self._words.release()
-        self._map.close()
+        self.memory.close()
 
 
 MOST_WAITING: Final = 64
@@ -261,6 +261,11 @@ class Windows:
         """Nothing is sampled unasked: ranks are being delayed."""
         self.missed = False
         """A window that was asked for was missed; who tells of it takes that back."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is open, awaited, or sampled unasked: then only the control words can change that."""
+        return self._open is None and self._wanted is None and (self._periodic is None or self._is_off)
 
     def scope(self, name: str) -> AbstractContextManager[object] | None:
         """A scope for the profiler's recording; None in steps that are not sampled."""

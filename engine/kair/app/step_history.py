@@ -240,8 +240,8 @@ def _rows_of(job: Job, attempt: int | None = None) -> "Rows | None":
 
 @lru_cache(maxsize=1)
 def _rows_in(folder: Path, _state: Hashable, attempt: int | None) -> "Rows":
-    from kair_capture.agent.ring_reader import UNFIT
     from kair_capture.coordinator.step_log import last_attempt, read_all
+    from kair_capture.ring import UNFIT
 
     rows = last_attempt(read_all(folder, MOST_CELLS), attempt)
     fit: Rows = rows[(rows["flags"] & UNFIT) == 0]
