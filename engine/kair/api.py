@@ -21,6 +21,7 @@ from kair_engine.ranks import Rank
 from kair_engine.results import Method
 from kair_engine.results.blame import BlameResult
 from kair_engine.results.compare import CompareResult
+from kair_engine.results.confirm import ConfirmRun
 from kair_engine.results.forecast import ForecastResult
 from kair_engine.results.localize import LocalizeResult
 from kair_engine.results.mitigate import MitigateResult
@@ -138,6 +139,10 @@ class Sensitivity(Written, SensitivityResult):
 
 class Forecast(Written, ForecastResult):
     """What ordinary noise would cost on more ranks."""
+
+
+class Confirmed(Written, ConfirmRun):
+    """What delays of the running job proved."""
 
 
 class Info(Written, InfoResult):
@@ -301,6 +306,10 @@ class Job:
     def forecast(self, ranks: Sequence[int] = (8, 64, 1024), **options: Any) -> Forecast:  # noqa: ANN401
         """Estimate what ordinary noise would cost on more ranks."""
         return self._made(Forecast, "forecast", None, ranks=",".join(map(str, ranks)), **options)
+
+    def confirmed(self) -> Confirmed:
+        """Show what delays of the running job proved, or show so far. Raises InputError where no rank was delayed."""
+        return self._made(Confirmed, "confirm", None)
 
     def info(self) -> Info:
         """Show what the recording holds."""

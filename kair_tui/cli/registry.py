@@ -491,6 +491,7 @@ COMMANDS: Final = (
             "kair confirm job123 --rank 5 --worth",
             "kair confirm job123 --all --budget 0.5%",
             "kair confirm job123 --stop",
+            "kair confirm job123 --last",
         ),
         needs="store",
         notes=CONFIRM_NOTES,

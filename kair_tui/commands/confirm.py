@@ -1,10 +1,13 @@
-"""`kair confirm`: has ranks of a running job delayed at random, and tells which of them holds it up."""
+"""`kair confirm`: has ranks of a running job delayed at random, and finds which of them holds it up."""
 
 import os
 import time
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from kair.app.places import is_mirror
+from kair.app.question import Question
 from kair.app.stores import OpenStore
 from kair_engine.errors import InputError, UsageError
 from kair_engine.results.confirm import ConfirmRun
@@ -13,11 +16,11 @@ from kair_tui.cli.options import Argument, Option
 
 if TYPE_CHECKING:
     from kair_capture.places import JobPlaces
-    from kair_capture.wire import Values
 
 RENDERER = "kair_tui.render.confirm"
 Where = Literal["after_input", "before_forward", "before_backward", "before_optimizer", "each_micro_batch"]
 """The places at which capture delays a rank."""
+_NOTHING: Final = MappingProxyType[str, str]({})
 _LOOK_S: Final = 0.5
 _PATIENCE_S: Final = 30.0
 """A coordinator that is silent for so long is gone, and the delays with it."""
@@ -47,8 +50,11 @@ def run(
         bool, Option("--worth", "Where it is confirmed, find out what a fix is worth, in as many steps more.")
     ] = False,
     stop: Annotated[bool, Option("--stop", "End the delays of this job now.")] = False,
+    last: Annotated[
+        bool, Option("--last", "Delay nobody: show what the last delays found, or find while they go on.")
+    ] = False,
 ) -> ConfirmRun:
-    """What the delays showed. Raises UsageError, InputError where nobody may be delayed or nothing was found.
+    """Return what the delays showed. Raises UsageError, InputError where nobody may be delayed or nothing was found.
 
     Ctrl-C ends the delays.
     """
@@ -60,12 +66,15 @@ def run(
         raise UsageError("which job? kair confirm JOB, or $KAIR_JOB", "kair confirm job123 --rank 5")
     if everybody and (rank is not None or worth):
         raise UsageError(f"--all accuses nobody: leave --{'worth' if rank is None else 'rank'} out")
+    if last:
+        if everybody or rank is not None or worth or stop:
+            raise UsageError("--last only shows: leave --rank, --all, --worth and --stop out")
+        found: ConfirmRun = session.open(name).ask(Question.of("confirm")).result
+        return found
     places = JobPlaces(session.root, safe_name(name))
     if stop:
-        state = dict(_asked(places, {"do": "stop"}).values)
-        return _result(session, places, state, f"no answer is kept of job {name}")
+        return stopped(session, places)
     asked = {
-        "do": "start",
         "ranks": "all" if everybody else rank or "",
         "place": place,
         "dose_us": "" if dose is None else f"{dose * 1e3:.0f}",
@@ -73,31 +82,42 @@ def run(
         "steps": str(steps),
         "worth": "1" if worth else "0",
     }
-    state = dict(_asked(places, asked).values)
+    state = ask_coordinator(places, "start", asked)
     try:
         state = _followed(session, places, state)
     except KeyboardInterrupt:
-        _asked(places, {"do": "stop"})
+        ask_coordinator(places, "stop")
         raise
-    return _result(session, places, state, f"nothing was found: {state.get('why') or 'it ended'}")
+    run = _result(session, places, state)
+    if run is None or not run.effects:
+        raise InputError(f"nothing was found: {state.get('why') or 'it ended'}")
+    return run
 
 
-def _followed(session: OpenStore, places: "JobPlaces", state: dict[str, str]) -> dict[str, str]:
+def stopped(session: OpenStore, places: "JobPlaces") -> ConfirmRun:
+    """End the delays of a job, and return what they showed. Raises InputError where nobody is being delayed."""
+    run = _result(session, places, ask_coordinator(places, "stop"))
+    if run is None:
+        raise InputError(f"no answer is kept of job {places.job}")
+    return run
+
+
+def _followed(session: OpenStore, places: "JobPlaces", state: Mapping[str, str]) -> Mapping[str, str]:
     """Until it is over; says how far it is."""
     heard = time.monotonic()
     while state.get("state") == "running":
         try:
-            state = dict(_asked(places, {"do": "look"}).values)
+            state = ask_coordinator(places, "look")
             heard = time.monotonic()
         except InputError:
             if time.monotonic() - heard > _PATIENCE_S:
                 raise
-        session.progress(int(state.get("covered", 0)), int(state.get("steps", 0)), _told(state))
+        session.progress(int(state.get("covered", 0)), int(state.get("steps", 0)), _progress(state))
         time.sleep(_LOOK_S)
     return state
 
 
-def _told(state: dict[str, str]) -> str:
+def _progress(state: Mapping[str, str]) -> str:
     """`steps: rank 5, before forward, d 4 ms, cost 12 ms`."""
     from kair_tui.render.units import duration
 
@@ -109,27 +129,28 @@ def _told(state: dict[str, str]) -> str:
     return f"steps: {who}, {what}, d {dose}, cost {spent}{needed}"
 
 
-def _result(session: OpenStore, places: "JobPlaces", state: dict[str, str], otherwise: str) -> ConfirmRun:
+def _result(session: OpenStore, places: "JobPlaces", state: Mapping[str, str]) -> ConfirmRun | None:
     """What the coordinator wrote; behind a URL that is there some seconds later."""
     until = time.monotonic() + (_PATIENCE_S if is_mirror(places.store) and state.get("file") else 0)
     while True:
         found = session.confirmed(places.job, state["file"]) if state.get("file") else None
-        if found is not None and (found.state == "over" or time.monotonic() > until):
+        if (found is not None and found.state == "over") or time.monotonic() > until:
             return found
-        if time.monotonic() > until:
-            raise InputError(otherwise)
         time.sleep(_LOOK_S)
 
 
-def _asked(places: "JobPlaces", values: dict[str, str]) -> "Values":
-    """What the coordinator answers. Raises InputError where it refuses, or is not reached."""
+def ask_coordinator(places: "JobPlaces", do: str, asked: Mapping[str, str] = _NOTHING) -> Mapping[str, str]:
+    """Return what the coordinator answers: to `start`, to what that would do (`plan`), to `look` or `stop`.
+
+    Raises InputError where it refuses, or is not reached.
+    """
     from kair_capture.coordinator.endpoint import ask
     from kair_capture.wire import Kind, Values
     from kair_tui.commands.capture_control import coordinator_of, reaching
 
     address, key = coordinator_of(places)
     with reaching(address):
-        answer = ask(address, key, Kind.CONFIRM, Values(values), Values)
+        answer = ask(address, key, Kind.CONFIRM, Values({"do": do, **asked}), Values)
     if answer.why_not:
-        raise InputError(answer.why_not if values["do"] == "stop" else f"no rank is delayed: {answer.why_not}")
-    return answer
+        raise InputError(answer.why_not if do == "stop" else f"no rank is delayed: {answer.why_not}")
+    return answer.values

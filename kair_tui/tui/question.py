@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 _PART_OF = {"windows": "whatif"}
 """Questions that no command has alone, and the one that answers each piece of it."""
-_ACTIONS: Final = {"mitigate": ("simulate",)}
-"""Of commands with actions, the one that a question about a job asks where it names none."""
+_ACTIONS: Final = {"mitigate": ("simulate",), "confirm": ("--last",)}
+"""Of commands that act, what makes them answer a question about a job; those that name a job are orders."""
 
 
 def entry_of(question: Question) -> Entry:
@@ -32,7 +32,7 @@ def entry_of(question: Question) -> Entry:
 def line_of(question: Question, job: str, store: Path | None = None) -> str:
     """Return the `kair …` line that asks the same about `job`, as a shell reads it, with the store that was named."""
     entry = entry_of(question)
-    action = () if question.argument("action") else _ACTIONS.get(question.command, ())
+    action = () if question.argument("action") or question.argument("job") else _ACTIONS.get(question.command, ())
     about_job = [job] if entry.needs == "trace" or action else []
     words = ["kair", entry.name, *action, *about_job, *_options(question, entry)]
     if question.steps is not None:

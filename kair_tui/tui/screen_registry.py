@@ -7,7 +7,10 @@ class is.
 
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from kair_engine.trace.model import Job
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,8 @@ class ScreenEntry:
     """True where it shows a moment: it is opened for the operation under the cursor."""
     needs_job: bool = True
     """False where it makes sense before a job is open."""
+    needs_coordinator: bool = False
+    """True where it is only of a job that a coordinator watches, or watched."""
 
     def load(self) -> Any:  # noqa: ANN401 - the frame knows its type, and imports this list
         """Return its class: made from a session and a place where it needs a job, else from nothing."""
@@ -47,9 +52,25 @@ SCREENS: Final = (
     ScreenEntry("F", "frequency", "how often an operator ran, over time, by rank", "frequency:FrequencyScreen"),
     ScreenEntry("Q", "query", "SQL over the job's tables, to type, see and save", "query:QueryScreen"),
     ScreenEntry("P", "windows", "S of each window of sampled steps, over time", "windows:WindowsScreen"),
+    ScreenEntry(
+        "K",
+        "confirm",
+        "what delays of the running job prove, with the keys to begin and stop them",
+        "confirm:ConfirmScreen",
+        needs_coordinator=True,
+    ),
     ScreenEntry("D", "matrix", "how far every two ranks' curves lie apart", "matrix:MatrixScreen"),
 )
 """Those that are asked for most have the numbers; the bar at the top names them in this order."""
+
+
+def screens_of(job: "Job | None") -> list[ScreenEntry]:
+    """Return the screens that there are something to show on, of the job that is open."""
+    from kair.app.investigate import is_captured
+
+    if job is None:
+        return [entry for entry in SCREENS if not entry.needs_job]
+    return [entry for entry in SCREENS if not entry.needs_coordinator or is_captured(job)]
 
 
 def find_screen(name: str) -> ScreenEntry | None:

@@ -37,7 +37,8 @@ QUESTIONS: dict[str, dict[str, Any]] = {
     "info": {},
     "query": {"sql": "SELECT rank, count(*) AS operations FROM operations GROUP BY rank"},
 }
-NOT_OF_A_JOB = {*ABOUT_STORE, "evidence"}
+NOT_OF_A_JOB = {*ABOUT_STORE, "evidence", "confirm"}
+"""And of a running one alone: tests/tui/test_confirm.py has its faces."""
 OF_SCREENS = {"lateness", "windows"}
 OF_AN_ACTION = {"mitigate"}
 """`kair mitigate simulate`: tests/mitigate has its faces."""

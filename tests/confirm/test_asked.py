@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 from support.captured import rows_for
 from support.cli_samples import RESULTS, assert_valid, kair
+from support.watched_job import watched_job
 
 from kair_capture.agent.heartbeat import Coordinator as Reached
 from kair_capture.agent.heartbeat import Heartbeat, Link, Packet, hear_all
@@ -213,6 +215,7 @@ ANSWER = ConfirmRun(
     step_time_us=200_000.0,
     excess_us=22_000.0,
     budget=0.01,
+    ranks=3,
 )
 
 
@@ -220,19 +223,60 @@ def test_the_answer_is_shown_as_a_table_and_as_json(tmp_path: Path, monkeypatch:
     places = JobPlaces(tmp_path, "job")
     places.confirm.mkdir(parents=True)
     (places.confirm / "1.json").write_bytes(msgspec.json.encode(ANSWER))
-    answers = iter([Values({"state": "running"}), Values({"state": "over", "file": "../confirm/1.json"})])
-    monkeypatch.setattr("kair_tui.commands.confirm._asked", lambda *_: next(answers))
+    answers = iter([{"state": "running"}, {"state": "over", "file": "../confirm/1.json"}])
+    monkeypatch.setattr("kair_tui.commands.confirm.ask_coordinator", lambda *_: next(answers))
     monkeypatch.setattr("kair_tui.commands.confirm._LOOK_S", 0.0)
     told = kair("confirm", "job", "--store", str(tmp_path), "--json")
     assert told.status == 0, told.err
     found = json.loads(told.out)
     assert_valid(found, "confirm")
     assert found["data"]["verdict"] == "confirmed"
-    monkeypatch.setattr("kair_tui.commands.confirm._asked", lambda *_: Values({"state": "over", "file": "1.json"}))
+    monkeypatch.setattr("kair_tui.commands.confirm.ask_coordinator", lambda *_: {"state": "over", "file": "1.json"})
     told = kair("confirm", "job", "--store", str(tmp_path))
-    assert "CONFIRMED" in told.out
-    assert "rank 5 holds up the job: a fix is worth 3.50 ms a step or more" in told.out
+    assert told.out.startswith("confirmed: rank 5 holds up the job, and a fix is worth 3.50 ms a step or more\n")
+    assert "cost: 0.4 steps, 80.0 ms, 0.24 GPU-seconds of 3 ranks; the budget is 1.0 % of the job's time" in told.out
     assert "all others" in told.out
+
+
+def test_the_last_record_is_shown_while_delays_go_on_and_when_nobody_writes_it(tmp_path: Path) -> None:
+    places = watched_job(tmp_path)
+    told = kair("confirm", "job", "--last", "--store", str(tmp_path))
+    assert (told.status, told.err.splitlines()[0]) == (3, "kair: error: no rank of job job was ever delayed")
+    places.confirm.mkdir()
+    now = datetime.now(UTC).isoformat()
+    is_open = replace(ANSWER, verdict="open", state="running", steps_needed=40, steps_allowed=400, at=now)
+    for at, words in (
+        (now, "140 steps of 400 at most"),
+        ("2026-01-01T10:00:00.000+00:00", "nothing heard since 10:00:00 UTC"),
+    ):
+        (places.confirm / "1.json").write_bytes(msgspec.json.encode(replace(is_open, at=at)))
+        told = kair("confirm", "job", "--last", "--store", str(tmp_path))
+        assert words in told.out
+        assert told.out.startswith("open: about 40 more steps decide") == (at == now)
+    assert kair("confirm", "job", "--last", "--stop", "--store", str(tmp_path)).status == 2
+
+
+def test_delays_that_showed_nothing_are_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    places = JobPlaces(tmp_path, "job")
+    places.confirm.mkdir(parents=True)
+    ended = replace(ANSWER, verdict="open", effects=(), ended_because="no step ends any more")
+    (places.confirm / "1.json").write_bytes(msgspec.json.encode(ended))
+    over = {"state": "over", "file": "1.json", "why": "no step ends any more"}
+    monkeypatch.setattr("kair_tui.commands.confirm.ask_coordinator", lambda *_: over)
+    told = kair("confirm", "job", "--store", str(tmp_path))
+    assert (told.status, told.err) == (3, "kair: error: nothing was found: no step ends any more\n")
+    assert latest_confirmed(places.confirm) is None
+
+
+def test_in_ascii_the_forest_plot_has_signs_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    places = JobPlaces(tmp_path, "job")
+    places.confirm.mkdir(parents=True)
+    (places.confirm / "1.json").write_bytes(msgspec.json.encode(ANSWER))
+    over = {"state": "over", "file": "1.json"}
+    monkeypatch.setattr("kair_tui.commands.confirm.ask_coordinator", lambda *_: over)
+    told = kair("confirm", "job", "--ascii", "--store", str(tmp_path))
+    assert "-o-" in told.out
+    assert told.out.isascii() and "\\u" not in told.out
 
 
 def test_what_was_added_to_datagrams_travels_whole() -> None:
@@ -245,7 +289,7 @@ def test_what_was_added_to_datagrams_travels_whole() -> None:
 def test_triage_shows_the_answer_beside_its_accusation() -> None:
     page = Page(PageOptions(width=160, color=False, ascii_only=False))
     TRIAGE_VIEW.body(replace(RESULTS["triage"], confirmed=ANSWER), page)
-    assert "kair confirm: rank 5 holds up the job: a fix is worth 3.50 ms a step or more" in page.getvalue()
+    assert "kair confirm: rank 5 holds up the job, and a fix is worth 3.50 ms a step or more" in page.getvalue()
 
 
 def test_the_last_whole_answer_is_taken_whatever_else_is_in_the_folder(tmp_path: Path) -> None:
@@ -276,12 +320,12 @@ def test_an_answer_is_found_behind_a_url_too(tmp_path: Path) -> None:
 def test_ctrl_c_ends_the_delays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
-    def answer(_: JobPlaces, values: dict[str, str]) -> Values:
-        asked.append(values["do"])
-        if values["do"] == "look":
+    def answer(_: JobPlaces, do: str, __: object = None) -> dict[str, str]:
+        asked.append(do)
+        if do == "look":
             raise KeyboardInterrupt
-        return Values({"state": "running"})
+        return {"state": "running"}
 
-    monkeypatch.setattr("kair_tui.commands.confirm._asked", answer)
+    monkeypatch.setattr("kair_tui.commands.confirm.ask_coordinator", answer)
     assert kair("confirm", "job", "--store", str(tmp_path)).status == 130
     assert asked == ["start", "look", "stop"]

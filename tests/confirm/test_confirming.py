@@ -19,7 +19,7 @@ from kair_capture.delays import LONGEST_LEASE, Order, TakesDelays, dose_of, from
 from kair_capture.places import JobPlaces
 from kair_capture.ring import UNFIT, StepFlag
 from kair_capture.wire import Beat, Communication, Delays, Host, Values
-from kair_engine.store.confirmed import latest_confirmed
+from kair_engine.store.confirmed import latest_confirmed, latest_run
 
 STEP_US = 100_000
 BEGIN_US = 10**15
@@ -204,6 +204,46 @@ def test_delays_never_cost_more_than_the_budget(tmp_path: Path) -> None:
         account = job.confirming._account if job.confirming._now is None else job.confirming._now.account
         assert account.held_us + account.spent_us <= account.allowed_us * (1 + 1e-9)
     assert paid > 0
+
+
+def test_a_plan_says_what_delays_can_cost_and_delays_nobody(job: Job) -> None:
+    asked = {"do": "plan", "ranks": "1", "dose_us": "3000", "budget": "1%", "steps": "100"}
+    terms = job.confirming.ask(asked).values
+    assert (terms["state"], terms["ranks"], terms["dose_us"], terms["steps"]) == ("planned", "1", "3000", "100")
+    assert 55 <= int(terms["needed"]) <= 100
+    assert int(terms["most_us"]) == pytest.approx(min(0.01 * STEP_US * 1.02 * 299, 100 * 3000), rel=0.01)
+    assert not job.confirming.is_on
+    assert latest_run(job.places.confirm) is None
+    assert "rank 9 is not among" in job.confirming.ask(asked | {"ranks": "9"}).why_not
+
+
+def test_the_record_is_there_from_the_begin_on_and_tells_what_is_known(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kair_capture.coordinator.confirming._WRITE_EVERY_S", 0.0)
+    assert job.ask(ranks="1", dose_us="3000").why_not == ""
+    begun = latest_run(job.places.confirm)
+    assert begun is not None
+    assert (begun.state, begun.verdict, begun.effects, begun.ranks, begun.steps_allowed) == (
+        "running",
+        "open",
+        (),
+        4,
+        400,
+    )
+    job.run(8)
+    before = latest_run(job.places.confirm)
+    assert before is not None and begun.steps_needed is not None
+    assert (before.steps_needed, before.dose_us) == (begun.steps_needed - 8, 3000)
+    job.run(30)
+    later = latest_run(job.places.confirm)
+    assert later is not None
+    assert [row.arm for row in later.effects] == ["accused", "others", "all"]
+    assert later.last_step == job.number - 1
+    assert latest_confirmed(job.places.confirm) is None
+    assert job.confirming.ask({"do": "stop"}).why_not == ""
+    assert (stopped := latest_run(job.places.confirm)) is not None
+    assert (stopped.state, stopped.ended_because) == ("over", "stopped by hand")
 
 
 @pytest.mark.parametrize("gone", ["agent", "coordinator"])

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final, Literal
 
 import msgspec
 import numpy as np
@@ -30,13 +30,15 @@ from kair_engine.confirm.budget import (
     LARGEST_SHARE,
     LARGEST_US,
     Account,
+    allowed_us,
     dose_us,
     require_steps,
     sweep_us,
 )
 from kair_engine.confirm.decide import noise_us
 from kair_engine.errors import InputError
-from kair_engine.results.confirm import ConfirmRun
+from kair_engine.ranks import Rank
+from kair_engine.results.confirm import ConfirmResult, ConfirmRun
 from kair_engine.trace.files import make_folder, write_whole
 
 STEPS: Final = 400
@@ -57,6 +59,8 @@ _QUIET: Final = 20
 _MOST_QUIETS: Final = 3
 _LATE: Final = 64
 """Steps: so long it is waited for ranks whose steps are told late."""
+_WRITE_EVERY_S: Final = 2.0
+"""Where a look is long in coming, the record is written anew so often: a reader sees that delays go on."""
 
 
 class RefusedError(Exception):
@@ -87,9 +91,9 @@ class Confirming:
         self._last: Experiment | None = None
         self._run: ConfirmRun | None = None
         self._file = self._why = ""
-        self._attempt = self._world_size = self._quiets = self._quiet_until = 0
+        self._attempt = self._world_size = self._quiets = self._quiet_until = self._forecast = 0
         self._wants_worth = False
-        self._excess_us = self._spent_before_us = 0.0
+        self._excess_us = self._spent_before_us = self._written_at = 0.0
 
     @property
     def is_on(self) -> bool:
@@ -106,16 +110,22 @@ class Confirming:
         return self._told
 
     def ask(self, asked: Mapping[str, str], *, why_not: str = "") -> Values:
-        """A person wants to begin (`do=start`), to stop, or to know. `why_not`: what speaks against a begin."""
+        """A person wants to begin (`do=start`), to see what that would do (`plan`), to stop, or to know.
+
+        `why_not`: what speaks against a begin.
+        """
         if asked.get("do") == "stop":
             if self._now is None:
                 return Values(self._state(), "no rank is being delayed")
             self._end("stopped by hand")
-        elif asked.get("do") == "start":
+        elif asked.get("do") in ("start", "plan"):
             try:
                 if why_not:
                     raise RefusedError(why_not)
-                self._begin(asked)
+                plan, run = self._planned(asked)
+                if asked["do"] == "plan":
+                    return Values(self._terms(plan, run))
+                self._begin(plan, run, wants_worth=asked.get("worth") == "1")
             except RefusedError as error:
                 return Values(why_not=str(error))
             except InputError as error:
@@ -142,7 +152,7 @@ class Confirming:
         before = one.result
         one.look()
         one.settle()
-        if one.result is not before:
+        if one.result is not before or time.monotonic() - self._written_at > _WRITE_EVERY_S:
             self._write(one, "running")
         if one.is_answered:
             self._answered(one)
@@ -158,7 +168,8 @@ class Confirming:
 
     # Beginning.
 
-    def _begin(self, asked: Mapping[str, str]) -> None:
+    def _planned(self, asked: Mapping[str, str]) -> tuple[Plan, ConfirmRun]:
+        """What would be done, and the record of it before the first delay. Raises RefusedError, InputError."""
         if self._now is not None:
             raise RefusedError(f"kair confirm runs already (kair confirm {self._places.job} --stop)")
         watching = self._watching
@@ -171,32 +182,70 @@ class Confirming:
         self._require_allowed(ranks)
         place = _place(asked.get("place", Place.BEFORE_FORWARD))
         accused = self._accused(asked.get("ranks", ""), ranks)
-        self._excess_us = max((watching.excess_us.get(rank, 0.0) for rank in accused), default=0.0)
-        dose = _dose(asked.get("dose_us", ""), step_us, self._excess_us if accused else 2 * _SHARE_OF_ALL * step_us)
+        excess_us = max((watching.excess_us.get(rank, 0.0) for rank in accused), default=0.0)
+        dose = _dose(asked.get("dose_us", ""), step_us, excess_us if accused else 2 * _SHARE_OF_ALL * step_us)
         most = _number(asked.get("steps", ""), "--steps", STEPS, 1, MOST_STEPS)
         budget = _budget(asked.get("budget", ""))
         mode = Mode.ARMS if accused else Mode.HALVES
-        plan = Plan(accused, place, mode, (dose,), most, budget, step_us)
+        plan = Plan(accused, ranks, place, mode, (dose,), most, budget, step_us)
         until = self._table.last_common_step
-        before = Experiment(plan, ranks, 0, max(until - _BEFORE, 1), until, Account(0.0))
+        before = Experiment(plan, 0, max(until - _BEFORE, 1), until, Account(0.0))
         before.take(self._table, until)
         noise = noise_us(before.recorded(), "before_forward")
         if noise is None:
             raise RefusedError("too few of the last steps are known of all ranks")
-        require_steps(noise, dose, most)
-        self._attempt, self._world_size = self._table.attempt, self._hosts.world_size
-        self._quiets = self._quiet_until = 0
-        self._spent_before_us = self._account.spent_us
-        self._wants_worth = asked.get("worth") == "1" and bool(accused)
-        self._why, self._run, self._file = "", None, f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}.json"
-        self._start(plan, ranks)
-        who = f"rank {', '.join(map(str, accused))}" if accused else "a random half of the ranks"
-        self._say(f"kair confirm: {who}, {place.value}, by {dose / 1e3:.3g} ms, {most} steps at most")
+        needed = require_steps(noise, dose, most)
+        nothing: dict[str, Any] = dict.fromkeys(("p", "saving_us", "saving_low_us", "saving_high_us", "would_see_us"))
+        return plan, ConfirmRun(
+            **nothing,
+            accused=tuple(map(Rank, accused)),
+            place=place.value,
+            dose_us=dose,
+            effects=(),
+            verdict="open",
+            held_up_by=(),
+            steps_needed=needed,
+            steps_covered=0,
+            steps_used=0,
+            noise_us=noise,
+            cost_us=0.0,
+            job=self._places.job,
+            excess_us=excess_us if accused else None,
+            ranks=len(ranks),
+            steps_allowed=most,
+        )
 
-    def _start(self, plan: Plan, ranks: tuple[int, ...]) -> None:
+    def _terms(self, plan: Plan, run: ConfirmRun) -> dict[str, str]:
+        """What a person is asked to agree to: the delays, and the most that they can cost."""
+        last, spent_us = int(self._table.latest.max()) + plan.most_steps, self._account.spent_us
+        most_us = min(allowed_us(plan.step_us, last, plan.budget) - spent_us, plan.most_steps * plan.doses_us[-1])
+        return {
+            "state": "planned",
+            "ranks": ",".join(map(str, plan.accused)),
+            "place": plan.place.value,
+            "dose_us": f"{plan.doses_us[-1]:.0f}",
+            "step_us": f"{plan.step_us:.0f}",
+            "steps": str(plan.most_steps),
+            "needed": str(run.steps_needed),
+            "most_us": f"{max(most_us, 0.0):.0f}",
+        }
+
+    def _begin(self, plan: Plan, run: ConfirmRun, *, wants_worth: bool) -> None:
+        self._attempt, self._world_size = self._table.attempt, self._hosts.world_size
+        self._quiets, self._quiet_until, self._forecast = 0, 0, run.steps_needed or 0
+        self._spent_before_us, self._excess_us = self._account.spent_us, run.excess_us or 0.0
+        self._wants_worth = wants_worth and bool(plan.accused)
+        self._why, self._run, self._file = "", run, f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}.json"
+        self._write(self._start(plan), "running")
+        who = f"rank {', '.join(map(str, plan.accused))}" if plan.accused else "a random half of the ranks"
+        dose = f"{plan.doses_us[-1] / 1e3:.3g} ms"
+        self._say(f"kair confirm: {who}, {plan.place.value}, by {dose}, {plan.most_steps} steps at most")
+
+    def _start(self, plan: Plan) -> Experiment:
         begun = self._table.last_common_step
-        self._now = Experiment(plan, ranks, secrets.randbits(63), max(begun - _LEAD, 1), begun, self._account)
+        self._now = Experiment(plan, secrets.randbits(63), max(begun - _LEAD, 1), begun, self._account)
         self._watching.holds_off = True
+        return self._now
 
     def _require_allowed(self, ranks: tuple[int, ...]) -> None:
         told = {one.rank: one.delays for one in self._watching.roles.told}
@@ -231,7 +280,7 @@ class Confirming:
 
     def _told_until(self, one: Experiment) -> int:
         """The last step that all ranks have told, without waiting long for any."""
-        latest = self._table.latest[list(one.ranks)]
+        latest = self._table.latest[list(one.plan.ranks)]
         return max(int(latest.min()), self._table.last_common_step - _LATE)
 
     def _why_off(self, one: Experiment) -> str:
@@ -243,7 +292,7 @@ class Confirming:
             return "the job was begun anew"
         if self._hosts.world_size != self._world_size:
             return "the job's world size changed"
-        if living and (gone := set(one.ranks) - living):
+        if living and (gone := set(one.plan.ranks) - living):
             return f"rank {min(gone)} is not heard any more"
         return ""
 
@@ -288,7 +337,7 @@ class Confirming:
         one.settle(at_once=True)
         self._account, self._last = one.account, one
         self._tell(b"")
-        self._start(replace(one.plan, mode=Mode.SWEEP, doses_us=doses), one.ranks)
+        self._start(replace(one.plan, mode=Mode.SWEEP, doses_us=doses))
 
     def _end(self, why: str) -> None:
         """It is over: decided, where nothing else is said."""
@@ -302,33 +351,30 @@ class Confirming:
         verdict = self._run.verdict if self._run is not None else "open"
         self._say(f"kair confirm is over: {why or verdict}")
 
-    def _write(self, one: Experiment, state: str, why: str = "") -> None:
-        result, before = one.result, self._run
-        if result is None and before is None:
-            return
-        if one.plan.mode is Mode.SWEEP and before is not None:
-            worth = result.worth if result is not None else None
-            run = replace(before, worth=worth, cost_us=one.account.spent_us - self._spent_before_us)
+    def _write(self, one: Experiment, state: Literal["running", "over"], why: str = "") -> None:
+        result, run = one.result, self._run
+        assert run is not None  # it was planned
+        if one.plan.mode is not Mode.SWEEP:
+            known = {each.name: getattr(result, each.name) for each in fields(ConfirmResult)} if result else {}
+            if result is None or result.would_see_us is None:  # nothing better is known than what was forecast
+                known["steps_needed"] = max(self._forecast - one.covered, 1)
+            known["dose_us"] = known.get("dose_us") or run.dose_us  # of no delay yet it is 0
+            run = replace(run, **known)
         elif result is not None:
-            run = ConfirmRun(**{each.name: getattr(result, each.name) for each in fields(result)})
-        elif before is not None:
-            run = before
-        first = one.leases[0].order.first_step if one.leases and before is None else None
+            run = replace(run, worth=result.worth, cost_us=one.account.spent_us - self._spent_before_us)
         run = replace(
             run,
-            job=self._places.job,
-            state="over" if state == "over" else "running",
+            state=state,
             at=datetime.now(UTC).isoformat(timespec="milliseconds"),
             ended_because=why,
-            first_step=first if before is None else before.first_step,
+            first_step=one.leases[0].order.first_step if run.first_step is None and one.leases else run.first_step,
             last_step=one.until,
             step_time_us=one.plan.step_us,
-            excess_us=self._excess_us if one.plan.accused else None,
             budget=one.plan.budget,
             allowed_us=one.account.allowed_us,
             spent_us=one.account.spent_us,
         )
-        self._run = run
+        self._run, self._written_at = run, time.monotonic()
         try:
             make_folder(self._places.confirm)
             write_whole(self._places.confirm / self._file, msgspec.json.encode(run))
@@ -341,7 +387,7 @@ class Confirming:
             return {"state": "none"}
         found = {
             "state": "over" if self._now is None else "running",
-            "file": self._file if run is not None else "",
+            "file": self._file,
             "ranks": ",".join(map(str, one.plan.accused)),
             "place": one.plan.place.value,
             "dose_us": f"{one.plan.doses_us[-1]:.0f}",

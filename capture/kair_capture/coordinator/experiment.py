@@ -47,6 +47,8 @@ class Plan:
 
     accused: tuple[int, ...]
     """Empty where nobody is."""
+    ranks: tuple[int, ...]
+    """All of the job's."""
     place: Place
     mode: Mode
     doses_us: tuple[float, ...]
@@ -69,7 +71,6 @@ class Experiment:
     """Of one plan. `first`: the step from which on steps are looked at, those before `begun` without delays."""
 
     plan: Plan
-    ranks: tuple[int, ...]
     seed: int
     first: int
     begun: int
@@ -111,7 +112,7 @@ class Experiment:
         if until <= self.until:
             return False
         steps: Ints = np.arange(self.until + 1, until + 1)
-        self._told.append(table.steps(np.asarray(self.ranks, np.int64), steps))
+        self._told.append(table.steps(np.asarray(self.plan.ranks, np.int64), steps))
         self._taken += len(steps)
         return bool((known_median(self._told[-1].step_us) > TOO_LONG * self.plan.step_us).any())
 
@@ -124,18 +125,18 @@ class Experiment:
         flags = np.concatenate([one.flags for one in self._told], axis=1)
         left_out: Bools = np.asarray(((flags & _LEFT_OUT) > 0).any(axis=0))
         ends: Floats = begin_us + step_us
-        ranks = tuple(map(Rank, self.ranks))
+        ranks = tuple(map(Rank, self.plan.ranks))
         return Recorded(
             ranks, ends, own_us, self._planned_us(), inserted_us, tuple(map(Rank, self.plan.accused)), left_out
         )
 
     def _planned_us(self) -> Floats:
-        planned = np.zeros((len(self.ranks), self._taken))
+        planned = np.zeros((len(self.plan.ranks), self._taken))
         for lease in self.leases:
             order = lease.order
             for step in range(max(order.first_step, self.first), min(order.last_step, self.until) + 1):
                 if arm_of(order, step) is not Arm.NONE:
-                    planned[:, step - self.first] = [dose_of(order, step, rank) / 1e3 for rank in self.ranks]
+                    planned[:, step - self.first] = [dose_of(order, step, rank) / 1e3 for rank in self.plan.ranks]
         return planned
 
     def look(self) -> None:

@@ -35,6 +35,7 @@ ANSWERED_BY: Final = {
     "query": "kair.app.answers.query:query",
     "windows": "kair.app.answers.windows:windows",
     "mitigate": "kair.app.answers.mitigate:mitigate",
+    "confirm": "kair.app.answers.confirm:confirm",
     "lateness": "kair.app.answers.looks:lateness",
     "evidence": "kair.app.answers.evidence:evidence",
     "compare": "kair.app.answers.stores:compare",
@@ -54,7 +55,7 @@ ABOUT_STORE: Final = frozenset({"compare", "ledger", "jobs", "fleet", "baseline"
 """Questions that `OpenStore` answers; `Session` answers the others."""
 
 
-BY_HISTORY: Final = frozenset({"triage", "steps", "info", "lateness", "forecast", "evidence", "mitigate"})
+BY_HISTORY: Final = frozenset({"triage", "steps", "info", "lateness", "forecast", "evidence", "mitigate", "confirm"})
 """Questions that recorded steps of a captured job can answer where none is sampled."""
 
 

@@ -220,6 +220,8 @@ class Session:
             return choice.among(recorded.steps)
 
     def _answered(self, question: Question, wanted: Wanted) -> Answer:
+        if question.command in _LIVE:
+            return self._asked_of(question)
         rests_on = self._rests_on(question)
         while True:
             known = self._answers.get(question)
@@ -317,6 +319,8 @@ class Session:
 
 _FLEETING: Final = frozenset({"timeline", "query"})
 """Asked anew with every key or line, and answered at once: few of their answers are remembered."""
+_LIVE: Final = frozenset({"confirm"})
+"""A small file that a running coordinator writes anew, whatever the recording is: read whenever it is asked for."""
 _COMPARED: Final = frozenset({"triage", "localize", "query"})
 """Compared with a baseline; a query can be about triage's findings."""
 _BESIDE: Final = _COMPARED | {"evidence"}

@@ -134,8 +134,8 @@ class ConfirmRun(ConfirmResult):
 
     job: str = ""
     """Its name."""
-    state: Literal["running", "over"] = "over"
-    """Whether the rank ran it not at all, or less often."""
+    state: Literal["running", "over", "unheard"] = "over"
+    """Whether ranks are still delayed; unheard: they were, and the coordinator writes no more."""
     at: str = ""
     """UTC, ISO 8601: when this was so."""
     ended_because: str = ""
@@ -154,3 +154,7 @@ class ConfirmRun(ConfirmResult):
     """The same, of the time until now."""
     spent_us: float = 0.0
     """What delays cost the job since its coordinator began, at most."""
+    ranks: int = 0
+    """How many ranks the job has; 0 where that is not known."""
+    steps_allowed: int | None = None
+    """How many steps it may take."""

@@ -1,5 +1,6 @@
 """What `kair confirm` found in a job, as its coordinator left it in the job's folder."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from kair_engine.results.confirm import ConfirmRun
@@ -11,10 +12,17 @@ def read_confirmed(file: Path) -> ConfirmRun | None:
     return kept_json(file, ConfirmRun)
 
 
+def latest_run(folder: Path) -> ConfirmRun | None:
+    """Return the last whole record of a job, whose folder `confirm` is given: also of delays that go on."""
+    return next(_newest(folder), None)
+
+
 def latest_confirmed(folder: Path, rank: int | None = None) -> ConfirmRun | None:
-    """The last whole answer of a job, whose folder `confirm` is given; of a rank, the last that accused it alone."""
-    for file in sorted(folder.glob("[!.]*.json"), reverse=True):
-        found = read_confirmed(file)
-        if found is not None and found.state == "over" and (rank is None or found.accused == (rank,)):
-            return found
-    return None
+    """Return the last answer of delays that are over; of a rank, the last that accused it alone."""
+    answers = (run for run in _newest(folder) if run.state == "over" and run.effects)
+    return next((run for run in answers if rank is None or run.accused == (rank,)), None)
+
+
+def _newest(folder: Path) -> Iterator[ConfirmRun]:
+    """Whole records, the last first."""
+    return filter(None, map(read_confirmed, sorted(folder.glob("[!.]*.json"), reverse=True)))

@@ -26,7 +26,7 @@ from kair_tui.render.answer import PageOptions
 from kair_tui.tui.frame.output import OutputScreen
 from kair_tui.tui.frame.screen import BaseScreen, Program
 from kair_tui.tui.frame.view import ViewScreen
-from kair_tui.tui.screen_registry import SCREENS
+from kair_tui.tui.screen_registry import screens_of
 from kair_tui.tui.session import Place
 from kair_tui.tui.widgets.lines import Piece
 from kair_tui.tui.widgets.lists import Choices
@@ -273,8 +273,7 @@ async def show_palette(screen: BaseScreen) -> None:
     kair, session = screen.kair, screen.kair.session
     screens = [
         Choice(f"{entry.key}  {entry.name}", entry.title, partial(kair.go_to_screen, entry.name))
-        for entry in SCREENS
-        if session is not None or not entry.needs_job
+        for entry in screens_of(None if session is None else session.trace.job)
     ]
     bookmarks = session.bookmarks.all() if session is not None else ()
     notes = session.notes.all() if session is not None else ()

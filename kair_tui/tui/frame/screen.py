@@ -16,7 +16,7 @@ from kair_engine.cancelling import Cancelled
 from kair_engine.errors import KairError
 from kair_tui.cli.failures import ExitCode, explained
 from kair_tui.render.terminal import SMALLEST_HEIGHT, SMALLEST_WIDTH, Look
-from kair_tui.tui.screen_registry import SCREENS, ScreenEntry, find_screen
+from kair_tui.tui.screen_registry import SCREENS, ScreenEntry, find_screen, screens_of
 from kair_tui.tui.widgets.header_and_footer import FooterKey, FooterLine, HeaderLine, ScreensLine, StatusLine
 from kair_tui.tui.widgets.lines import Line, Paragraph, Paragraphs, Piece
 
@@ -318,7 +318,8 @@ class BaseScreen(Screen[None]):
         """Where we are, and in what."""
         if self.is_mounted and self.query(HeaderLine):
             self.query_one(HeaderLine).show(*self.kair.header())
-            there = [entry for entry in SCREENS if self.kair.session is not None or not entry.needs_job]
+            session = self.kair.session
+            there = screens_of(None if session is None else session.trace.job)
             self.query_one(ScreensLine).show(tuple((entry.key, entry.name) for entry in there), self.screen_name)
 
     def show_keys(self) -> None:
