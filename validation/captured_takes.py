@@ -73,10 +73,12 @@ def run(
     *,
     from_outside: Sequence[str],
     fault: Callable[[Take, Path, subprocess.Popen[bytes]], AbstractContextManager[None]],
+    sampling: str = "0",
 ) -> None:
     """Trains a job beside a coordinator; what capture keeps is in the store. Raises SystemExit where the job fails.
 
-    `fault` begins and ends what happens to the job in takes of the kinds `from_outside`.
+    `fault` begins and ends what happens to the job in takes of the kinds `from_outside`; `sampling` may take so much of
+    its time.
     """
     own = {
         "KAIR_STORE": str(places.store),
@@ -91,7 +93,7 @@ def run(
     torchrun = [str(Path(sys.executable).with_name("torchrun")), "--standalone", "--nproc-per-node"]
     training = [*torchrun, str(takes[0].ranks), str(script), str(plan), str(folder)]
     with (folder / "log").open("w") as log, ExitStack() as stack:
-        listening = ["--job", places.job, "--listen", "127.0.0.1:0", "--leave-after", "8", "--max-overhead", "0"]
+        listening = ["--job", places.job, "--listen", "127.0.0.1:0", "--leave-after", "8", "--max-overhead", sampling]
         coordinator = subprocess.Popen([*KAIR, "coordinator", *listening], env=environment, stderr=log)
         stack.callback(coordinator.kill)
         command = [*KAIR, "capture", "run", "--job", places.job, "--", *training]

@@ -82,11 +82,11 @@ class Condition:
         return self.asked.holds(self._value_of(result))
 
     def rests_on_estimates(self, result: Any) -> bool:  # noqa: ANN401
-        """Return whether a slowdown is met, and would not be by what a replay tells: then it is at most as large."""
+        """Return whether a slowdown is met, and would not be without estimates: then it is at most as large."""
         of_slowdown = any(one.path[:1] == (_SLOWDOWN,) for one in self.asked.references)
         if not of_slowdown or not isinstance(result, TriageResult) or not self.is_met(result):
             return False
-        sure = tuple(finding for finding in result.findings if finding.priced_by == "replay")
+        sure = tuple(finding for finding in result.findings if finding.priced_by != "excess")
         return not self.is_met(replace(result, findings=sure))
 
     def _value_of(self, result: Any) -> ValueOf:  # noqa: ANN401

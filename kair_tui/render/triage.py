@@ -415,7 +415,7 @@ def _price(finding: Finding) -> str:
     if stands_still(finding):
         return f"the job stands still at {held_up_at(finding)}"
     estimated = "estimated from its excess" if not _is_of_network(finding) else "estimated from its transfers"
-    about = "" if finding.priced_by == "replay" else f" ({estimated})"
+    about = f" ({estimated})" if finding.priced_by == "excess" else ""
     if part_of_step(finding) is not None:
         return f"{_part(finding)}{about}"
     if is_hidden(finding):

@@ -96,7 +96,7 @@ def _findings(found: list[dict[str, Any]]) -> object:
     return [{name: one[name] for name in names} for one in found]
 
 
-FACES: tuple[Callable[[], Told], ...] = (by_triage, by_ticket, by_screen, by_fleet)
+FACES: tuple[Callable[[], Told], ...] = (by_triage, by_ticket, by_screen, by_fleet, by_jobs)
 
 
 @pytest.mark.usefixtures("job")
@@ -106,7 +106,7 @@ def test_every_face_has_the_verdict_ranks_cause_onset_and_price_that_the_session
 ) -> None:
     order = [*FACES[first:], *FACES[:first]]
     told = {face.__name__: face() for face in order}
-    told["by_jobs"], told["by_api"] = by_jobs(), by_api()
+    told["by_api"] = by_api()
     engine = api.open("job", progress=False)._session
     result = engine.ask(Question.of("triage")).result
     accusing = [one for one in result.findings if one.pattern != "job_wide"]
@@ -134,6 +134,9 @@ def test_an_onset_stays_when_a_window_is_sampled(tmp_path: Path, monkeypatch: py
     same = [one for one in after["findings"] if one["ranks"] == slow["ranks"]]
     assert (before["is_sampled"], after["is_sampled"], slow["since"]) == (False, True, 100)
     assert [one["since"] for one in same] == [100]
+    price = ("priced_by", "time_lost_us_per_step", "throughput_gain")
+    assert [[one[name] for name in price] for one in same] == [[slow[name] for name in price]]
+    assert slow["priced_by"] == "growth"
     assert (after["verdict"], after["history_steps"]) == ("straggler", before["history_steps"])
 
 

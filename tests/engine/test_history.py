@@ -96,7 +96,32 @@ def test_a_fault_is_named_with_its_first_step_its_part_and_its_cause(
     assert evidence in {one.kind for one in found.evidence}
     # All wait for whoever is last: without the fault the step is 3 ms shorter, but for the noise of the others.
     assert found.time_lost_us_per_step == pytest.approx(3000, abs=150)
-    assert found.priced_by == "replay"
+    assert found.priced_by == "growth"
+
+
+@pytest.mark.parametrize("grown", [1500, 6000])
+def test_a_fault_costs_what_the_steps_grew_by_where_all_ranks_are_slower_or_faster_at_once(grown: int) -> None:
+    """A rank that is late by 3 ms leaves its cores to the others, or takes theirs; what it takes itself is no price."""
+    of = history(self=3000)
+    later = of.steps >= ONSET
+    us = {name: column.copy() for name, column in of.us.items()}
+    for name in ("step", "waited", "backward"):
+        us[name][later] += grown - 3000
+    other = replace(of, us=us)
+    found, as_modelled = the_finding(other), the_finding(of)
+    assert found.time_lost_us_per_step == pytest.approx(grown, rel=0.1)
+    assert as_modelled.time_lost_us_per_step == pytest.approx(3000, abs=150)
+    (grew,) = [one for one in found.evidence if one.kind == "grew"]
+    assert grew.figures["grown_us"] == pytest.approx(grown, rel=0.1)
+    assert 0 < grew.figures["error_us"] < grown / 10
+
+
+def test_a_stall_of_all_ranks_before_the_onset_is_not_what_steps_shrank_by() -> None:
+    of = history(self=3000)
+    us = {name: column.copy() for name, column in of.us.items()}
+    for name in ("step", "waited", "backward"):
+        us[name][ONSET // 2] += 1e6
+    assert the_finding(replace(of, us=us)).time_lost_us_per_step == pytest.approx(3000, abs=150)
 
 
 @pytest.mark.parametrize("every", [1, 4])
@@ -350,7 +375,8 @@ def test_too_short_a_history_leaves_it_open() -> None:
     assert (result.verdict, result.unseen) == ("inconclusive", None)
 
 
-def test_sampled_steps_add_their_operator_and_price_to_what_all_steps_say() -> None:
+def test_sampled_steps_add_their_operator_to_what_all_steps_say() -> None:
+    """Their price where the steps before the fault are not known: they have it in all of their own."""
     of = history(gc=3000, cpu=3000)
     whole = triage_of_rows(of, job())
     named: dict[str, Any] = {"cause": "host", "operator": "aten::square", "edge": "idle before aten::square"}
@@ -359,7 +385,10 @@ def test_sampled_steps_add_their_operator_and_price_to_what_all_steps_say() -> N
     both = joined(replace(whole, findings=(of_windows,), verdict="straggler"), of, job())
     (found,) = both.findings
     assert (found.cause, found.edge, found.since) == ("garbage_collection", None, ONSET)
-    assert found.time_lost_us_per_step == 2500.0
+    assert found.time_lost_us_per_step == finding.time_lost_us_per_step
+    always = history(onset=0, gc=3000, cpu=3000)
+    both = joined(replace(whole, findings=(of_windows,), verdict="straggler"), always, job())
+    assert [(one.time_lost_us_per_step, one.priced_by) for one in both.findings] == [(2500.0, "replay")]
     # What sampled steps blame on nobody, all steps do on one.
     alone = joined(replace(whole, findings=(), verdict="job_wide"), of, job())
     assert (alone.verdict, [one.ranks for one in alone.findings]) == ("straggler", [(1,)])

@@ -1,7 +1,8 @@
 """A store that is open: opens its jobs, and answers questions about all of them or two."""
 
 from collections.abc import Mapping
-from dataclasses import field
+from contextlib import suppress
+from dataclasses import field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -61,17 +62,39 @@ class OpenStore:
     def listing(self) -> "tuple[list[StoredJob], list[KairWarning]]":
         """Return every job by name, and a warning for each that is damaged and left out.
 
-        Those of which nothing was sampled have the verdict and the cost that their history gives now.
+        Those that a coordinator watched have the verdict that triage gives now; of which nothing was sampled, the cost
+        too.
         """
         from kair_engine.trace.model import short_warning
 
-        found, warnings = self.store.listing()
+        sampled, warnings = self.store.listing()
+        found = list(map(self._as_triaged, sampled))
         for name in self.store.watched():
             try:
                 found.append(self._watched(name))
             except KairError as error:
                 warnings.append(short_warning("damaged_job", f"job {name} is left out: {error}"))
         return sorted(found, key=lambda job: job.name), warnings
+
+    def _as_triaged(self, job: "StoredJob") -> "StoredJob":
+        """Return the job with the verdict of now, where its coordinator recorded steps or a hang since the last one.
+
+        A job that cannot be triaged keeps the last one.
+        """
+        from kair_engine.recording.job_file import is_watched
+        from kair_engine.store.kept_answers import KeptVerdict, is_recorded_since
+
+        then = None if job.last is None else datetime.fromisoformat(job.last.triaged_at).timestamp()
+        if is_mirror(self.root) or not is_watched(job.path) or not is_recorded_since(job.path, then):
+            return job
+        with suppress(KairError):
+            session = self.open(job.name, remembers=False)
+            answer = session.ask(Question.of("triage"))
+            session.keep(answer)
+            now = datetime.now(UTC).isoformat(timespec="seconds")
+            last = KeptVerdict(answer.result.verdict, answer.result.summary or answer.result.verdict, now)
+            return replace(job, last=last)
+        return job
 
     def _watched(self, name: str) -> "StoredJob":
         from kair.app.attempts import attempts_of

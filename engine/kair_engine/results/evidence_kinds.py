@@ -951,6 +951,17 @@ class Since(Evidence):
         return f"{first} {{after_us:duration}} a step more than peers, in the other steps {{before_us:duration}}"
 
 
+class Grew(Evidence):
+    """By how much longer its peers wait, by recorded times, in the steps in which it is slow than in the others."""
+
+    template = (
+        "peers wait {grown_us:duration} a step longer for it than in the other steps (standard error "
+        "{error_us:duration})"
+    )
+    grown_us: float
+    error_us: float
+
+
 class ThanBefore(Evidence):
     """What a link, or ranks, take in the steps in which they are slow, and in the others.
 
@@ -1002,7 +1013,8 @@ class Replayed(Evidence):
     """The step with and without the finding, of its ranks; how far off that is at most in 95 of 100 samples.
 
     And whether that is with the other findings fixed. About: cause. Figures: before_us, after_us; of a sample of the
-    steps replayed_steps, steps, plus_minus_us, of the ranks replayed_ranks, ranks; others_fixed.
+    steps replayed_steps, steps, plus_minus_us, of the ranks replayed_ranks, ranks; others_fixed; of_samples where the
+    finding is priced by all recorded steps, and this is of the sampled ones alone.
     """
 
     before_us: float
@@ -1013,6 +1025,7 @@ class Replayed(Evidence):
     replayed_ranks: Number | None = None
     ranks_: Number | None = None
     others_fixed: Number | None = None
+    of_samples: Number | None = None
 
     def wording(self) -> str:
         """Say what was undone, and of which steps and ranks."""
@@ -1025,7 +1038,8 @@ class Replayed(Evidence):
         if self.replayed_ranks is not None:
             sampled += ["{replayed_ranks:whole} of {ranks_:count} ranks were replayed in place of all"]
         of_sample = f" ({'; '.join(sampled)})" if sampled else ""
-        return f"replayed {undone}, a step {{self:takes instead}}{once}{{self:why as long}}{of_sample}"
+        step = "a step" if self.of_samples is None else "a sampled step"
+        return f"replayed {undone}, {step} {{self:takes instead}}{once}{{self:why as long}}{of_sample}"
 
 
 class OthersNearlyAsLate(Evidence):

@@ -21,8 +21,9 @@ from kair_engine.trace.measures import EvidenceSource
 Verdict = Literal["straggler", "job_wide", "no_straggler", "inconclusive"]
 
 
-PricedBy = Literal["replay", "excess"]
-"""The job replayed without the culprit; or the culprit's excess, no more than its punctuality would have spared."""
+PricedBy = Literal["replay", "excess", "growth"]
+"""The job replayed without the culprit; the culprit's excess, no more than its punctuality would have spared; or what
+the job's recorded steps grew by since it is slow."""
 
 
 Pattern = Literal["persistent", "intermittent", "group", "job_wide"]
@@ -126,7 +127,7 @@ class Finding:
     cost_per_day: float | None = None
     """In the currency of what a GPU hour costs; null where that was not given."""
     priced_by: PricedBy = "excess"
-    """A replay of the job without it, or its excess where no replay can tell."""
+    """A replay of the job without it, its excess where no replay can tell, or what recorded steps grew by."""
     seen_on: tuple[Rank, ...] = ()
     """Where it shows though nobody is to blame; empty where somebody is."""
     since: int | None = None

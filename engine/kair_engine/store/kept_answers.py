@@ -94,7 +94,7 @@ def last_verdict(folder: Path) -> KeptVerdict | None:
 
 _COST_FILE: Final = "cost.json"
 _SCHEMA: Final = "kair.cost"
-ANALYSES: Final = 6
+ANALYSES: Final = 7
 """Goes up where analyses come to other answers: what was kept before is worked out again."""
 
 
@@ -120,9 +120,15 @@ def kept_cost(folder: Path, operations: int) -> StragglerCost | None:
     kept = kept_json(folder / _COST_FILE, _KeptCost, checked_body)
     if kept is None or (kept.analyses, kept.operations) != (ANALYSES, operations):
         return None
-    at_ns = (folder / _COST_FILE).stat().st_mtime_ns
-    recorded = (path for name in ("steps", "hangs") for path in (folder.parent / name).rglob("*"))
-    return None if any(path.stat().st_mtime_ns > at_ns for path in recorded) else kept.cost
+    return None if is_recorded_since(folder.parent, (folder / _COST_FILE).stat().st_mtime) else kept.cost
+
+
+def is_recorded_since(job: Path, then: float | None) -> bool:
+    """Return whether a coordinator recorded steps or a hang of a job after that time, Unix time; None: at all."""
+    recorded = (path for name in ("steps", "hangs") for path in (job / name).rglob("*"))
+    with suppress(OSError):
+        return any(then is None or path.stat().st_mtime > then for path in recorded)
+    return True  # they are being written
 
 
 def keep(file: Path, content: bytes) -> None:

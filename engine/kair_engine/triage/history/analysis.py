@@ -16,13 +16,13 @@ from kair_engine.arrays import Bools, Floats
 from kair_engine.causes import Cause
 from kair_engine.ranks import Rank
 from kair_engine.results import SMALLEST_SHARE
-from kair_engine.results.evidence_kinds import EveryStep, Evidence, NoCore, Noticed, Periodic, Since
+from kair_engine.results.evidence_kinds import EveryStep, Evidence, Grew, NoCore, Noticed, Periodic, Replayed, Since
 from kair_engine.results.triage import Finding, OpenItem, PricedBy, RankedRank, SmallestSeen, TriageResult
 from kair_engine.results.whatif import FixPrice
 from kair_engine.stats import TRIM, role_medians, trimmed_mean
 from kair_engine.trace.model import Job
 from kair_engine.triage.findings import new_finding
-from kair_engine.triage.history.longer import longer_us
+from kair_engine.triage.history.longer import Growth, growth, longer_us
 from kair_engine.triage.history.reasons import Reason, reason
 from kair_engine.triage.history.rows import StepHistory
 from kair_engine.triage.history.slow import Slow, beside, slow_ranks
@@ -100,8 +100,8 @@ def joined(sampled: TriageResult, history: StepHistory, job: Job, gpu_cost: floa
     """What sampled steps say, with what all steps do.
 
     Of the same ranks the history gives since when and in which part of the step, and a cause that a column states;
-    operators, evidence and the price stay the sampled steps', but for the price of what is over or comes by a
-    schedule.
+    operators and evidence stay the sampled steps', and so does the price where the history has no steps without the
+    fault: sampled steps have it in all of them, and do not show what the job's step grew by.
     """
     of_ranks, unseen = judge(history, job, gpu_cost)
     whole = {one.ranks: one for one in reversed(of_ranks)}
@@ -147,10 +147,11 @@ def _both(sampled: Finding, whole: Finding) -> Finding:
         framework=whole.framework,
         evidence=(*whole.evidence, *(one for one in sampled.evidence if one.kind not in told)),
     )
-    if whole.time_lost_us_per_slow_step is not None and sampled.most_us_per_step is None:
-        # Samples have it in as many steps as chance has it.
+    is_measured = whole.priced_by == "growth" or whole.time_lost_us_per_slow_step is not None
+    if is_measured and sampled.most_us_per_step is None:
         merged = replace(
             merged,
+            evidence=tuple(one.changed(of_samples=1) if isinstance(one, Replayed) else one for one in merged.evidence),
             time_lost_us_per_step=whole.time_lost_us_per_step,
             slowdown=whole.slowdown,
             throughput_gain=whole.throughput_gain,
@@ -161,46 +162,57 @@ def _both(sampled: Finding, whole: Finding) -> Finding:
     return replace(merged, cause=whole.cause, operator=None, edge=None) if states else merged
 
 
-_Standing = tuple[Slow, Reason, float, PricedBy]
+_Standing = tuple[Slow, Reason, float, PricedBy, Growth | None]
 
 
 def _standing(history: StepHistory) -> list[_Standing]:
     if not history.can_judge:
         return []
-    return [one for slow in slow_ranks(history) if (one := _stands(history, slow)) is not None]
+    found = slow_ranks(history)
+    # Of several that change what each makes the steps grow by cannot be told apart.
+    alone = sum(slow.is_change for slow in found) == 1
+    return [one for slow in found if (one := _stands(history, slow, growth(history, slow) if alone else None))]
 
 
-def _stands(history: StepHistory, slow: Slow) -> _Standing | None:
+def _stands(history: StepHistory, slow: Slow, grown: Growth | None = None) -> _Standing | None:
     """Those that pass the gate: they cost the smallest share of the step, and lack nothing that all ranks lack."""
-    saved, by = _saved_us(history, slow)
+    saved, by = _saved_us(history, slow, grown)
     if not saved >= SMALLEST_SHARE * history.step_us:  # nor what is no number
         return None
     why = reason(history, slow)
-    return None if why.is_shared else (slow, why, saved, by)
+    return None if why.is_shared else (slow, why, saved, by, grown)
 
 
-def _saved_us(history: StepHistory, slow: Slow) -> tuple[float, PricedBy]:
+def _saved_us(history: StepHistory, slow: Slow, grown: Growth | None) -> tuple[float, PricedBy]:
     """What a step in which they are slow would be shorter by, were they like their peers.
 
-    Where all ranks meet in every step it ends for whoever takes longest by itself: the rows say how much later that is.
-    Stages of a pipeline wait for one another: there it is what the ranks take longer, but no more than the job's step
-    became longer by since then.
+    Where all ranks meet in every step it ends for whoever takes longest by itself: the rows say how much later that is,
+    and, where there were steps before, by how much the others wait longer since. Stages of a pipeline wait for one
+    another: there it is what the ranks take longer, but no more than the job's step became longer by since then.
     """
     own, more = history.us["self"][slow.later], longer_us(history, slow)
     share = float(slow.later.mean()) if slow.is_of_all_steps else 1.0
     if len(history.role_names) <= 1:
         less = own.copy()
         less[:, list(slow.positions)] -= more
-        return float((own.max(axis=1) - less.max(axis=1)).mean()) * share, "replay"
-    grown = np.inf
+        saved = float((own.max(axis=1) - less.max(axis=1)).mean())
+        return (saved * share, "replay") if grown is None else (grown.joined_with(saved) * share, "growth")
+    most = np.inf
     if slow.is_change:
         step = np.median(history.us["step"], axis=1)
-        grown = float(trimmed_mean(step[slow.later], TRIM) - trimmed_mean(step[~slow.later], TRIM)) * share
-    return max(min(float(more.mean()) * share, grown), 0.0), "excess"
+        most = float(trimmed_mean(step[slow.later], TRIM) - trimmed_mean(step[~slow.later], TRIM)) * share
+    return max(min(float(more.mean()) * share, most), 0.0), "excess"
 
 
 def _finding(  # noqa: PLR0917  (one call)
-    history: StepHistory, job: Job, slow: Slow, why: Reason, saved: float, by: PricedBy, gpu_cost: float | None
+    history: StepHistory,
+    job: Job,
+    slow: Slow,
+    why: Reason,
+    saved: float,
+    by: PricedBy,
+    grown: Growth | None,
+    gpu_cost: float | None,
 ) -> Finding:
     paid = np.ones_like(slow.later) if slow.is_of_all_steps else slow.later
     cost = _price(history, job, paid, saved, gpu_cost)
@@ -213,6 +225,8 @@ def _finding(  # noqa: PLR0917  (one call)
     if slow.is_change:
         before, after = (float(np.median(over[of])) for of in (~slow.later, slow.later))
         evidence.append(Since(before, after, slow.since, slow.until, ranks=ranks))
+    if grown is not None and by == "growth":
+        evidence.append(Grew(grown.us, grown.error_us, ranks=ranks))
     if slow.every is not None:
         evidence.append(Periodic(slow.every, int(np.count_nonzero(slow.later)), ranks=ranks))
     noticed = [history.alerts[rank] for rank in ranks if rank in history.alerts]
