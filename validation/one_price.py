@@ -55,8 +55,10 @@ class Told:
 
     us: float | None = None
     since: int | None = None
-    is_asked_since: bool = True
-    """Whether the face has an onset at all."""
+    has_onset: bool = True
+    """Whether the face shows any."""
+    is_price: bool = True
+    """Whether it says what the job's step grew by, and not what the rank itself takes or a replay saves."""
 
 
 def grown_us(take: Take, store: Path) -> tuple[float, float]:
@@ -114,14 +116,16 @@ def faces(take: Take, store: Path, log: str) -> Iterator[tuple[str, Told]]:
     yield "jobs", in_text(listed["last_summary"], rank)
     (fleet,) = asked(store, "fleet")["jobs"]
     if len(triage["findings"]) == 1:  # else it has the price of all of them together
-        yield "fleet", Told(fleet["waste"] * triage["step_time_us"], is_asked_since=False)
-    replayed = asked(store, "whatif", JOB)["saved_by_rank_us"]
-    yield "whatif (replay)", Told(replayed.get(str(rank)), is_asked_since=False)
+        yield "fleet", Told(fleet["waste"] * triage["step_time_us"], has_onset=False)
+    whatif = asked(store, "whatif", JOB)
+    yield "whatif", of(whatif["measured"])
     watch = asked(store, "watch", JOB)
-    (row,) = [one for one in watch["ranks"] if one["rank"] == rank]
-    yield "watch, own time", Told(row["excess_us"], is_asked_since=False)
-    last = [line for line in log.splitlines() if f"rank {rank}" in line and "slow" in line]
-    yield "summary", in_text(" ".join(last[-1:]), rank)
+    yield "watch", of((watch["triage"] or {"slow": []})["slow"])
+    yield "summary", in_text(" ".join(line for line in log.splitlines() if "kair: triage: " in line), rank)
+    # Other quantities, in other words.
+    yield "replay of sampled steps", Told(whatif["saved_by_rank_us"].get(str(rank)), is_price=False)
+    row = next((one for one in watch["ranks"] if one["rank"] == rank), {"excess_us": None})
+    yield "own time, last 20 steps", Told(row["excess_us"], is_price=False)
 
 
 def report(take: Take, kept: Path, counts: dict[str, Counter[str]]) -> None:
@@ -130,13 +134,17 @@ def report(take: Take, kept: Path, counts: dict[str, Counter[str]]) -> None:
     grew = f"the step grew by {truth / 1e3:.2f} ms ± {error / 1e3:.2f}"
     print(f"{take.name}: rank {take.victim}, {take.fault_ms} ms from step {take.onset}; {grew}")
     for face, told in faces(take, kept / "store", (kept / "log").read_text(encoding="utf-8")):
+        ratio = math.nan if told.us is None else told.us / truth
+        is_right = abs(ratio - 1) <= WITHIN
+        price = "-" if told.us is None else f"{told.us / 1e3:6.2f} ms {ratio:5.2f}"
+        mark = "" if is_right or not told.is_price else "   off"
+        print(f"  {face:24} {price:18} {'' if told.since is None else f'since {told.since}'}{mark}", flush=True)
+        if not told.is_price:
+            continue
         of = counts.setdefault(face, Counter())
-        is_right = told.us is not None and abs(told.us / truth - 1) <= WITHIN
         of += Counter(jobs=1, price=int(is_right))
-        if told.is_asked_since:
+        if told.has_onset:
             of += Counter(onset=int(told.since is not None and abs(told.since - take.onset) <= WITHIN_STEPS))
-        price = "-" if told.us is None else f"{told.us / 1e3:6.2f} ms {told.us / truth:5.2f}"
-        print(f"  {face:24} {price:18} since {told.since}{'' if is_right else '   off'}", flush=True)
 
 
 def record(take: Take, load: int, keep: Path) -> Path:

@@ -89,6 +89,8 @@ def run(
     if whatif:
         watch = ("watch", settings.places.job, "--whatif", "--json", "--store", str(store))
         settings = replace(settings, pricing=(sys.executable, "-m", "kair_tui", *watch))
+    triage = ("triage", settings.places.job, "--json", "--store", str(store))
+    settings = replace(settings, judging=(sys.executable, "-P", "-m", "kair_tui", *triage))
     try:
         coordinator = Coordinator(settings, (lambda _: None) if quiet else lambda text: say(f"kair: {text}"))
     except BusyError as error:

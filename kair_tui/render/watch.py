@@ -217,6 +217,9 @@ def _column_of(window: PricedWindow) -> Column[int]:
 
 
 def _body(result: WatchResult, page: Page) -> None:
+    if (triage := result.triage) is not None:
+        page.line(f"triage of the steps up to {triage.step}: {triage.summary}")
+        page.line()
     ranks = sorted(result.ranks, key=lambda row: (not row.slow, -row.z, row.rank))
     columns = _OF_PAST if ranks and not any(row.has_peers for row in ranks) else COLUMNS
     page.table(columns, ranks, limit=len(ranks) if page.options.wide else RANKS_SHOWN)

@@ -15,6 +15,7 @@ from kair_engine.results.whatif import (
     FIX_KINDS,
     FixPrice,
     PartEffect,
+    PricedRanks,
     Remedy,
     SlowdownCause,
     StepPrice,
@@ -36,6 +37,7 @@ from kair_tui.render.units import (
     or_dash,
     percent,
     plural,
+    ranks_in_words,
     signed_duration,
     signed_whole_percent,
     slowdown,
@@ -68,6 +70,22 @@ def whatif_in_words(result: WhatifResult) -> WhatifResult:
 
 
 def verdict_in_words(result: WhatifResult) -> str:
+    """What ranks cost by all recorded steps, where that is known; what a replay says."""
+    replayed = _replayed(result)
+    if not result.measured:
+        return replayed
+    return f"measured: {'; '.join(map(_measured, result.measured))}; by the replay of sampled steps: {replayed}"
+
+
+def _measured(one: PricedRanks) -> str:
+    """`rank 2 costs 3.72 ms a step since step 99`."""
+    since = "" if one.since is None else f" since step {one.since}"
+    until = "" if one.until is None else f" until step {one.until}"
+    takes = "costs" if len(one.ranks) == 1 else "cost"
+    return f"{ranks_in_words(one.ranks)} {takes} {duration(one.time_lost_us_per_step)} a step{since}{until}"
+
+
+def _replayed(result: WhatifResult) -> str:
     """One sentence: the causes, and the heatmap's pattern; of prices the largest is first."""
     if result.pattern == "none":
         return f"stragglers cost little: the job is {percent(result.slowdown - 1)} slower than without any"

@@ -137,6 +137,12 @@ def test_an_onset_stays_when_a_window_is_sampled(tmp_path: Path, monkeypatch: py
     price = ("priced_by", "time_lost_us_per_step", "throughput_gain")
     assert [[one[name] for name in price] for one in same] == [[slow[name] for name in price]]
     assert slow["priced_by"] == "growth"
+    whatif = data("whatif", "job")
+    measured = {"ranks": slow["ranks"], "since": 100, "until": None, price[1]: slow[price[1]]}
+    assert whatif["measured"] == [measured]
+    assert whatif["verdict"].startswith("measured: rank 1 costs ")
+    assert "; by the replay of sampled steps: " in whatif["verdict"]
+    assert data("whatif", "job", "--fix", "rank=1")["measured"] == []
     assert (after["verdict"], after["history_steps"]) == ("straggler", before["history_steps"])
 
 

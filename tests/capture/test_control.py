@@ -372,7 +372,8 @@ def test_a_job_that_is_over_is_summed_up_in_three_lines() -> None:
     lines = summary_of(replace(STATUS, state="over", alerts=(gone, replace(gone, step=90, over=True), slow)))
     assert lines == [
         "job job123 is over: 4 ranks on 1 host came to step 150, 60 ms a step at the end (median of 20)",
-        "rank 2 on node-1 was slow from step 124 on by 20%; rank 1 on node-1 was slow from step 40 to step 90 by 20%",
+        "rank 2 on node-1 was slow from step 124 on, its own time is 20% longer; "
+        "rank 1 on node-1 was slow from step 40 to step 90, its own time is 20% longer",
         "8 steps were sampled lately; kair triage job123 and kair watch job123 show more",
     ]
     quiet = replace(STATUS, state="failed", alerts=(), sampling=replace(STATUS.sampling, windows=()))

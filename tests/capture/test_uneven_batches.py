@@ -98,7 +98,7 @@ def test_a_rank_that_is_slow_for_its_samples_and_is_waited_for_is_named(tmp_path
     head = next(line for line in told.splitlines() if "self time" in line)
     assert re.search(r"self time +samples +a sample +than peers", head)
     assert re.search(r"^ +2 .* 10 +3\.\d\d? ms +\+1\d\d\.\d % .*slow", told, re.MULTILINE)
-    assert re.search(r"rank 2 is slow by 1\d\d% a sample", told)
+    assert re.search(r"rank 2 is slow: its own time is \S+ ms longer \(1\d\d% a sample, ", told)
     document = json.loads(kair("watch", "job", "--json", "--store", str(tmp_path)).out)["data"]
     assert [row["samples"] for row in document["ranks"]] == [20, 20, 10, 18]
     assert any(re.fullmatch(r'kair_sample_seconds\{.*rank="2".*\} 0\.0031\d+', line) for line in lines_of(status))

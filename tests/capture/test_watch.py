@@ -33,7 +33,7 @@ def test_a_look_names_the_slow_rank_and_what_was_sampled(store: Path) -> None:
     first = next(line for line in told.out.splitlines() if re.match(r" +\d", line))
     assert re.search(r"2 +node-1 +150 .*\+20.0 % .*▲ slow", first)
     assert "140-147" in told.out
-    assert "step 124: rank 2 on node-1 is slow by 20" in told.out
+    assert "step 124: rank 2 on node-1 is slow: its own time is 20" in told.out
     assert kair("watch", "--once", "--store", str(store)).out == told.out
     assert "owed" not in told.out
     assert "without being asked" not in told.out
@@ -89,7 +89,7 @@ def test_a_stream_tells_alerts_once_and_ends_with_the_job(store: Path, monkeypat
     coming = states()
     told = kair("watch", "job123", "--store", str(store))
     assert told.out.count("rank 2 on node-1 is slow") == 1
-    assert told.out.endswith("step 300: rank 1 on node-1 is slow by 20%\n")
+    assert told.out.endswith("step 300: rank 1 on node-1 is slow: its own time is 20% longer\n")
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_how_slow_a_rank_is_is_told_in_ms_of_a_step(store: Path) -> None:
     write_status(store, replace(STATUS, alerts=(slow, longer), ranks=tuple(ranks), attempt=2))
     told = kair("watch", "job123", "--once", "--store", str(store)).out
     assert "attempt 2, step 150" in told
-    assert "step 124: rank 2 on node-1 is slow by 12 ms (20% of the step)\n" in told
+    assert "step 124: rank 2 on node-1 is slow: its own time is 12 ms longer (20% of the step)\n" in told
     assert "step 124: the job's steps became longer by 1.5 ms (20%)\n" in told
     assert re.search(r"2 +node-1 .*\+12.3 ms \(20.5 %\)", told)
 

@@ -76,7 +76,7 @@ async def test_a_running_job_that_is_followed_tells_its_step_and_alerts_as_they_
     async with opened("night") as (app, pilot):
         assert "rank 2 on node-1 is slow" not in screen_text(app)
         await pilot.press("f")
-        await until(pilot, lambda: "step 124: rank 2 on node-1 is slow by 20%" in screen_text(app))
+        await until(pilot, lambda: "step 124: rank 2 on node-1 is slow: its own time is 20%" in screen_text(app))
         assert "following step 150" in screen_text(app).splitlines()[0]
         later = replace(SLOW, step=300, ranks=(1,))
         write_status(store, replace(STATUS, job="night", step=310, alerts=(SLOW, later)))

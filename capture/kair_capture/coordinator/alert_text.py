@@ -27,22 +27,36 @@ def in_words(alert: Alert) -> str:
         else f"{', '.join(alert.hosts)} is back",
     }[alert.kind]
     told = f": {alert.told}" if alert.told and not alert.over else ""
-    return f"step {alert.step}: {text}{how_much(alert)}{told}"
+    much = longer(alert, ": its") if alert.kind == "slow_rank" else _how_much(alert)
+    return f"step {alert.step}: {text}{much}{told}"
 
 
-def how_much(alert: Alert) -> str:
-    """` by 12 ms (20% of the step)`: a share of a rank's own short time alone can be any number."""
+def longer(alert: Alert, its: str) -> str:
+    """`: its own time is 12 ms longer (20% of the step)`, which is no price: others may wait for less, or for more.
+
+    A share of a rank's own short time alone can be any number.
+    """
     if alert.excess is None:
         return ""
     share = f"{alert.excess:.0%}" + (" a sample" if alert.per_sample else "")
     if alert.excess_us is None or alert.excess_of_step is None:
-        return f" by {share}"
-    ms = alert.excess_us / 1000
-    time = f"{ms:,.0f} ms" if ms >= _WHOLE_MS else f"{ms:.2g} ms"
-    if alert.kind == "longer_steps":
-        return f" by {time} ({share})"
+        return f"{its} own time is {share} longer"
     of_sample = f"{share}, " if alert.per_sample else ""
-    return f" by {of_sample}{time} ({alert.excess_of_step:.0%} of the step)"
+    return f"{its} own time is {_time(alert.excess_us)} longer ({of_sample}{alert.excess_of_step:.0%} of the step)"
+
+
+def _how_much(alert: Alert) -> str:
+    """` by 12 ms (20%)`."""
+    if alert.excess is None:
+        return ""
+    if alert.excess_us is None or alert.kind != "longer_steps":
+        return f" by {alert.excess:.0%}"
+    return f" by {_time(alert.excess_us)} ({alert.excess:.0%})"
+
+
+def _time(us: float) -> str:
+    ms = us / 1000
+    return f"{ms:,.0f} ms" if ms >= _WHOLE_MS else f"{ms:.2g} ms"
 
 
 def standing_in_words(one: StandingRank) -> str:

@@ -26,6 +26,7 @@ from kair_capture.coordinator.control import Control, SettingError
 from kair_capture.coordinator.detection import STEPS
 from kair_capture.coordinator.endpoint import Endpoint, Handlers, Hosts
 from kair_capture.coordinator.hangs import Hangs
+from kair_capture.coordinator.judging import Judging
 from kair_capture.coordinator.pricing import Pricing
 from kair_capture.coordinator.sampling import Sampler, Unasked, Window, cost_us
 from kair_capture.coordinator.status import MetricsServer, Remembered, bounded, remember, remembered, status_of
@@ -87,6 +88,8 @@ class CoordinatorSettings:
     """Whether `kair confirm` may delay ranks that do not say anything of it."""
     pricing: tuple[str, ...] = ()
     """The command that prices sampled windows, run after each commit; empty where nobody wants that."""
+    judging: tuple[str, ...] = ()
+    """The command that answers what triage says of the job, as JSON; empty where nobody wants that."""
 
 
 _TURN_S: Final = 0.1
@@ -157,10 +160,11 @@ class Coordinator:
             self.endpoint: Final = self._endpoint(key)
         self._store = StoreWork(Committer(places, key), self._log, ScopeLog(places, key), remote)
         self._pricing = Pricing(settings.pricing, places.windows)
+        self._judging = Judging(settings.judging, self._memory.triage)
         self._delivered = self._sampled_every = 0
         self._settled = 0
         self._changed = False
-        self._stopping = self._is_summed_up = False
+        self._stopping = self._is_summed_up = self._is_through = False
         self.status: WatchResult | None = None
         url = settings.alert_webhook
         self._webhook = None if url is None else Webhook(url, places.job, say)
@@ -335,23 +339,48 @@ class Coordinator:
             over_since = (over_since or now) if self._is_idle and not self._pricing.is_open else None
             if over_since is None:
                 self._is_summed_up = False
-            elif now - over_since > _COMMITTED_S:
+            self._is_through = over_since is not None and now - over_since > _COMMITTED_S
+            if self._is_through and self._is_judged:
                 self._sum_up()
             leave = self._settings.leave_after_s
             self._has_begun |= any(state.had for state in self._hosts)
             if leave is not None and not self._has_begun:
                 leave = max(leave, _FIRST_RANK_S)
-            if leave is not None and over_since is not None and now - over_since > leave:
+            if leave is not None and over_since is not None and now - over_since > leave and self._is_judged:
                 break
         self._close()
+
+    @property
+    def _is_judged(self) -> bool:
+        """Whether triage answered about all that the job left; of one without a step there is nothing to ask."""
+        return not self._is_over or self._judging.is_final(self._table.last_common_step)
+
+    def _ask_triage(self, now: float) -> None:
+        """Say what triage answers, where that is anything new."""
+        is_slow, is_over = bool(self._watching.slow), self._is_through and self._is_over
+        told = self._judging.turn(now, self._table.last_common_step, is_slow=is_slow, is_over=is_over)
+        if told is None:
+            return
+        last, self._changed = self._judging.last, True
+        if told:
+            self._say(told)
+        elif is_over:
+            self._write_status(now)  # it is summed up with that
+        elif last is not None:
+            self._say(f"triage of the steps up to {last.step}: {last.summary}")
 
     def _sum_up(self) -> None:
         """Once the job is over, and what was delivered is committed."""
         status = self.status
-        if not self._is_summed_up and status is not None and status.step >= 0 and status.state in ("over", "failed"):
+        if not self._is_summed_up and status is not None and self._is_over:
             self._is_summed_up = True
             for line in summary_of(status):
                 self._say(line)
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether a job that had steps is over."""
+        return self.status is not None and self.status.step >= 0 and self.status.state in ("over", "failed")
 
     @property
     def _is_idle(self) -> bool:
@@ -379,7 +408,9 @@ class Coordinator:
             if trouble:
                 self._say(trouble)
         if self._watching.news:
+            self._judging.look(self._table.last_common_step)
             self._tell_news()
+        self._ask_triage(now)
         if window is not None:
             self._note_window(window)
         self._sampled_every = self._hosts.sampled_every
@@ -446,6 +477,7 @@ class Coordinator:
             ]
         self._changed = True
         self._pricing.look()
+        self._judging.look(self._table.last_common_step)
 
     def _tell_news(self) -> None:
         """Alerts go to a file, a line each, for who follows it."""
@@ -494,6 +526,7 @@ class Coordinator:
             unwritten_since=self._unwritten_since,
             hang=self._hangs.last,
             priced=self._pricing.windows,
+            triage=self._judging.last,
             is_undecided=self._hangs.is_undecided,
             unheard_because=self._unheard_because,
         )
@@ -524,6 +557,7 @@ class Coordinator:
             setattr(self._memory, name, getattr(self._sampler, name))
         self._memory.unasked_until = self._unasked.until
         self._memory.hang = self._hangs.last
+        self._memory.triage = self._judging.last
         self._memory.communication = list(self._watching.roles.told)
         self._memory.alerts = list(self._watching.alerts)
         remember(self._settings.places.capture / "memory.json", self._memory)
@@ -555,6 +589,7 @@ class Coordinator:
     def _close(self) -> None:
         self._store.stop(30)
         self._pricing.close()
+        self._judging.close()
         self._hangs.close()
         while self._store.done:
             self._note_commit()

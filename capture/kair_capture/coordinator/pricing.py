@@ -1,18 +1,13 @@
 """Prices the windows of sampled steps as they are committed: S, M_W and S_w over time, by a process of its own."""
 
-import os
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
 import msgspec
 
+from kair_capture.coordinator.background import Background
 from kair_engine.results.windows import PricedWindow
 from kair_engine.trace.files import read_kept
-
-_NICE: Final = 10
-"""The replay of a large job takes a core for a minute."""
 
 
 class Pricing:
@@ -20,8 +15,7 @@ class Pricing:
 
     def __init__(self, command: Sequence[str], kept: Path) -> None:
         """`kept`: the file that the command writes."""
-        self._command, self._kept = tuple(command), kept
-        self._process: subprocess.Popen[bytes] | None = None
+        self._command, self._kept = Background(command), kept
         self._is_due = True
         """At the start too: windows may have been committed before a restart."""
         self.windows = _read(kept)
@@ -30,7 +24,7 @@ class Pricing:
     @property
     def is_open(self) -> bool:
         """Whether windows are being priced, or have to be."""
-        return bool(self._command) and (self._is_due or self._process is not None)
+        return bool(self._command) and (self._is_due or self._command.is_running)
 
     def look(self) -> None:
         """Something was committed."""
@@ -38,32 +32,22 @@ class Pricing:
 
     def turn(self) -> str | None:
         """Go on; `""` once prices are new, what went wrong where they could not be had, None where nothing happened."""
-        if self._process is None:
-            return self._begin() if self._command and self._is_due else None
-        if (status := self._process.poll()) is None:
+        if not self._command.is_running:
+            if not (self._command and self._is_due):
+                return None
+            self._is_due = False
+            why_not = self._command.begin()
+            return None if why_not is None else f"sampled steps could not be priced: {why_not}"
+        if (ended := self._command.ended()) is None:
             return None
-        self._process = None
         before, self.windows = self.windows, _read(self._kept)
-        if status:
-            return f"sampled steps could not be priced: {self._command[0]} ended with status {status}"
+        if ended:
+            return f"sampled steps could not be priced: {ended}"
         return "" if self.windows != before else None
-
-    def _begin(self) -> str | None:
-        self._is_due = False
-        try:
-            self._process = subprocess.Popen(
-                self._command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-            )
-            os.setpriority(os.PRIO_PROCESS, self._process.pid, _NICE)
-        except OSError as error:
-            return f"sampled steps could not be priced: {error.strerror}"
-        return None
 
     def close(self) -> None:
         """End what is under way: what it had priced is kept."""
-        if self._process is not None:
-            self._process.terminate()
-            self._process.wait()
+        self._command.close()
 
 
 def _read(kept: Path) -> tuple[PricedWindow, ...]:

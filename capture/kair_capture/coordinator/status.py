@@ -30,6 +30,7 @@ from kair_engine.results.watch import (
     Sampling,
     WatchedHost,
     WatchedRank,
+    WatchedVerdict,
     WatchedWindow,
     WatchResult,
 )
@@ -97,6 +98,11 @@ def lines_of(status: WatchResult, webhook: Webhook | None = None) -> Iterator[st
             factor, told = 1e-6 if path.endswith("_us") else 1, attrgetter(path)
             found = ((labels, told(one)) for labels, one in labelled)
             yield from _metric(name, text, [(labels, factor * value) for labels, value in found if value is not None])
+    slow = () if status.triage is None else status.triage.slow
+    cost = [({**job, "rank": str(rank)}, one.time_lost_us_per_step * 1e-6) for one in slow for rank in one.ranks]
+    yield from _metric("kair_cost_seconds", "What a step loses by the rank, or those with it, as triage says.", cost)
+    since = [({**job, "rank": str(rank)}, one.since) for one in slow for rank in one.ranks if one.since is not None]
+    yield from _metric("kair_slow_since_step", "The step since which that is so, where it began in the job.", since)
     by_rank = [({**job, "rank": str(rank)}, value) for _, one in last for rank, value in one.by_rank.items()]
     yield from _metric("kair_rank_slowdown", "S_w of each rank in the last sampled window that was priced.", by_rank)
     of_chance = [(labels, one.z) for labels, one in ranks if one.self_time_excess is not None]
@@ -185,6 +191,7 @@ class Remembered:
     windows: list[WatchedWindow] = field(default_factory=list)
     alerts: list[Alert] = field(default_factory=list)
     hang: Hang | None = None
+    triage: WatchedVerdict | None = None
     control: dict[str, str] = field(default_factory=dict)
     """What was set while the job runs."""
     communication: list[Communication] = field(default_factory=list)
@@ -230,6 +237,7 @@ def status_of(
     unwritten_since: str | None = None,
     hang: Hang | None = None,
     priced: tuple[PricedWindow, ...] = (),
+    triage: WatchedVerdict | None = None,
     is_undecided: bool = False,
     unheard_because: str | None = None,
 ) -> WatchResult:
@@ -265,6 +273,7 @@ def status_of(
         hang=hang,
         control=dict(memory.control),
         priced_windows=priced,
+        triage=triage,
         unheard_because=unheard_because,
     )
 

@@ -1,8 +1,9 @@
 """A job that is over, in a few lines: how far it came, who was slow, what was sampled, and what tells more."""
 
+from collections.abc import Collection
 from typing import Final
 
-from kair_capture.coordinator.alert_text import how_much
+from kair_capture.coordinator.alert_text import longer
 from kair_engine.results.watch import Alert, WatchResult
 
 _MOST_NAMED: Final = 4
@@ -19,7 +20,7 @@ def summary_of(status: WatchResult) -> list[str]:
     lines = [f"job {status.job} {how}{attempt}: {ranks} came to step {status.step}{time}"]
     if status.hang is not None and not status.hang.over and status.hang.told:
         lines[0] += f"; {status.hang.told}"
-    lines.append(_slow(status))
+    lines.append(_verdict(status))
     windows = [one for one in status.sampling.windows if one.state == "committed"]
     steps = sum(one.last_step - one.first_step + 1 for one in windows)
     sampled, more = (f"{steps} steps were", "watch") if windows else ("nothing was", "steps")
@@ -27,13 +28,21 @@ def summary_of(status: WatchResult) -> list[str]:
     return lines
 
 
-def _slow(status: WatchResult) -> str:
-    """Each rank that was slow, from when to when; of several times the last."""
+def _verdict(status: WatchResult) -> str:
+    """Triage's sentence, and who was noticed besides; where it was not asked about the end, who was noticed."""
+    if (triage := status.triage) is None or triage.step < status.step:
+        return _noticed(status, ())
+    besides = _noticed(status, [rank for one in triage.slow for rank in one.ranks])
+    return f"triage: {triage.summary}" + (f"; {besides}" if " was slow " in besides else "")
+
+
+def _noticed(status: WatchResult, known: Collection[int]) -> str:
+    """Each rank but those known that was noticed to be slow, from when to when; of several times the last."""
     began: dict[int, Alert] = {}
     ended: dict[int, int] = {}
     for alert in status.alerts:
         if alert.kind == "slow_rank":
-            for rank in alert.ranks:
+            for rank in (rank for rank in alert.ranks if rank not in known):
                 if alert.over:
                     ended[rank] = alert.step
                 else:
@@ -48,7 +57,7 @@ def _slow(status: WatchResult) -> str:
         alert = began[rank]
         host = f" on {alert.hosts[0]}" if alert.hosts else ""
         until = f" to step {ended[rank]}" if rank in ended else ""
-        told.append(f"rank {rank}{host} was slow from step {alert.step}{until or ' on'}{how_much(alert)}")
+        told.append(f"rank {rank}{host} was slow from step {alert.step}{until or ' on'}{longer(alert, ', its')}")
     more = f"; and {len(order) - _MOST_NAMED} more ranks" if len(order) > _MOST_NAMED else ""
     return "; ".join(told) + more
 

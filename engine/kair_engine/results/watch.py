@@ -4,6 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from kair_engine.results.triage import Verdict
+from kair_engine.results.whatif import PricedRanks
 from kair_engine.results.windows import PricedWindow
 from kair_engine.trace.model import KairWarning
 
@@ -225,6 +227,20 @@ class Sampling:
 
 
 @dataclass(frozen=True)
+class WatchedVerdict:
+    """What `kair triage` answered last."""
+
+    step: int
+    """The last that was recorded then."""
+    verdict: Verdict
+    """Triage's."""
+    summary: str
+    """The same in one sentence."""
+    slow: tuple[PricedRanks, ...]
+    """The findings that accuse ranks, the costliest first."""
+
+
+@dataclass(frozen=True)
 class WatchResult:
     """The job as of `updated_at`."""
 
@@ -269,6 +285,8 @@ class WatchResult:
     """What `kair capture set` changed, by its keys; empty where nothing."""
     priced_windows: tuple[PricedWindow, ...] = ()
     """What stragglers cost in each of the last 20 sampled windows; empty unless they are priced (`--whatif`)."""
+    triage: WatchedVerdict | None = None
+    """What triage answered last; null before it was asked, which is after an alert and at the end of the job."""
 
     def open_alerts(self) -> tuple[Alert, ...]:
         """Those that are still so; longer steps are, once they were noticed."""

@@ -306,6 +306,20 @@ class Remedy:
     """A sentence for people."""
 
 
+@dataclass(frozen=True)
+class PricedRanks:
+    """What triage finds of ranks: what they cost, and in which steps."""
+
+    ranks: tuple[int, ...]
+    """Their numbers, sorted."""
+    time_lost_us_per_step: float
+    """As in `kair triage`."""
+    since: int | None
+    """The step in which it began; null where that was before the first."""
+    until: int | None
+    """The last step of what is over; null where it lasts."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class WhatifResult:
     """The job without its stragglers, and what each part of it costs [W].
@@ -410,6 +424,9 @@ class WhatifResult:
     """In the places of `heatmap`: what the fix of every worker saves, or at most saves."""
     only_fixes: bool = False
     """Fixes were priced and nothing else: that there are no causes says nothing."""
+    measured: tuple[PricedRanks, ...] = ()
+    """Ranks of a watched job whose fault its recorded steps, sampled or not, have a price of (`priced_by: growth`):
+    what they cost, where replays say what sampled steps would save. Empty where fixes were asked for."""
     absorbed: tuple[AbsorbedFix, ...] = ()
     """Fixes of single ranks' hosts that save nothing, as these run ahead of their devices."""
     verdict: str = ""

@@ -8,9 +8,10 @@ from kair.app.question import Given
 from kair_engine.causes import ASKED_REMEDIES, RemedyName
 from kair_engine.errors import UsageError
 from kair_engine.ranks import Rank
-from kair_engine.results.whatif import Fix, WhatifResult
+from kair_engine.results.whatif import Fix, PricedRanks, WhatifResult
 
 if TYPE_CHECKING:
+    from kair_engine.trace.model import Trace
     from kair_engine.whatif.analysis import Questions
     from kair_engine.whatif.model import Model
 
@@ -41,8 +42,22 @@ def whatif(
     else:
         model = kept.model
         result = price_fixes(model, fixes, gpu_cost=gpu_cost) if only_fixes else kept.whatif(fixes, gpu_cost=gpu_cost)
+    if not (texts or remedies or only_fixes):
+        result = replace(result, measured=_measured(trace))
     result = replace(result, remedies=(*result.remedies, *model.price_remedies(remedies)))
     return with_absorbed(_as_typed(result, texts), fixes, trace.job, lambda: leads(trace))
+
+
+def _measured(trace: "Trace") -> tuple[PricedRanks, ...]:
+    """Return what ranks of a captured job cost by all of its recorded steps, where these show what they grew by."""
+    from kair.app.step_history import history_of_steps
+
+    if (history := history_of_steps(trace)) is None:
+        return ()
+    from kair_engine.triage.history.analysis import judge
+
+    found = (one for one in judge(history, trace.job)[0] if one.priced_by == "growth")
+    return tuple(PricedRanks(one.ranks, one.time_lost_us_per_step, one.since, one.until) for one in found)
 
 
 def asked_model(given: Given, fix: Sequence[str], scale: Sequence[str], of_rank: Rank | None) -> "Model":

@@ -1,0 +1,59 @@
+"""A command of Kair that the coordinator runs beside itself at low priority, one at a time."""
+
+import os
+import subprocess
+import time
+from collections.abc import Sequence
+from typing import IO, Final
+
+_NICE: Final = 10
+"""The replay of a large job takes a core for a minute."""
+
+
+class Background:
+    """Runs `command`, and says how it ended."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._command = tuple(command)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._began_s = 0.0
+        self.took_s = 0.0
+        """How long it ran the last time."""
+
+    def __bool__(self) -> bool:
+        """Return whether there is a command."""
+        return bool(self._command)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has begun, and `ended` has not said how it ended."""
+        return self._process is not None
+
+    def begin(self, output: IO[bytes] | None = None) -> str | None:
+        """Start it; return why that could not be, or None."""
+        self._began_s = time.monotonic()
+        try:
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL if output is None else output,
+                stderr=subprocess.DEVNULL,
+            )
+            os.setpriority(os.PRIO_PROCESS, self._process.pid, _NICE)
+        except OSError as error:
+            return str(error.strerror)
+        return None
+
+    def ended(self) -> str | None:
+        """Return `""` once it ended in order, how it ended otherwise; None while it runs, or where it does not."""
+        if self._process is None or (status := self._process.poll()) is None:
+            return None
+        self._process, self.took_s = None, time.monotonic() - self._began_s
+        return f"{self._command[0]} ended with status {status}" if status else ""
+
+    def close(self) -> None:
+        """End what is under way: what it had written is kept."""
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait()
+            self._process = None
