@@ -1,13 +1,16 @@
 """Does the history of steps name whom it should, when it should? Made rows, by seed, and the truth of each.
 
     python validation/history_made.py --healthy 200 --faulty 120 [--seed 1] [--verbose]
+    python validation/history_made.py --hits 3,4,5,6,8 [--faulty 60] [--seed 1]
 
 Healthy jobs have noise of their own kind each: stalls of single steps, spells of a busy host, drift of all ranks, an
 evaluation or a checkpoint every so many steps on all ranks (no two of them equally long), collections of garbage at
 equal distances on every rank at moments of its own. Whoever is accused in them is accused falsely. Faulty jobs have
 the same, and one rank that is slow: for good since a step (`since`), for a time (`passed`), or every so many steps
 (`every`). It is named where a finding accuses exactly that rank. Its first and last step count as right within three
-steps, its period where it is the same, its price within a quarter of what the steps became longer by.
+steps, its period where it is the same, its price within a quarter of what the steps became longer by. `--hits`: how
+often a rank is named that is late so many times, every 40 steps by twice to fifteen times its step, in a quiet and a
+busy job, in which every rank stalls in so many of the steps.
 """
 
 from __future__ import annotations
@@ -107,6 +110,18 @@ def made(seed: int, fault: str | None) -> Made:
     return job
 
 
+def late_at_times(seed: int, hits: int, stalls: float) -> Made:
+    """A job of four ranks, of which one evaluates so many times."""
+    random = np.random.default_rng((seed, hits))
+    steps, usual = WARM_UP + 40 * hits, random.uniform(10e3, 100e3)
+    own = usual * (1 + random.normal(0, 0.03, (steps, 4)))
+    own += usual * random.exponential(0.5, own.shape) * (random.random(own.shape) < stalls)
+    job = Made(seed, "every", np.maximum(own, 0.3 * usual), "none", int(random.integers(4)), end=steps - 1, every=40)
+    job.size_us, job.hit = usual * random.uniform(2, 15), np.zeros(steps)
+    job.hit[WARM_UP + 20 :: 40] = job.size_us
+    return job
+
+
 def _habit(random: np.random.Generator, habit: str, shape: tuple[int, int], usual: float) -> Floats:
     """What all ranks have besides."""
     steps, ranks = shape
@@ -156,7 +171,16 @@ def main() -> int:
     parser.add_argument("--faulty", type=int, default=120)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--verbose", action="store_true")
+    parser.add_argument("--hits", help="so many times each, instead")
     given = parser.parse_args()
+    for hits in map(int, given.hits.split(",") if given.hits else ()):
+        for stalls in (0.0, 0.01, 0.05):
+            jobs = [late_at_times(given.seed + at, hits, stalls) for at in range(given.faulty)]
+            found = [judge(history := job.history(), job_of(history))[0] for job in jobs]
+            named = sum((job.rank,) in {one.ranks for one in some} for job, some in zip(jobs, found, strict=True))
+            print(f"late {hits} times, stalls in {stalls:.0%} of steps: named {named} of {len(jobs)}")
+    if given.hits:
+        return 0
     jobs = [made(given.seed + at, None) for at in range(given.healthy)]
     jobs += [made(given.seed + at, FAULTS[at % len(FAULTS)]) for at in range(given.faulty)]
     counts: dict[str, Counter[str]] = {}

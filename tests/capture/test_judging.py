@@ -32,7 +32,7 @@ def answering(text: str, status: int = 0) -> tuple[str, ...]:
 
 def answered(judging: Judging, **when: object) -> str | None:
     """What it says in the end of what it is asked; None where it does not ask."""
-    how = {"now": 0.0, "step": 100, "is_slow": True, "is_over": False, **when}
+    how = {"now": 0.0, "step": 100, "is_over": False, **when}
     if (told := judging.turn(**how)) is not None or not judging._command.is_running:  # type: ignore[arg-type]
         return told
     until = time.monotonic() + 30
@@ -82,16 +82,18 @@ def test_it_is_asked_after_an_alert_as_steps_double_and_once_at_the_end() -> Non
     assert answered(judging, step=150, now=1e4) is None, "the same answer is no news"
     assert judging.last is not None
     assert judging.last.step == 150
-    assert answered(judging, step=299, now=1e6) is None
-    assert judging.last.step == 150
-    answered(judging, step=300, now=1e6)
-    assert judging.last.step == 300
-    assert not judging.is_final(310)
-    answered(judging, step=310, now=1e6, is_over=True)
-    assert (judging.last.step, judging.is_final(310)) == (310, True)
-    answered(judging, step=310, now=1e7, is_over=True)
-    assert judging.is_final(310)
-    assert not judging.is_final(320), "it went on"
+    for step, asked_at in ((299, 150), (300, 300), (599, 300)):
+        answered(judging, step=step, now=1e5 + 1e3 * step)
+        assert judging.last.step == asked_at
+    assert not judging.is_final(610)
+    answered(judging, step=610, now=1e6, is_over=True)
+    assert (judging.last.step, judging.is_final(610)) == (610, True)
+    answered(judging, step=610, now=1e7, is_over=True)
+    assert judging.is_final(610)
+    assert not judging.is_final(620), "it went on"
+    unnoticed = Judging(answering(told))
+    assert answered(unnoticed, step=199) is None
+    assert answered(unnoticed, step=200) == "", "who is slow from the first step on may open no alert"
 
 
 @pytest.mark.parametrize(

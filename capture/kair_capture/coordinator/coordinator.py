@@ -357,8 +357,8 @@ class Coordinator:
 
     def _ask_triage(self, now: float) -> None:
         """Say what triage answers, where that is anything new."""
-        is_slow, is_over = bool(self._watching.slow), self._is_through and self._is_over
-        told = self._judging.turn(now, self._table.last_common_step, is_slow=is_slow, is_over=is_over)
+        is_over = self._is_through and self._is_over
+        told = self._judging.turn(now, self._table.last_common_step, is_over=is_over)
         if told is None:
             return
         last, self._changed = self._judging.last, True

@@ -13,6 +13,8 @@ from kair_engine.results.whatif import PricedRanks
 
 _STEPS: Final = 20
 """After an alert, which comes as soon as the slow steps are as many."""
+_FIRST_STEPS: Final = 200
+"""From so many on it is asked though nothing was noticed."""
 _SHARE: Final = 0.01
 """Of a core, that it takes while the job trains."""
 _PAUSE_S: Final = 10.0
@@ -36,7 +38,10 @@ class _Document(msgspec.Struct):
 
 
 class Judging:
-    """Runs `command`, which writes triage's answer as JSON: after an alert, as its steps double, and at the end."""
+    """Runs `command`, which writes triage's answer as JSON: after an alert, as its steps double, and at the end.
+
+    Who is slow from the first step on opens no alert where ranks have no peers.
+    """
 
     def __init__(self, command: Sequence[str], known: WatchedVerdict | None = None) -> None:
         """`known`: what it said before the coordinator was started again."""
@@ -55,14 +60,14 @@ class Judging:
         """Return whether the answer about the job that ended in a step is there, or will never be."""
         return not self._command or (self._ended_at == step and not self._command.is_running)
 
-    def turn(self, now: float, step: int, *, is_slow: bool, is_over: bool) -> str | None:
+    def turn(self, now: float, step: int, *, is_over: bool) -> str | None:
         """Go on; `""` once there is another answer, what went wrong where there is none, None where nothing happened.
 
-        `is_slow`: a rank is, so that more steps say more of it. `is_over`: all that the job left is in the store.
+        `is_over`: all that the job left is in the store.
         """
         if self._command.is_running:
             return self._read()
-        is_due = self._ended_at != step if is_over else self._is_due(now, step, is_slow)
+        is_due = self._ended_at != step if is_over else self._is_due(now, step)
         if not self._command or step < 0 or not is_due:
             return None
         self._due_at, self._began_s, self._began_at = None, now, step
@@ -73,11 +78,10 @@ class Judging:
         self._output.close()
         return f"triage could not be asked: {why_not}"
 
-    def _is_due(self, now: float, step: int, is_slow: bool) -> bool:
+    def _is_due(self, now: float, step: int) -> bool:
         """Whether there is anything to ask, and that takes no more than its share of a core."""
-        of_event = self._due_at is not None and step >= self._due_at
-        pause = max(_PAUSE_S, self._command.took_s / _SHARE)
-        return (of_event or (is_slow and 0 < self._began_at <= step / 2)) and now - self._began_s >= pause
+        due_at = min(max(_FIRST_STEPS, 2 * self._began_at), step + 1 if self._due_at is None else self._due_at)
+        return step >= due_at and now - self._began_s >= max(_PAUSE_S, self._command.took_s / _SHARE)
 
     def _read(self) -> str | None:
         if (ended := self._command.ended()) is None or self._output is None:
