@@ -20,6 +20,7 @@ from kair_engine.sensitivity.analysis import FEWEST_DRAWS, sensitivity
 from kair_engine.timeline.account import account
 from kair_engine.trace.batches import keeping_steps
 from kair_engine.trace.model import Trace
+from kair_engine.triage.analysis import triage
 from kair_engine.whatif.analysis import whatif
 
 localize, blame = once(localizing.localize), once(blaming.blame)
@@ -121,6 +122,14 @@ def test_what_a_compiler_takes_is_the_account_s_compilation() -> None:
     assert rows["ns"].sum() / 1e3 == pytest.approx(truth["lost_us"] * len(truth["affected_steps"]), rel=0.02)
     (finding,) = triaged(folder).findings
     assert rows["operator"].unique().to_list() == [finding.operator] == ["entire_frame_compile"]
+
+
+def test_a_single_compilation_is_open_and_names_the_compilers_call() -> None:
+    result = triage(recorded(SAMPLES / "recompilation").select(range(10, 16)))
+    assert (result.verdict, result.findings) == ("inconclusive", ())
+    item = result.open[0]
+    assert (item.kind, item.ranks, item.steps) == ("event", (1,), (14,))
+    assert (item.cause, item.operator) == ("compilation", "entire_frame_compile")
 
 
 @pytest.mark.slow

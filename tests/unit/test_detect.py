@@ -341,6 +341,41 @@ def test_a_spell_of_delays_is_one_event() -> None:
     assert ranks_in(job(stalls(24, 4, {3: [2, 6, 10, 14, 18, 22]}))) == {3}
 
 
+def compiling(
+    of_rank: dict[int, list[int]], percent: float = 40, others: dict[int, list[int]] | None = None
+) -> JobExcess:
+    """12 steps of 4 ranks that compile in some, without a device; `others` are delays of another kind."""
+    percents, compiled = quiet(12, 4), np.zeros((12, 4))
+    for rank, hit in of_rank.items():
+        compiled[hit, rank] = percent
+    for rank, hit in (others or {}).items():
+        percents[hit, HOST, rank] += percent
+    percents[:, HOST] += compiled - np.median(compiled, axis=1)[:, None]
+    return job(percents, activity={"compilation": compiled}, on_device=False)
+
+
+def test_who_compiles_alone_is_told_though_a_busy_host_delays_others_as_much() -> None:
+    noise = {0: [1], 2: [5, 6], 3: [7]}
+    assert ranks_in(job(stalls(12, 4, {1: [0, 4, 6, 11], **noise}, percent=40))) == set()
+    (found,) = conclude(compiling({1: [0, 4, 6, 11]}, others=noise)).anomalies
+    assert (found.kind, found.positions, found.hit) == ("intermittent", (1,), (0, 4, 6, 11))
+    # The delays of others are told with them.
+    assert found.events == (4, 8)
+
+
+@pytest.mark.parametrize("of_rank", [{1: [4]}, {1: [4, 9]}, {rank: [rank, rank + 4, rank + 8] for rank in range(4)}])
+def test_compiling_now_and_then_as_others_do_accuses_nobody(of_rank: dict[int, list[int]]) -> None:
+    assert found_in(compiling(of_rank)) == []
+
+
+def test_ranks_that_compile_equally_often_are_rarely_accused() -> None:
+    random, accused = np.random.default_rng(1), 0
+    for _ in range(200):
+        compiled = random.random((12, 4)) < 0.08
+        accused += bool(ranks_in(compiling({rank: np.flatnonzero(compiled[:, rank]).tolist() for rank in range(4)})))
+    assert accused / 200 <= 0.02
+
+
 def test_delays_that_a_tensor_parallel_group_has_together_count_once() -> None:
     unit = np.repeat(range(4), 4).tolist()
     of_rank = {rank: [1, 4, 7] for rank in range(4)} | {rank: [2, 9] for rank in range(4, 8)}

@@ -252,16 +252,15 @@ class _Slow:
         steady = min(float(row.chance[place]) for row in rows if row.shape == "steady")
         begun = next((row for row in shown if row.shape == "since" and row.chance[place] <= steady), None)
         begin = 0 if begun is None else onset(self._beyond(begun.signal.above_ns))
+        large = next(row.events.hit for row in look.rows if row.events is not None)
         found: dict[tuple[object, ...], Anomaly] = {}
         for row in shown:
-            one = self._by_row(row, begin)
+            one = self._by_row(row, begin) if row.events is None else self._now_and_then(row.events.hit, large)
             found.setdefault((one.kind, one.class_index, one.operator), one)
         return list(found.values())
 
     def _by_row(self, row: _Row, begin: int) -> Anomaly:
         since = begin or None
-        if row.events is not None:
-            return self._now_and_then(row.events.hit)
         if row.signal.class_index is None:
             class_index, lost = self._largest(begin)
         else:
@@ -271,12 +270,14 @@ class _Slow:
             "persistent", self.positions, class_index, self.p_value, lost, operator=row.signal.operator, since=since
         )
 
-    def _now_and_then(self, hit: Bools) -> Anomaly:
+    def _now_and_then(self, hit: Bools, large: Bools) -> Anomaly:
+        """Return the delays that one row shows, of all that are `large` or such."""
         (place,) = self.positions
         of_class = zero_for_nan(self.job.by_step_ns)[hit[:, place], :, place].sum(axis=0)
         at = tuple(np.flatnonzero(hit[:, place]).tolist())
         lost = float(of_class.sum()) / len(hit)
-        events = len(at), int(hit.sum())
+        either = hit | large
+        events = int(either[:, place].sum()), int(either.sum())
         return Anomaly("intermittent", self.positions, int(np.argmax(of_class)), self.p_value, lost, events, at)
 
     def _largest(self, begin: int) -> tuple[int, float]:

@@ -22,6 +22,7 @@ from kair_engine.stats import known_median, median, role_medians
 from kair_engine.timeline.clocks import Synchronisation
 from kair_engine.timeline.coverage import recorded
 from kair_engine.timeline.exposed_waiting import Computing, exposed_waiting_ns
+from kair_engine.timeline.host_activity import HOST_KINDS
 from kair_engine.timeline.host_time import pauses
 from kair_engine.timeline.kernel_families import by_family
 from kair_engine.timeline.roles import Role, replicas, role_codes, roles, tensor_groups
@@ -221,6 +222,11 @@ class JobExcess:
     def activity_ns(self) -> Floats:
         """(steps × HOST_KINDS × ranks): 0 where a rank has no such step, and where no host allocates or compiles."""
         return zero_for_nan(np.stack([step.activity_ns for step in self.steps]))
+
+    @property
+    def compiling_ns(self) -> Floats:
+        """(steps × ranks): how long each rank's device, or its thread, waited for a compiler."""
+        return self.activity_ns[:, HOST_KINDS.index("compilation")]
 
     @cached_property
     def tells_inputs(self) -> Bools:

@@ -31,6 +31,7 @@ class ExcessTable:
     on_device: bool
     host: Ints | None = None
     exposed_waiting_ns: Floats | None = None
+    compiling_ns: Floats | None = None
 
     @cached_property
     def step_time_ns(self) -> float:

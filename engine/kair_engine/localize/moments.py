@@ -148,7 +148,8 @@ class Longest:
         of_class = of_class[on_all]
         if len(of_class) < FEWEST_STEPS or len(np.unique(job.role)) > 1 or len(job.ranks) < 2:
             return None
-        own = of_class.sum(axis=1) - steady_ns
+        # What a rank compiles is its own, and a large delay of it.
+        own = of_class.sum(axis=1) - steady_ns - job.compiling_ns[on_all]
         own[:, list(explained)] = 0.0
         rank, lost = own.argmax(axis=1), float(trimmed_mean(own.max(axis=1) - own.mean(axis=1), TRIM))
         return None if _is_of_one(rank, len(job.ranks)) else cls(of_class, on_all, rank, lost)

@@ -93,12 +93,15 @@ def signals_of(job: Excesses, measured: Measured) -> list[Signal]:
             computed = role_medians(median(values, axis=0)[None], job.role)[0]
             spreads = _of_work(job, computed) if name == "cpu_time" else _of_step(job)
             table.append(Signal(name, _above(job, values), *spreads, shapes))
+    # What the system or the compiler states of a rank is likely why: it counts as much as all other signals together.
+    others = sum(one.weight * len(one.shapes) for one in table)
     lost = [measured.of_kernel[name] for name in OF_HELD_BACK if name in measured.of_kernel]
     if measured.held_back is not None and lost:
-        # Whom the system states to hold back is likely slow by that: it counts as much as all other signals together.
-        weight = sum(one.weight * len(one.shapes) for one in table)
         above = _above(job, np.sum(lost, axis=0))
-        table.append(Signal("held_back", above, floor, floor, weight=weight, asked=measured.held_back))
+        table.append(Signal("held_back", above, floor, floor, weight=others, asked=measured.held_back))
+    compiling = np.zeros((1, len(job.role))) if job.compiling_ns is None else _above(job, job.compiling_ns)
+    if compiling.max() > 0:
+        table.append(Signal("compilation", compiling, floor, floor, ("now_and_then",), weight=others))
     return table
 
 

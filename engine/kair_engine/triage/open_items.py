@@ -26,7 +26,7 @@ from kair_engine.results.warning_kinds import GiantStep, GraphsNotRecorded, Grou
 from kair_engine.stats import median
 from kair_engine.step_bar import StepPartsTally
 from kair_engine.timeline.coverage import NOT_COMPARED
-from kair_engine.timeline.host_activity import HOST_KINDS, HostKind, host_time, idle_stretches
+from kair_engine.timeline.host_activity import CALLS, HOST_KINDS, HostKind, host_time, idle_stretches
 from kair_engine.timeline.step_parts import PARTS, UNKNOWN
 from kair_engine.timeline.unrecorded import Unrecorded
 from kair_engine.trace.loading import each_step
@@ -199,7 +199,8 @@ class Budget:
         is_longer = len(others) > 0 and took[longest] - median(others) > of.lost_ns
         cause, operator = _cause_of_class(of.class_index), None
         if looked_at and of.positions:
-            cause, operator = self._ran(self.job.steps[longest].step, of.positions[0], of.class_index)
+            lost_ns = of.lost_ns * len(self.job.steps) / len(of.hit)
+            cause, operator = self._ran(self.job.steps[longest].step, of.positions[0], of.class_index, lost_ns)
         return self._item(
             "event",
             of.lost_ns,
@@ -231,20 +232,21 @@ class Budget:
                 item = OpenItem("event", one.ranks, (one.step,), lost, lost / mean, took_us=took, usual_us=usual)
                 if one.ranks and one.about is not None:
                     place = as_positions(self._positions(one.ranks))[0]
-                    cause, operator = self._ran(one.step, place, CLASSES.index(one.about))
+                    lost_ns = (took - usual) * 1e3
+                    cause, operator = self._ran(one.step, place, CLASSES.index(one.about), lost_ns)
                     item = replace(item, cause=cause, operator=operator)
                 yield item
 
-    def _ran(self, step: int, position: Position, class_index: int) -> tuple[Cause, str | None]:
-        """Return the cause and the operator of what a rank did longer in a step."""
+    def _ran(self, step: int, position: Position, class_index: int, lost_ns: float) -> tuple[Cause, str | None]:
+        """Return the cause and the operator of what a rank did longer in a step, by so much."""
         usual = _cause_of_class(class_index)
         ops = next(iter(each_step(self.trace.select([step]))), None)
         if ops is None:
             return usual, None
         rank = int(np.searchsorted(ops.ranks, self.job.ranks[position]))
-        if CLASSES[class_index] == "host" and ops.has_device:
-            return _while_idle(ops, rank) or (usual, None)
-        return usual, _scope_around(ops, rank)
+        if CLASSES[class_index] == "host" and (did := _while_idle(ops, rank, lost_ns)) is not None:
+            return did
+        return usual, None if CLASSES[class_index] == "host" and ops.has_device else _scope_around(ops, rank)
 
     def _waiting(self, gated: Gated, uncompared: Collection[Rank]) -> Iterator[OpenItem]:
         """Yield whom others of their role wait for: who stands out at no price, and the first of all others.
@@ -382,15 +384,20 @@ def _cause_of_class(class_index: int) -> Cause:
     return name if name in CAUSES else "unknown"
 
 
-def _while_idle(ops: Operations, rank: int) -> tuple[Cause, str | None] | None:
-    """Return what the host did for most of the time in which the rank's device idled; None where it never did."""
+def _while_idle(ops: Operations, rank: int, lost_ns: float) -> tuple[Cause, str | None] | None:
+    """Return what the host did for most of the time in which the rank's device idled; None where it never did.
+
+    Without a device hosts compute, too: then it is a compiler's or an allocator's call, if it took most of `lost_ns`.
+    """
     of, begin, end = idle_stretches(ops)
     mine: Ints = np.flatnonzero(of == rank)
     found = host_time(ops, of[mine], begin[mine], end[mine])
     spent = found.spent_ns.sum(axis=0)
-    if not spent.any():
-        return None
+    if not ops.has_device:
+        spent[[kind for kind, name in enumerate(HOST_KINDS) if name not in CALLS]] = 0
     kind = int(spent.argmax())
+    if spent[kind] <= (0 if ops.has_device else lost_ns / 2):
+        return None
     code = int(found.operator[rank, kind])
     return _CAUSE_OF.get(HOST_KINDS[kind], "host"), ops.name_text.get(code)
 
