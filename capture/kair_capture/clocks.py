@@ -1,4 +1,5 @@
-"""How far a host's clock is from the coordinator's, and how sure that is: exchanges, and what is made of many.
+"""How far a host's clock is from the coordinator's, and how sure that is: exchanges, and what is made of many; and what
+stands for a host's clock where that may be set back.
 
 A clock's offset and drift from many exchanges: a line through the quickest of the last minute.
 
@@ -13,9 +14,13 @@ import socket
 import struct
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
+
+from kair_capture.files import write_atomically
 
 SO_TIMESTAMPNS: Final = 35
 """Linux: each datagram comes with the time (CLOCK_REALTIME) at which it arrived. Python has no name for it."""
@@ -65,6 +70,56 @@ def receive(sock: socket.socket, most_bytes: int) -> tuple[bytes, Any, int]:
             seconds, nanoseconds = _TIMESPEC.unpack_from(content)
             return data, sender, seconds * 1_000_000_000 + nanoseconds
     return data, sender, time.time_ns()
+
+
+CLOCK_FILE: Final = "clock"
+"""In a run folder: what processes of a host agree on where its clock is set back."""
+SET_BACK_NS: Final = 5_000_000
+"""A clock that lost less against the monotonic one was read late, by a thread that waited for its core in between."""
+_READ_WITHIN_NS: Final = 50_000
+_READINGS: Final = 5
+
+
+def unix_minus_monotonic() -> int:
+    """How far this host's clock is ahead of the monotonic one, ns."""
+    readings = []
+    for _ in range(_READINGS):
+        before, unix, after = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
+        readings.append((after - before, unix - (before + after) // 2))
+        if after - before < _READ_WITHIN_NS:
+            break
+    return min(readings)[1]
+
+
+class OnwardClock:
+    """A host's Unix time that does not go back: where the clock was set back, it goes on from where it was.
+
+    All of a job's processes on a host that look at one file agree on it, those that are started again as well.
+    """
+
+    def __init__(self, file: Path | None = None, ahead_of_monotonic: Callable[[], int] = unix_minus_monotonic) -> None:
+        self._file, self._read, self._kept = file, ahead_of_monotonic, 0
+        if file is not None:
+            with suppress(OSError, ValueError):
+                self._kept = int(file.read_bytes()[:32])
+        self._most = max(self._kept, ahead_of_monotonic())
+
+    def ahead_ns(self) -> int:
+        """How far it is ahead of the host's clock: 0 where that was never set back."""
+        now = self._read()
+        self._most = max(self._most, now)
+        ahead = self._most - now
+        return ahead if ahead > SET_BACK_NS else 0
+
+    def now_ns(self) -> int:
+        """What time it is."""
+        return time.time_ns() + self.ahead_ns()
+
+    def keep(self) -> None:
+        """Write down what processes that begin later have to know. Raises OSError."""
+        if self._file is not None and self._most - self._kept > SET_BACK_NS:
+            write_atomically(self._file, str(self._most).encode())
+            self._kept = self._most
 
 
 SPAN_NS: Final = 60 * 10**9

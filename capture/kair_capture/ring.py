@@ -143,9 +143,12 @@ def _stat(pid: int) -> list[bytes]:
     return []
 
 
-def unix_of_ticks(ticks: int) -> int:
-    """When it was so many clock ticks since boot, Unix s; 0 for 0, which stands for a process that is not known."""
-    booted = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+def unix_of_ticks(ticks: int, ahead_ns: int = 0) -> int:
+    """When it was so many clock ticks since boot, Unix s; 0 for 0, which stands for a process that is not known.
+
+    `ahead_ns`: how far what counts as the time is ahead of the host's clock.
+    """
+    booted = time.time() + ahead_ns * 1e-9 - time.clock_gettime(time.CLOCK_BOOTTIME)
     return max(int(booted + ticks / os.sysconf("SC_CLK_TCK")), 0) if ticks else 0
 
 

@@ -1,9 +1,11 @@
 """Says why a job's ranks are not heard though they train on this host: a coordinator, `kair watch` and `kair mitigate
 control` would wait in silence else.
 
-An agent leaves a note in its run folder of which store it serves. Jobs of one name in two stores have two run folders.
+An agent leaves a note in its run folder of which store it serves, and `kair capture run` one before the agent is there.
+Jobs of one name in two stores have two run folders, one after the other as well where the first left steps to deliver.
 """
 
+import fcntl
 import hashlib
 import os
 import time
@@ -15,14 +17,16 @@ from typing import Final
 
 import msgspec
 
-from kair_capture.files import object_in, write_atomically
+from kair_capture.files import make_secure_dir, object_in, write_atomically
 from kair_capture.places import JobPlaces, address_of
 from kair_capture.ring import is_running, process_namespace, start_ticks
 from kair_capture.settings import default_run_dir
+from kair_capture.wire import ROW_BYTES
 
 AFTER_S: Final = 15.0
 """Ranks that train for longer should have been heard: an agent looks every half second, and beats every second."""
 _NOTE: Final = "agent.json"
+_CLAIM: Final = "claim.json"
 
 
 @dataclass(frozen=True)
@@ -48,22 +52,54 @@ def note_agent(run_dir: Path, places: JobPlaces, key_file: Path, coordinator: tu
     write_atomically(run_dir / _NOTE, msgspec.json.encode(note))
 
 
-def agent_in(run_dir: Path) -> AgentNote | None:
+def agent_in(run_dir: Path, note: str = _NOTE) -> AgentNote | None:
     """Return the note of the agent that lives in a run folder; None where none does."""
+    left = _note_in(run_dir, note)
+    return left if left is not None and is_running(left.pid, left.start_ticks) else None
+
+
+def _note_in(run_dir: Path, note: str) -> AgentNote | None:
     with suppress(OSError, msgspec.MsgspecError):
-        note = msgspec.json.decode((run_dir / _NOTE).read_bytes(), type=AgentNote)
-        return note if is_running(note.pid, note.start_ticks) else None
+        return msgspec.json.decode((run_dir / note).read_bytes(), type=AgentNote)
     return None
 
 
 def run_dir_of(job: str, store: Path) -> Path:
-    """Return the run folder for a job of that store: one of its own where another store's agent has the usual one."""
+    """Return the run folder for a job of that store, taken for it as long as this process lives, and then its agent.
+
+    One of its own where another store's job has the usual one, or left steps in it that nobody has heard yet.
+    """
     usual = default_run_dir(job)
-    agent = agent_in(usual)
-    return usual if agent is None or agent.serves(store) else usual.with_name(f"{usual.name}.{_short(store)}")
+    with suppress(OSError):  # who makes the folder says what is wrong with it
+        make_secure_dir(usual)
+        with (usual / "claim.lock").open("wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if _is_for(usual, store):
+                claim = AgentNote(os.getpid(), start_ticks(os.getpid()), str(store), "", None)
+                write_atomically(usual / _CLAIM, msgspec.json.encode(claim))
+                return usual
+        return usual.with_name(f"{usual.name}.{mark_of(store)}")
+    return usual
 
 
-def _short(store: Path) -> str:
+def _is_for(run_dir: Path, store: Path) -> bool:
+    if any(one is not None and not one.serves(store) for one in (agent_in(run_dir), agent_in(run_dir, _CLAIM))):
+        return False
+    last = _note_in(run_dir, _NOTE)
+    if last is None or last.serves(store):
+        return True
+    return not has_untold(run_dir)
+
+
+def has_untold(run_dir: Path) -> bool:
+    """Return whether rows, scopes or windows wait in a run folder for a coordinator."""
+    windows, journal = run_dir / "windows", run_dir / "rows.journal"
+    waits = any(True for _ in run_dir.glob("scopes.journal*")) or (windows.is_dir() and any(windows.iterdir()))
+    return waits or (journal.exists() and journal.stat().st_size > ROW_BYTES)
+
+
+def mark_of(store: Path) -> str:
+    """Return eight digits that tell stores apart, for names of folders."""
     return hashlib.sha256(os.path.realpath(store).encode()).hexdigest()[:8]
 
 

@@ -28,6 +28,7 @@ from kair_capture.delays import DELAYS_FILE, Mode, Order, Place, to_json
 from kair_capture.files import locked
 from kair_capture.job.windows import ControlWords
 from kair_capture.ring import Kind, process_namespace
+from kair_capture.unheard import mark_of
 from kair_capture.wire import Beat, BeatReply, Delays, read_key
 from kair_engine.trace.format import read_metadata
 
@@ -317,7 +318,8 @@ def test_why_nobody_hears_a_host_is_told_once(
 
 def test_an_agent_removes_nothing_that_is_not_its_own(tmp_path: Path) -> None:
     """Who chooses a run folder, or a spool, chooses one with files in it by mistake."""
-    kept = [tmp_path / "run" / "work" / "results.parquet", tmp_path / "spool" / "job" / ".env"]
+    spool = f"job.{mark_of(tmp_path / 'store')}"
+    kept = [tmp_path / "run" / "work" / "results.parquet", tmp_path / "spool" / spool / ".env"]
     gone = [tmp_path / "run" / "work" / "window-5-8-0.parquet", tmp_path / "run" / "work" / "rank-1-5-8.parquet"]
     for path in (*kept, *gone):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -6,20 +6,24 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import fault
 import pytest
-from support.captured import agent_of
+from support.captured import agent_of, rows_for
 from support.cli_samples import kair
 from support.live_status import STATUS, write_status
 
 from kair_capture import unheard
+from kair_capture.agent.step_rows import Journal
 from kair_capture.coordinator import coordinator as of_coordinator
 from kair_capture.coordinator.coordinator import Coordinator, CoordinatorSettings
+from kair_capture.coordinator.step_log import attempts_in, read_all
 from kair_capture.places import JobPlaces
 from kair_capture.ring import process_namespace, start_ticks
+from kair_capture.settings import default_run_dir
 from kair_capture.unheard import agent_in, note_agent, run_dir_of, why_no_step, why_unheard
 from kair_capture.wire import Beat, Datagram, Kind, make_key, sealed
 from kair_mitigate import controller as of_controller
@@ -151,7 +155,10 @@ def test_a_controller_to_which_no_step_comes_says_why_once(tmp_path: Path, monke
 def test_jobs_of_one_name_in_two_stores_have_run_folders_of_their_own(here: Path, tmp_path: Path) -> None:
     one, other = tmp_path / "one", tmp_path / "other"
     assert run_dir_of("job", one) == here
+    # Before its agent is there: its command, which is this process, has the folder.
+    assert run_dir_of("job", other) != here
     note_agent(here, JobPlaces(one, "job"), tmp_path / "key", None)
+    (here / "claim.json").unlink()
     assert run_dir_of("job", one) == here
     second = run_dir_of("job", other)
     assert second.parent == here.parent
@@ -163,7 +170,46 @@ def test_jobs_of_one_name_in_two_stores_have_run_folders_of_their_own(here: Path
     note_agent(second, JobPlaces(other, "job"), tmp_path / "key", None)
     assert f"serves the store {other}, not {one}" in (why_unheard(JobPlaces(one, "job"), AT) or "")
     (here / "agent.json").write_text(json.dumps(json.loads((here / "agent.json").read_text()) | {"start_ticks": 1}))
+    (here / "claim.json").unlink()
+    Journal(here / "rows.journal").append(rows_for(0, range(3)))
+    assert run_dir_of("job", other) == second  # what the first job left is for its own store
+    (here / "rows.journal").unlink()
     assert run_dir_of("job", other) == here
+
+
+@pytest.mark.live
+def test_real_jobs_of_one_name_do_not_mix_at_the_same_time_or_one_after_the_other(tmp_path: Path) -> None:
+    job = f"twin-{os.getpid()}"
+    simulated = [sys.executable, str(fault.HERE / "simulated_job.py"), "--ranks", "0-1", "--world", "2"]
+
+    def started(store: str, *words: str) -> subprocess.Popen[bytes]:
+        own = {"KAIR_STORE": str(tmp_path / store), "KAIR_AGENT_IDLE": "1", "KAIR_SPOOL_DIR": str(tmp_path / "spool")}
+        return subprocess.Popen([sys.executable, "-m", "kair_tui", *words], env={**os.environ, **own}, cwd=fault.ROOT)
+
+    def trains(store: str, steps: int) -> subprocess.Popen[bytes]:
+        return started(store, "capture", "run", "--job", job, "--", *simulated, "--steps", str(steps), "--step-ms", "9")
+
+    unwatched = trains("unwatched", 40)
+    assert unwatched.wait() == 0
+    until_there(lambda: agent_in(default_run_dir(job)) is None)
+    watched = [
+        started(store, "coordinator", "--job", job, "--listen", "127.0.0.1:0", "--leave-after", "3")
+        for store in ("one", "two")
+    ]
+    for store in ("one", "two"):
+        until_there(JobPlaces(tmp_path / store, job).address.exists)
+    assert [one.wait() for one in [trains("one", 80), trains("two", 160)]] == [0, 0]
+    assert [one.wait() for one in watched] == [0, 0]
+    for store, steps in (("one", 80), ("two", 160)):
+        kept = read_all(JobPlaces(tmp_path / store, job).steps)
+        assert [(one.number, one.ranks, one.last_step) for one in attempts_in(kept)] == [(1, (0, 1), steps - 1)]
+
+
+def until_there(holds: Callable[[], bool]) -> None:
+    until = time.monotonic() + 120
+    while not holds():
+        assert time.monotonic() < until
+        time.sleep(0.1)
 
 
 def test_an_agent_says_that_another_store_s_has_the_folder(tmp_path: Path) -> None:

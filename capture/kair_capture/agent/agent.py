@@ -30,7 +30,7 @@ from kair_capture.agent.spool import Spool, deliver_file
 from kair_capture.agent.step_rows import ROW, Journal, ScopeSums
 from kair_capture.agent.telemetry.sampler import Telemetry
 from kair_capture.agent.windows import Conversion, HostOfWindow, KeyBox
-from kair_capture.clocks import ClockFit
+from kair_capture.clocks import CLOCK_FILE, ClockFit, OnwardClock
 from kair_capture.delays import DELAYS_FILE, from_json
 from kair_capture.files import locked, make_secure_dir, own_folder_in, write_atomically
 from kair_capture.job.failing import tell, warn
@@ -39,7 +39,7 @@ from kair_capture.job.windows import ControlWords, Window
 from kair_capture.places import JobPlaces, address_of, store_root
 from kair_capture.ring import is_running
 from kair_capture.settings import SettingsError, default_run_dir, settings_of, switch
-from kair_capture.unheard import note_agent
+from kair_capture.unheard import mark_of, note_agent
 from kair_capture.wire import (
     MOST_RANKS,
     MOST_ROWS,
@@ -72,7 +72,7 @@ class AgentSettings:
     coordinator: tuple[str, int] | None
     """KAIR_COORDINATOR, host:port; None where the store says it."""
     spool: Path
-    """KAIR_SPOOL_DIR: where fragments wait while the store is away. Default: on a disk of this host."""
+    """Where fragments wait while this store is away, in KAIR_SPOOL_DIR. Default: on a disk of this host."""
     spool_bytes: int
     """KAIR_SPOOL_LIMIT: how much may wait there; 1 GiB."""
     idle_s: float
@@ -103,7 +103,7 @@ def agent_settings(environment: Mapping[str, str] = os.environ) -> AgentSettings
         host=re.sub(r"[^A-Za-z0-9._-]", "_", host)[:80] or "host",
         key_file=Path(environment.get("KAIR_KEY_FILE") or places.key),
         coordinator=coordinator,
-        spool=Path(spool) / shared.job,
+        spool=Path(spool) / f"{shared.job}.{mark_of(places.store)}",
         spool_bytes=_size(environment, "KAIR_SPOOL_LIMIT", SPOOL_BYTES),
         idle_s=float(_size(environment, "KAIR_AGENT_IDLE", 30)),
         is_quiet=switch(environment, "KAIR_QUIET", default=False),
@@ -164,11 +164,16 @@ class Agent:
         )
         self._trainers: dict[Trainer, TrainerRings] = {}
         self._remote = remote
-        self.dumper: Final = Dumper(settings.run_dir, self._put)
-        self.identities: Final = RankIdentities(settings.run_dir, settings.host, self._put)
+        self._clock = OnwardClock(settings.run_dir / CLOCK_FILE)
+        self.dumper: Final = Dumper(settings.run_dir, self._put, self._clock.ahead_ns)
+        self.identities: Final = RankIdentities(
+            settings.run_dir, settings.host, self._put, ahead_ns=self._clock.ahead_ns
+        )
         samples = settings.spool / "samples"
         self.telemetry: Final = (
-            Telemetry(samples, settings.host, self._put, self._remove) if settings.telemetry else None
+            Telemetry(samples, settings.host, self._put, self._remove, now_ns=self._clock.now_ns)
+            if settings.telemetry
+            else None
         )
         self._heartbeat: subprocess.Popen[bytes] | None = None
         # Priorities are a thread's, and handed on to what it starts: this one keeps that of the beginning.
@@ -219,7 +224,8 @@ class Agent:
     def about(self, first: int) -> HostOfWindow:
         """What is known of this host, and who was asked for the window from `first` on, for the conversion."""
         asked = frozenset(self._asked.get(first, ()))
-        return HostOfWindow(self.settings.host, world_size_in(self.settings.run_dir), self._fit, self._drops(), asked)
+        world, ahead = world_size_in(self.settings.run_dir), self._clock.ahead_ns()
+        return HostOfWindow(self.settings.host, world, self._fit, self._drops(), asked, ahead)
 
     def expected(self, first: int) -> frozenset[int]:
         """The living ranks that were asked for the window from `first` on."""
@@ -303,12 +309,16 @@ class Agent:
     def _look(self) -> None:
         """Who came, who went; the key; whether the heartbeat lives."""
         for trainer, rings in trainers_in(os.listdir(self.settings.run_dir)).items():  # noqa: PTH208  (names alone)
-            known = self._trainers.setdefault(trainer, TrainerRings(self.settings.run_dir, trainer))
+            if (known := self._trainers.get(trainer)) is None:
+                known = TrainerRings(self.settings.run_dir, trainer, self._clock.ahead_ns())
+                self._trainers[trainer] = known
             self.dumper.watch(trainer)
             for ring in rings:
                 known.add(ring)
             if self.dumper.is_ending(trainer):
                 self.dumper.ends(trainer, *known.place())
+        with suppress(OSError):  # no room: an agent after this one does not know of a clock that was set back
+            self._clock.keep()
         self.identities.look(self._trainers)
         if self.telemetry is not None:
             self.telemetry.look({trainer.rank: trainer.pid for trainer in self._trainers})
@@ -570,6 +580,7 @@ class Agent:
                 str(self.settings.key_file),
                 "-" if named is None else f"[{named[0]}]:{named[1]}",
                 str(self.settings.places.address),
+                str(self.settings.run_dir / CLOCK_FILE),
             )
             command = [sys.executable, "-P", "-m", "kair_capture.agent.heartbeat", *arguments]
             handles = (theirs.fileno(),)

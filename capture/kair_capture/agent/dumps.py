@@ -67,8 +67,9 @@ class Asked:
 class Dumper:
     """Of all ranks of a host. What is to be told is in `told`; nothing here waits for the store or for a rank."""
 
-    def __init__(self, run_dir: Path, deliver: Deliver) -> None:
-        self._run_dir, self._deliver = run_dir, deliver
+    def __init__(self, run_dir: Path, deliver: Deliver, ahead_ns: Callable[[], int] = lambda: 0) -> None:
+        """`ahead_ns`: of the host's clock, where that was set back."""
+        self._run_dir, self._deliver, self._ahead_ns = run_dir, deliver, ahead_ns
         self._watched: dict[Trainer, _Watched] = {}
         self.told: Final[deque[Standing]] = deque()
 
@@ -115,7 +116,7 @@ class Dumper:
             Standing(
                 trainer.rank,
                 0,
-                how.at_ns or time.time_ns(),
+                (how.at_ns or time.time_ns()) + self._ahead_ns(),
                 step,
                 lives=False,
                 signal=how.signal,

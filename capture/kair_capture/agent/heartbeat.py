@@ -24,7 +24,7 @@ from typing import Final, Never
 from msgspec import msgpack
 from msgspec.structs import replace
 
-from kair_capture.clocks import ClockFilter, Exchange, receive, stamp_arrivals
+from kair_capture.clocks import ClockFilter, Exchange, OnwardClock, receive, stamp_arrivals
 from kair_capture.places import address_in, address_of
 from kair_capture.wire import (
     MOST_BYTES,
@@ -135,7 +135,7 @@ class _Asked:
 class Heartbeat:
     """The conversation of one host; `turn` is called as often as something may have come."""
 
-    def __init__(self, link: Link, coordinator: "Coordinator") -> None:
+    def __init__(self, link: Link, coordinator: "Coordinator", host_clock: OnwardClock | None = None) -> None:
         self._link, self._coordinator = link, coordinator
         self._key: bytes | None = None
         self._sender = secrets.randbits(64)
@@ -149,7 +149,7 @@ class Heartbeat:
         self._delays = 0
         """Number of the last order to delay ranks that was passed on."""
         self._counted = Beat()
-        self._clock = ClockFilter()
+        self._clock, self._host_clock = ClockFilter(), host_clock or OnwardClock()
         self._interval = _INTERVAL_S
         self._next_beat = 0.0
         self._answered = float("-inf")
@@ -233,7 +233,8 @@ class Heartbeat:
     def _heard_of_beat(self, reply: Datagram, asked: _Asked, stamp_ns: int) -> None:
         answer = BeatReply.read(reply.body)
         self._interval = min(max(answer.interval_ms / 1000, _LEAST_S), _MOST_S)
-        self._clock.add(Exchange(asked.stamp_ns, answer.received_ns, answer.sent_ns, stamp_ns))
+        answered_ns = stamp_ns + self._host_clock.ahead_ns()
+        self._clock.add(Exchange(asked.stamp_ns, answer.received_ns, answer.sent_ns, answered_ns))
         if self._clock.fit is not None:
             self._link.send(Packet.FIT, msgpack.encode(self._clock.fit))
         if self._link.send(Packet.REPLY, reply.body):
@@ -284,7 +285,8 @@ class Heartbeat:
     def _beat(self, now: float) -> None:
         beat = self._counted
         if (fit := self._clock.fit) is not None:
-            offset, bound = round(fit.offset_at(time.time_ns())), round(fit.bound_at(time.time_ns()))
+            at_ns = self._host_clock.now_ns()
+            offset, bound = round(fit.offset_at(at_ns)), round(fit.bound_at(at_ns))
             beat = replace(beat, offset_ns=offset, drift=max(min(fit.drift, 1.0), -1.0), bound_ns=max(bound, 0))
         self._ask(Kind.BEAT, beat.packed(), now=now)
 
@@ -297,8 +299,9 @@ class Heartbeat:
         if len(self._asked) >= _MOST_OUTSTANDING:
             del self._asked[next(iter(self._asked))]
         asked = self._asked[self._sequence] = _Asked(kind, now or time.monotonic(), 0, key)
+        ahead_ns = self._host_clock.ahead_ns()
         try:
-            asked.stamp_ns = time.time_ns()  # nothing between the stamp and the sending
+            asked.stamp_ns = time.time_ns() + ahead_ns  # nothing between the stamp and the sending
             sock.send(data)
         except OSError:
             return  # refused, no route, or a full queue: the next beat tries again
@@ -343,9 +346,9 @@ class Coordinator:
         self._socket = None
 
 
-def converse(link: Link, job: str, key_file: Path, coordinator: Coordinator) -> None:
+def converse(link: Link, job: str, key_file: Path, coordinator: Coordinator, host_clock: OnwardClock) -> None:
     """Until the agent is gone; its last counters are passed on."""
-    heartbeat = Heartbeat(link, coordinator)
+    heartbeat = Heartbeat(link, coordinator, host_clock)
     with suppress(ConnectionError):
         _go_on(heartbeat, link, job, key_file, coordinator)
     heartbeat.take_leave()
@@ -388,10 +391,10 @@ def hear_all(sock: socket.socket | None, heartbeat: Heartbeat, now: float) -> No
 def main(arguments: list[str]) -> None:
     """What the agent starts."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    handle, job, key_file, named, address_file = arguments
+    handle, job, key_file, named, address_file, clock_file = arguments
     link = Link(socket.socket(fileno=int(handle)))
     coordinator = Coordinator(None if named == "-" else address_of(named), Path(address_file))
-    converse(link, job, Path(key_file), coordinator)
+    converse(link, job, Path(key_file), coordinator, OnwardClock(Path(clock_file)))
 
 
 if __name__ == "__main__":

@@ -49,8 +49,13 @@ class RankIdentities:
         devices: Callable[[], Nvml | None] = Nvml.open,
         *,
         root: Path = Path("/"),
+        ahead_ns: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`host`: its name in the job. `root`: of what the host says of itself."""
+        """`host`: its name in the job. `root`: of what the host says of itself.
+
+        `ahead_ns`: of the host's clock, where that was set back.
+        """
+        self._ahead_ns = ahead_ns
         self._run_dir, self._host, self._deliver = run_dir, host, deliver
         self._open, self._root = devices, root
         self._devices: Nvml | None = None
@@ -155,7 +160,7 @@ class RankIdentities:
             self._opening.start()
             # A driver whose device is lost may never answer: then the rank is told without.
             self._opening.join(_DRIVER_S)
-        whole = replace(said, host=self._host, process_s=unix_of_ticks(process.start_ticks) or None)
+        whole = replace(said, host=self._host, process_s=unix_of_ticks(process.start_ticks, self._ahead_ns()) or None)
         return completed(whole, process, self._devices, self._root)
 
     def _open_devices(self) -> None:

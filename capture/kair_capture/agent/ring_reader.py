@@ -16,7 +16,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from kair_capture.agent.step_rows import PHASES, ROW, Rows, ScopeSum, fill_thinned, rows_of, scope_sums
+from kair_capture.agent.step_rows import PHASES, ROW, Rows, ScopeSum, clocks_apart, fill_thinned, rows_of, scope_sums
+from kair_capture.clocks import SET_BACK_NS
 from kair_capture.job.windows import INTERVAL_EVENT
 from kair_capture.ring import (
     HEADER_BYTES,
@@ -63,8 +64,11 @@ class Trainer:
 class TrainerRings:
     """Of one process: it may have several threads that produce."""
 
-    def __init__(self, folder: Path, trainer: Trainer) -> None:
+    def __init__(self, folder: Path, trainer: Trainer, ahead_ns: int = 0) -> None:
+        """`ahead_ns`: of the host's clock, which was set back before the process began."""
         self.trainer: Final = trainer
+        self._ahead_ns = ahead_ns
+        self._unix_minus_monotonic: int | None = None
         self._folder = folder
         self._rings: dict[str, RingReader] = {}
         self._names = NameReader(folder / f"rank-{trainer.rank}-{trainer.pid}.names")
@@ -85,7 +89,7 @@ class TrainerRings:
         if name not in self._rings and len(self._rings) < _MOST_RINGS:
             with suppress(OSError, NotARingError):
                 ring = self._rings[name] = RingReader(self._folder / name)
-                self._process_s = self._process_s or unix_of_ticks(ring.began)
+                self._process_s = self._process_s or unix_of_ticks(ring.began, self._ahead_ns)
 
     @property
     def is_alive(self) -> bool:
@@ -120,13 +124,20 @@ class TrainerRings:
         self._note_interval(whole)
         names = self._scope_names(whole)
         phases = {number: text for number, text in names.items() if text in PHASES}
-        rows = rows_of(self.trainer.rank, whole, phases) if over is not None else None
+        rows = rows_of(self.trainer.rank, whole, phases, self._shift_of(whole)) if over is not None else None
         if rows is not None:
             rows["process_s"] = self._process_s
             self._recorded = fill_thinned(rows, self._recorded)
         own = {number: text for number, text in names.items() if text not in PHASES}
         scopes = scope_sums(rows, whole, own) if rows is not None and own else []
         return Drained(rows, taken, self._early_of(held, taken, over), scopes)
+
+    def _shift_of(self, records: Rows) -> int:
+        """From the monotonic clock to a Unix time that does not go back where the host's clock is set back."""
+        shift, before = clocks_apart(records) + self._ahead_ns, self._unix_minus_monotonic
+        if before is None or shift > before - SET_BACK_NS:
+            self._unix_minus_monotonic = before = shift
+        return before
 
     def place(self) -> tuple[int, str]:
         """The step that the process is in, −1 where that is not known; and what it recorded last, and how long ago."""

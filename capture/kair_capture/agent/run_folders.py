@@ -14,11 +14,11 @@ from typing import Any, Final
 import msgspec
 
 from kair_capture.agent.ring_reader import NotARingError, RingReader, Trainer, trainers_in
-from kair_capture.agent.step_rows import ROW
 from kair_capture.delays import TakesDelays
 from kair_capture.files import BusyError, locked, object_in
 from kair_capture.job import framework
 from kair_capture.ring import is_running, process_namespace
+from kair_capture.unheard import has_untold
 from kair_capture.wire import MOST_CALLS, MOST_PARTNERS, BadMessageError, Communication
 
 DEAD_AFTER_S: Final = 3600.0
@@ -62,14 +62,8 @@ def _is_dead(folder: Path, now: float) -> bool:
     if not any(name == "agent.lock" or name.startswith("rank-") for name in names):
         return False
     changed = max(path.stat().st_mtime for path in (folder, *folder.iterdir()))
-    patience = UNTOLD_AFTER_S if _has_untold(folder) else DEAD_AFTER_S
+    patience = UNTOLD_AFTER_S if has_untold(folder) else DEAD_AFTER_S
     return now - changed > patience and not _has_agent(folder) and not _has_ranks(folder, names)
-
-
-def _has_untold(folder: Path) -> bool:
-    windows, journal = folder / "windows", folder / "rows.journal"
-    waits = any(True for _ in folder.glob("scopes.journal*")) or (windows.is_dir() and any(windows.iterdir()))
-    return waits or (journal.exists() and journal.stat().st_size > ROW.itemsize)
 
 
 def _has_agent(folder: Path) -> bool:

@@ -27,6 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kair_capture.agent.spool import Spool
+from kair_capture.clocks import unix_minus_monotonic
 from kair_capture.files import append_whole, write_atomically
 from kair_capture.job.processor_time import WORD_BITS
 from kair_capture.ring import UNFIT, Kind, StepFlag
@@ -98,7 +99,7 @@ def rows_of(rank: int, records: Rows, phase_of: dict[int, str], unix_minus_monot
     """
     steps = records[records["kind"] == Kind.STEP]
     rows = np.zeros(len(steps), ROW)
-    shift = _unix_minus_monotonic(records) if unix_minus_monotonic_ns is None else unix_minus_monotonic_ns
+    shift = clocks_apart(records) if unix_minus_monotonic_ns is None else unix_minus_monotonic_ns
     for row, step in zip(rows, steps, strict=True):
         begin, length = int(step["time_ns"]), int(step["value"])
         own = records[records["step"] == step["step"]]
@@ -171,12 +172,12 @@ def _covered(records: Rows, begin: int, end: int) -> int:
     return covered
 
 
-def _unix_minus_monotonic(records: Rows) -> int:
-    """From the latest pair of clocks among the records, else as this process sees them (one host, the same clocks)."""
+def clocks_apart(records: Rows) -> int:
+    """Unix minus monotonic, ns: by the latest pair among the records, else as seen here (one host, the same clocks)."""
     pairs = records[records["kind"] == Kind.CLOCK]
     if len(pairs):
         return int(pairs["value"][-1]) - int(pairs["time_ns"][-1])
-    return time.time_ns() - time.monotonic_ns()
+    return unix_minus_monotonic()
 
 
 def _us(nanoseconds: int) -> int:

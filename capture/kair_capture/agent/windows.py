@@ -72,6 +72,8 @@ class HostOfWindow:
     drops: int
     missing: frozenset[int] = frozenset()
     """Its ranks that were asked for the window, and left nothing that can be read."""
+    ahead_ns: int = 0
+    """By which the clock of `fit` is ahead of the host's, which was set back."""
 
 
 def convert(
@@ -122,7 +124,7 @@ def _read(file: WindowFile, out: Path, about: HostOfWindow) -> FragmentInfo:
 def _joined(group: Sequence[tuple[WindowFile, Path, FragmentInfo]], out: Path, about: HostOfWindow) -> Converted:
     """One fragment, its times shifted to the coordinator's clock."""
     first, last = group[0][0].first, group[0][0].last
-    shift = _shift([info for *_, info in group], about.fit)
+    shift = _shift([info for *_, info in group], about)
     more = {"capture": _metadata(about, shift, first, last)}
     source = f"host={about.host}/steps-{first}-{last}"
     joined = join_fragments([(path, info) for _, path, info in group], out, source, shift=shift, more=more)
@@ -161,13 +163,15 @@ def alike(info: FragmentInfo) -> str:
     return repr((info.world_size, info.device, info.only_group, info.process_groups))
 
 
-def _shift(infos: Sequence[FragmentInfo], fit: ClockFit | None) -> int:
+def _shift(infos: Sequence[FragmentInfo], about: HostOfWindow) -> int:
     """ns to subtract. A clock that is within its bound of the coordinator's stays as it is."""
-    if fit is None or not all(info.absolute_time for info in infos):
+    fit, ahead = about.fit, about.ahead_ns
+    if not all(info.absolute_time for info in infos):
         return 0
-    at = min(begin for info in infos for begin in info.step_times.begin_ns)
-    offset = fit.offset_at(at)
-    return round(offset) if abs(offset) > fit.bound_at(at) else 0
+    at = min(begin for info in infos for begin in info.step_times.begin_ns) + ahead
+    if fit is None or abs(offset := fit.offset_at(at)) <= fit.bound_at(at):
+        return -ahead
+    return round(offset) - ahead
 
 
 def _shifted(table: pa.Table, shift: int) -> pa.Table:

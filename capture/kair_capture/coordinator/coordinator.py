@@ -256,7 +256,8 @@ class Coordinator:
         if len(new):
             ended_us = int(new["begin_us"][-1]) + int(new["step_us"][-1])
             # By the host's clock, which may be wrong by any time.
-            self._watching.note_lag(time.time() - (ended_us - self._hosts.clock_offset_us(sender)) / 1e6)
+            now_us = self.endpoint.clock.now_ns() / 1e3 + self._hosts.clock_offset_us(sender)
+            self._watching.note_lag((now_us - ended_us) / 1e6)
         return Number(self._sampler.generation)
 
     def on_capture(self, capture: Capture) -> CaptureReply:

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
 
-from kair_capture.clocks import receive, stamp_arrivals
+from kair_capture.clocks import OnwardClock, receive, stamp_arrivals
 from kair_capture.wire import (
     MOST_BYTES,
     BadMessageError,
@@ -69,6 +69,7 @@ class Endpoint:
         self._replays = Replays()
         self._rate = RateLimit(*_PER_SENDER)
         self._rate_of_strays = RateLimit(*_PER_SENDER)
+        self.clock: Final = OnwardClock()
         self.refused: Counter[str] = Counter()
         """Datagrams that were not looked at, by reason."""
         self.heard = 0
@@ -132,7 +133,8 @@ class Endpoint:
         reply = answer(asked.sender, kind.read(asked.body))
         if isinstance(reply, BeatReply):
             # The second stamp last of all; what follows it is 10 µs.
-            reply = replace(reply, received_ns=stamp_ns, sent_ns=time.time_ns())
+            ahead_ns = self.clock.ahead_ns()
+            reply = replace(reply, received_ns=stamp_ns + ahead_ns, sent_ns=time.time_ns() + ahead_ns)
         return None if reply is None else self._sealed(asked, reply_of(asked.kind), reply.packed())
 
     def _sealed(self, asked: Datagram, kind: Kind, body: bytes) -> bytes:

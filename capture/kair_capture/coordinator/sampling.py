@@ -130,7 +130,8 @@ class Sampler:
         if before.steps < _STEPS_AT_ONCE:
             return True
         pause = min(_COOL_DOWN_S * 2 ** min((before.steps - _STEPS_AT_ONCE) // WINDOW_STEPS, 10), _MOST_COOL_DOWN_S)
-        return now_s - before.at_s >= pause or excess > before.excess * _WORSE
+        is_pause = 0 <= now_s - before.at_s < pause  # not of a time to come: the clock was set back since
+        return not is_pause or excess > before.excess * _WORSE
 
     def affordable(self, step_us: float, *, is_known: bool = False) -> int:
         """How many steps the next window may have; 0 where there may be none.

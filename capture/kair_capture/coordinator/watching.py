@@ -197,7 +197,7 @@ class Watching:
     def _window(self, slow: list[int], is_longer: bool) -> Window | None:
         assert self.standing is not None and self.step_us is not None
         now = time.time()  # of the calendar: it is remembered over restarts
-        if not self.samples or self.holds_off or not self._is_free() or self._is_behind(now):
+        if not self.samples or self.holds_off or not self._is_free() or self._is_behind(time.monotonic()):
             return None
         rows = zip(self.standing.rank.tolist(), self.standing.excess.tolist(), self.standing.z.tolist(), strict=True)
         found = sorted(((int(rank), excess, z) for rank, excess, z in rows), key=lambda one: -one[2])

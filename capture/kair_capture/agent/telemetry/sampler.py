@@ -59,11 +59,13 @@ class Telemetry:
         proc: Path = PROC,
         sys: Path = SYS,
         groups: Path = GROUPS,
+        now_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         """`folder`: where files wait; `put`: brings a file into the job's folder of the store by a name, or raises.
 
-        `remove`: takes one away there, or raises.
+        `remove`: takes one away there, or raises. `now_ns`: what time it is, Unix.
         """
+        self._now_ns = now_ns
         self._folder, self._host, self._put, self._open = folder, host, put, nvml
         self.rows: Final = Rows(host, PACES)
         table, places = ProcessTable(proc), Places(proc, sys, groups)
@@ -179,7 +181,7 @@ class Telemetry:
             is_burst = now < self._burst_until_s
             if self._wanted:
                 try:
-                    sample(now, time.time_ns(), is_burst=is_burst)
+                    sample(now, self._now_ns(), is_burst=is_burst)
                 except Exception as error:  # whatever a system has that nobody thought of: training goes on
                     self._note(f"a reading failed: {type(error).__name__}: {error}")
             if self._has_asked_nvml and not pacer.tasks:
