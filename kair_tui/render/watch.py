@@ -225,6 +225,8 @@ def _body(result: WatchResult, page: Page) -> None:
     page.table(columns, ranks, limit=len(ranks) if page.options.wide else RANKS_SHOWN)
     if result.unwritten_since is not None:
         page.line(f"since {result.unwritten_since[:19]} UTC step times cannot be written: what is later is not told")
+    if result.moved_at_step is not None:
+        page.line(f"the job's folder in the store was replaced before step {result.moved_at_step}")
     page.line()
     hosts = sorted(result.hosts, key=lambda row: (not row.silent, -(row.clock_bound_us or 0), row.host))
     page.table(_HOSTS, hosts, limit=len(hosts) if page.options.wide else HOSTS_SHOWN)

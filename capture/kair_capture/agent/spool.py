@@ -5,6 +5,7 @@ Whatever the store does (away, full, read-only, hanging), only the delivery's ow
 The name of a fragment, which says that an agent of this job made its content.
 """
 
+import errno
 import hashlib
 import hmac
 import os
@@ -91,6 +92,9 @@ class Spool:
         self.discarded = 0
         """Given up for want of room."""
         make_secure_dir(folder)
+        if remote is None:
+            with suppress(OSError):  # from here on a store that is not there is away
+                make_folder(target.parents[1])
         self._lock = threading.Lock()
         self._changed = threading.Event()
         self._ended = threading.Event()
@@ -166,9 +170,11 @@ class Spool:
 def deliver_file(source: Path, target: Path) -> None:
     """Copies a file so that it appears whole and stays through a power cut. Raises OSError.
 
-    FileNotFoundError where `source` was given up meanwhile is passed over.
+    A store that is away is not made. FileNotFoundError where `source` was given up meanwhile is passed over.
     """
     job = target.parents[2]
+    if not job.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(job.parent))
     make_folder(job, modes_below(job.parent))
     make_folder(target.parent)
     try:

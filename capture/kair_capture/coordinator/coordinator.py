@@ -1,5 +1,6 @@
 """The coordinator of a job: hears agents, watches, orders windows, and has commits made."""
 
+import errno
 import json
 import os
 import select
@@ -36,7 +37,7 @@ from kair_capture.coordinator.store_work import StoreWork, remote_job_of
 from kair_capture.coordinator.summary import summary_of
 from kair_capture.coordinator.watching import STALLED_S, Watching
 from kair_capture.coordinator.webhook import Webhook
-from kair_capture.files import locked
+from kair_capture.files import BusyError, locked
 from kair_capture.places import JobPlaces
 from kair_capture.ring import StepFlag
 from kair_capture.unheard import AFTER_S, why_unheard
@@ -128,7 +129,7 @@ class Coordinator:
         key_file = settings.key_file or places.key
         if settings.key_file is None and make_key(key_file):
             say(f"made the job's key {key_file}")
-        key = read_key(key_file, places.job)
+        key, self._key_text = read_key(key_file, places.job), key_file.read_bytes()
         self._memory = remembered(places.capture / "memory.json")
         self._table, self._hosts, self._attempts = StepTable(), Hosts(), Attempts()
         self._sampler = _sampler(self._memory, settings.max_overhead)
@@ -239,7 +240,8 @@ class Coordinator:
         self._attempts.label(new, self._hosts.clock_offset_us(sender))
         self._confirming.mark(new)
         try:
-            if self._log_gone:
+            if self._log_gone or not self._log.is_there:
+                self._follow_folder()
                 self._log.reopen()
                 self._log_gone = False
             self._log.append(new)
@@ -533,7 +535,7 @@ class Coordinator:
         )
         # A store that is away is written again when it is back; what is shown is never needed to go on.
         try:
-            make_folder(self._settings.places.capture)
+            self._follow_folder()
             write_whole(self._settings.places.status, msgspec.json.encode(self.status))
             if self._changed:
                 self._remember()
@@ -543,6 +545,33 @@ class Coordinator:
         else:
             if not self._log_gone:
                 self._note_unwritten(None)
+
+    def _follow_folder(self) -> None:
+        """Goes on in the job's folder of the store where that is another one than before, and says so.
+
+        Raises OSError while the store is away: where a file system was mounted, nothing is made in its place.
+        """
+        places = self._settings.places
+        lock = places.capture / "lock"
+        if not places.store.is_dir():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(places.store))
+        with suppress(FileNotFoundError):
+            if os.path.samestat(lock.stat(), os.fstat(self._lock)):
+                return
+        make_folder(places.folder, modes_below(places.store))
+        make_folder(places.capture)
+        try:
+            before, self._lock = self._lock, locked(lock)
+        except BusyError as error:
+            raise OSError(errno.EBUSY, "another coordinator works in it", str(lock)) from error
+        os.close(before)
+        if self._settings.key_file is None and not places.key.exists():
+            write_whole(places.key, self._key_text)
+        self._advertise()
+        self._log.reopen()
+        self._memory.moved_at_step = self._table.last_common_step + 1
+        self._changed = True
+        self._say("the job's folder in the store is another one now: what was written into the one before is not in it")
 
     def _note_unwritten(self, error: OSError | None) -> None:
         """The store cannot be written; with None it can be again. Told once each."""

@@ -199,6 +199,8 @@ class Remembered:
     fragments: int = 0
     refused: int = 0
     duplicates: int = 0
+    moved_at_step: int | None = None
+    """From here on the store has the job: its folder there was replaced."""
 
 
 def remembered(path: Path) -> Remembered:
@@ -257,6 +259,7 @@ def status_of(
         world_size=max(hosts.world_size, len(ranks)),
         attempt=table.attempt,
         unwritten_since=unwritten_since,
+        moved_at_step=memory.moved_at_step,
         ranks=ranks,
         hosts=tuple(_host(state, now) for state in sorted(hosts, key=lambda one: one.name)),
         alerts=tuple(watching.alerts),

@@ -53,12 +53,17 @@ class StepLog:
         self._to_pack: list[Path] = []
         self._take_up()
 
+    @property
+    def is_there(self) -> bool:
+        """Whether the journal is in its folder: in one that was moved away a file is written as before."""
+        with suppress(OSError):
+            return os.path.samestat(self._path(self._number).stat(), os.fstat(self._handle))
+        return False
+
     def append(self, rows: Rows) -> None:
         """Writes rows down. Raises OSError when there is no room; then none of them is."""
         if not len(rows):
             return
-        if os.fstat(self._handle).st_nlink == 0:
-            raise FileNotFoundError(2, "No such file or directory", str(self.folder))
         append_whole(self._handle, rows.tobytes())
         self._rows += len(rows)
         if self._rows >= ROWS_A_PART:

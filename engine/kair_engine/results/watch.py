@@ -273,6 +273,8 @@ class WatchResult:
     """Which start of the job's processes this is, from 1 on; 0 where it is not known."""
     unwritten_since: str | None = None
     """Since when step times cannot be written into the store, UTC, ISO 8601; None where they can."""
+    moved_at_step: int | None = None
+    """The step from which on the store has the job, where its folder there was replaced by another one."""
     age_s: float = 0.0
     """How old the figures were when they were read; 0 of a job that is over."""
     unwritten_because: str | None = None

@@ -37,7 +37,9 @@ def watch(store: Path, job: str | None, say: Callable[[str], None]) -> WatchResu
 
         way_out = f"kair coordinator --job {places.job}"
         none = f"job {places.job} has no coordinator in the store {place_of(store)}"
-        raise InputError(why_unheard(places) or none, way_out) from error
+        is_away = not store.is_dir()
+        away = f"the store {place_of(store)} is not there"
+        raise InputError(away if is_away else why_unheard(places) or none, None if is_away else way_out) from error
     except OSError as error:
         raise InputError(f"cannot read {places.status}: {error.strerror or error}") from error
     except (msgspec.MsgspecError, RecursionError, ValueError, TypeError, OverflowError) as error:
