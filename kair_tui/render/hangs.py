@@ -1,5 +1,6 @@
 """Hangs in words: who has not arrived at which collective."""
 
+import re
 from typing import Final
 
 from kair_engine.causes import CAUSES
@@ -43,7 +44,14 @@ _TO_DO: Final = {
     ),
     "died": (
         "Look at why {who} died: the last lines of its log, the stacks of hangs/ in the job's folder, the kernel's log "
-        "(dmesg: killed process, segfault, XID), and the launcher's, which may have ended it."
+        "(dmesg: the OOM killer, segfault, XID), and the launcher's, which may have ended it."
+    ),
+    "stuck_watchdog": (
+        "Look at which call {who} is held in (py-spy dump --native --pid PID): a call of CUDA that hangs, or a thread "
+        "that keeps Python's lock; dmesg there (XID)."
+    ),
+    "link_failed": (
+        "Look at the network ports of {who} (ibstat, ibqueryerrors, dmesg): the cable, the switch's port, link flaps."
     ),
     "unheard": "Look at the host of {who}: whether it is up, and reached by the others.",
     "no_majority": (
@@ -69,9 +77,33 @@ _TO_DO: Final = {
 """Kind of evidence → the suggestion, that of the first that is there."""
 
 
+_OF_ERRORS: Final = (
+    (
+        r"(?i)\becc\b|fallen off the bus|\bxid\b|nvlink error|hardware|double.bit",
+        "Drain the GPU of {who}: its own error is of the device (nvidia-smi -q -d ECC, dmesg: XID).",
+    ),
+    (
+        r"(?i)out of ?memory|outofmemory|resource_exhausted|cannot allocate memory|oom",
+        "Look at the memory of {who}: larger inputs than its peers', another process on its device or host, a leak; "
+        "on the host dmesg shows the OOM killer.",
+    ),
+    (r"(?i)no space left|disk quota|errno 28", "Free the disk that {who} writes to."),
+    (
+        r"(?i)illegal memory access|device-side assert|misaligned address|launch failure",
+        "Find the kernel of {who} that failed: run it again with CUDA_LAUNCH_BLOCKING=1, or compute-sanitizer; if it "
+        "fails on this device alone, drain it (dmesg: XID).",
+    ),
+)
+"""What a rank's own error shows → the suggestion."""
+
+
 def what_to_do(finding: Finding) -> str | None:
     """The suggestion, where it is not that of the cause; `{who}` is filled in as there."""
     kinds = finding.shows
+    errors = [str(one.about) for one in finding.evidence if one.kind in ("died", "last_error") and one.about]
+    for pattern, text in _OF_ERRORS if finding.ranks else ():
+        if any(re.search(pattern, error) for error in errors):
+            return text
     return next((text for kind, text in _TO_DO.items() if kind in kinds), None)
 
 

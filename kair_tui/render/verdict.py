@@ -38,6 +38,10 @@ _LIMITS = ("several_runs", "graphs_not_recorded", *_NOT_COMPARED, "other_run", "
 _OPEN_HANGS = (
     "no_step_yet",
     "ranks_untold",
+    "folded_lines",
+    "jobs_untold",
+    "same_error",
+    "log_says",
     "who_is_missing",
     "group_untold",
     "transfers_open",

@@ -1,4 +1,4 @@
-"""Fifteen situations of public reports that were answered wrongly, re-created: their right answers."""
+"""Twenty-three situations of public reports that were answered wrongly, re-created: their right answers."""
 
 import re
 from dataclasses import dataclass
@@ -47,6 +47,13 @@ CASES = {
         "job_wide", (), "alloc|memory", ms=(6.2, 7.6), says=("cudaFree|allocator", "expandable_segments")
     ),
     "culprit_trace_missing": Right("inconclusive", first_line=(r"\brank 3\b",), never=(r"no straggler",)),
+    "docker_json_log": Right("straggler", (2,), "hang", "reduce_scatter", first_line=(r"\b640\b",)),
+    "ecc_in_log": Right(
+        "straggler", (4,), "hang", first_line=("uncorrectable ECC",), says=("drain", "reported no time-out", r"\b220\b")
+    ),
+    "elastic_killed_rank": Right(
+        "straggler", (3,), "hang", first_line=("SIGKILL",), says=("OOM killer", "dmesg"), never=("no time-out",)
+    ),
     "end_of_step_host": Right("straggler", (0,), HOST, ms=(13.6, 15.4)),
     "end_of_step_logging_marked": Right(
         "straggler", (0,), HOST, ms=(12.7, 15.0), steps=(10, 15, 20, 25), says=("log_metrics",)
@@ -62,7 +69,15 @@ CASES = {
         says=("A100", r"\b2\.(0[5-9]|1)"),
         never=(r"1\.35",),
     ),
+    "hccl_notify_log": Right("straggler", (24,), "hang", "all_reduce", says=(r"remote rank: \[24\]", "4 ranks wait")),
     "loader_every_8th_all_ranks": Right("job_wide", (), "input", ms=(22.5, 27.5), steps=(16, 24, 32)),
+    "monitored_barrier_log": Right(
+        "straggler", (4, 5, 6, 7), "hang", "monitored_barrier", says=("failed to pass monitoredBarrier", "4 ranks wait")
+    ),
+    "ray_dedup_log": Right("inconclusive", first_line=("RAY_DEDUP_LOGS=0", "worker-", "network", "all 3")),
+    "ray_two_jobs_log": Right(
+        "straggler", (3,), "hang", "_all_gather_base", says=("17,?284", "ReferenceModelRayActor, pid 5803")
+    ),
     "recompile_one_step": Right(
         "inconclusive",
         steps=(36,),
@@ -74,6 +89,7 @@ CASES = {
     "smi_csv_not_tied": Right(
         "straggler", (3,), "compute", ms=(194, 214), says=("thermal|temperature", r"1,?395", r"1,?980", "may be|assum")
     ),
+    "subgroup_watchdog_log": Right("straggler", (14,), "hang", "all_reduce", first_line=(r"\b212\b",)),
     "two_ranks_counted_twice": Right("straggler", (1,), "launch|host", ms=(0.53, 0.65)),
     "two_slow_ranks_price": Right(
         "straggler", (1, 6), "compute", ms=(5.2, 5.8), first_line=(r"\b5\.[45]\d* (of the 36\.3 )?ms",)

@@ -19,6 +19,7 @@ from kair_engine.errors import InputError
 from kair_engine.frozen import dataclass
 from kair_engine.readers.ascend_pieces import PIECE, SLICE
 from kair_engine.readers.blocks import PARQUET_MAGIC, BlockReader, open_file
+from kair_engine.readers.log_records import text_in_record
 from kair_engine.trace.model import FragmentInfo
 
 HEAD_SIZE: Final = 64 << 10
@@ -114,6 +115,12 @@ def is_job_log(head: Head) -> bool:
     is_json = text.startswith(b"{") or (text.startswith(b"[") and text[1:].lstrip()[:1] in (b"{", b"]", b'"'))
     others = (is_py_spy, is_ras_monitor, is_archive, is_perfetto, is_otf2)
     return bool(text) and not is_json and not is_binary(head) and not any(sign(head) for sign in others)
+
+
+def is_log_of_records(head: Head) -> bool:
+    """A log as Docker or a collector keeps it: a JSON object for each line, with the text in it."""
+    first, _, rest = head.text.partition(b"\n")
+    return (not rest or rest.startswith(b"{")) and text_in_record(first) is not None
 
 
 def is_ascend(head: Head) -> bool:
@@ -263,6 +270,7 @@ class Unsupported:
 
 
 _READERS: Final = "kair_engine.readers"
+_LOG_WORDS: Final = "job logs with time-outs and ends of ranks"
 
 FORMATS: Final = (
     Format(
@@ -287,6 +295,7 @@ FORMATS: Final = (
         f"{_READERS}.xplane.reader:read_xplane",
         one_clock=True,
     ),
+    Format("job_log", _LOG_WORDS, is_log_of_records, f"{_READERS}.job_log:read_job_log"),
     Format("ras", "what NCCL's RAS prints (ncclras)", is_ras, f"{_READERS}.ras:read_ras"),
     Format(
         "flight_recorder",
@@ -301,12 +310,7 @@ FORMATS: Final = (
     # Behind all other JSON, as it takes any that is too long to tell.
     Format("kineto", "PyTorch profiler (Kineto) JSON", is_kineto, f"{_READERS}.kineto.reader:read_kineto"),
     # Behind all others, as it takes any text: what it reads stands at the end of a log.
-    Format(
-        "job_log",
-        "job logs with time-outs of NCCL's watchdog",
-        is_job_log,
-        f"{_READERS}.job_log:read_job_log",
-    ),
+    Format("job_log", _LOG_WORDS, is_job_log, f"{_READERS}.job_log:read_job_log"),
 )
 
 ONE_CLOCK: Final = frozenset(form.name for form in FORMATS if form.one_clock)
@@ -320,7 +324,7 @@ def words_of_formats() -> tuple[str, ...]:
     """What is read, in words: what most people have comes first, whichever is asked for first."""
     names = [*_TOLD_FIRST, *(form.name for form in FORMATS if form.name not in _TOLD_FIRST and form.name != "whatif")]
     known = {form.name: form.words for form in FORMATS}
-    return (*(known[name] for name in names), known["whatif"])
+    return (*(known[name] for name in dict.fromkeys(names)), known["whatif"])
 
 
 UNSUPPORTED: Final = (

@@ -1,251 +1,354 @@
-"""Logs of jobs, one of all ranks or one of each: of whom NCCL's watchdog says that a call timed out.
+"""Logs of jobs, one of all ranks or one of each: who timed out, who ended how, and whom the log itself names.
 
-Lines of PyTorch's NCCL watchdog, in the wordings of 1.13 to 2.10: who timed out in what, and how far it was.
-
-A report names a work (`WorkNCCL(SeqNum=808, OpType=ALLREDUCE, …)`) and not its process group; the line behind it names
-the group, and the last works that were enqueued and completed in it.
+A file may hold several jobs, told apart by what stands before their lines (Ray's class of worker, kubectl's pod), and
+several attempts of each. Of these the last is read, and of jobs the one that came to a stop first.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from kair_engine.readers import log_sayings, watchdog
 from kair_engine.readers.blocks import BlockReader
 from kair_engine.readers.formats import NotATraceError
+from kair_engine.readers.log_records import text_in_record
+from kair_engine.readers.log_sayings import Sayings
 from kair_engine.readers.paths import MAX_RANKS, host_of, rank_from_name
-from kair_engine.trace.calls import (
-    NOT_NUMBERED,
-    UNTOLD,
-    UNTOLD_GROUP,
-    CollectiveCall,
-    GroupProgress,
-    is_of_all,
-    location_in,
-)
+from kair_engine.readers.prefixes import Peeled, peel, plain
+from kair_engine.readers.watchdog import Report, Reports, report_in
+from kair_engine.trace.calls import GroupProgress
 from kair_engine.trace.format import write_fragment
-from kair_engine.trace.model import FragmentInfo
+from kair_engine.trace.model import FragmentInfo, KairWarning, short_warning
+from kair_engine.trace.sayings import Saying
 
 _LONGEST_LINE: Final = 16 << 10
-_NCCL: Final = re.compile(rb"NCCL (INFO|WARN|TRACE) ")
-_WORLD: Final = re.compile(rb"""(?i)\bworld[ _-]?size['"]?\s*[:=]\s*(\d{1,7})\b|\bnranks (\d{1,7})\b""")
-_WORLD_WORDS: Final = (b"orld", b"ORLD", b"nranks")
-_WAY_OUT: Final = (
-    "ask the hung job with ncclras -v, or run it with TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1: "
-    "Flight Recorder dumps tell who has called what"
+_WORLD: Final = re.compile(r"""(?i)\bworld[ _-]?size['"]?\s*[:=]\s*(\d{1,7})\b|\bnranks (\d{1,7})\b""")
+_WORLD_WORDS: Final = ("orld", "ORLD", "nranks")
+_RANK: Final = re.compile(r"\[rank(\d{1,7})\]")
+_RANK_OF_PROCESS: Final = re.compile(r"(?i)\b(?:global[_ ]?|world[_ ]?)?rank\s?[=:]\s?(\d{1,7})\b")
+_PROGRAM: Final = re.compile(
+    r"\(([\w.<>-]{1,80})(?:\([^)]{0,80}\))? pid=\d{1,10}(?:, ip=([\w.:]{1,60}))?\)|\[pod/([^/\]\s]{1,253})/"
+)
+_RESTART: Final = "will restart worker group"
+"""What torchrun says when it starts a job again."""
+_REQUEUED: Final = re.compile(r"CANCELLED AT .{1,40}DUE TO (?:JOB REQUEUE|NODE FAILURE|PREEMPTION)", re.IGNORECASE)
+_SIGN: Final = re.compile(
+    "|".join(
+        re.escape(sign)
+        for sign in (*watchdog.SIGNS, *log_sayings.SIGNS, _RESTART, *_WORLD_WORDS, "rank=", "rank: ", "RANK=")
+    ).encode()
+)
+"""One of them is in every line that says something: a block without any need not be taken apart."""
+_TELLING: Final = frozenset(("missing", "ended", "stuck", "link", "unclear", "error", "cancelled"))
+"""Kinds of sayings that something can be judged by."""
+_FEW_RANKS: Final = 8
+"""So many can be on one node, where a rank on it is that in the job."""
+_UNUSABLE: Final = (
+    # Beside traces such logs are usual: they are passed over in silence.
+    (
+        "a log of NCCL without a time-out of PyTorch's watchdog",
+        re.compile(rb"NCCL (?:INFO|WARN|TRACE) "),
+        "ask the hung job with ncclras -v, or run it with TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1: "
+        "Flight Recorder dumps tell who has called what",
+    ),
+    (
+        "a table of nccl-tests",
+        re.compile(rb"(?m)^# nThread \d+ nGpus \d+|^#\s+size\s+count.{0,200}algbw\s+busbw"),
+        "it measures the network without the job: run kair probe on every node to find a slow one, or give traces of "
+        "the job",
+    ),
+    (
+        "a table of key_averages()",
+        re.compile(rb"Self CPU %\s+Self CPU\s+CPU total %"),
+        "it sums up one rank, without steps: write each rank's trace, prof.export_chrome_trace(f'rank{rank}.json')",
+    ),
 )
 
 
 def read_job_log(source: Path, out: Path, *, rank_hint: int | None = None) -> FragmentInfo:
-    """Writes an empty fragment `out`, and says how far the ranks came that the watchdog reports on.
+    """Writes an empty fragment `out`, and says how far the ranks came that the log tells of, and what it says of them.
 
     A line's rank is in it; `rank_hint`, or the file's name, is that of lines without. Raises NotATraceError where
-    the watchdog says nothing, with the way out where the log is one of NCCL.
+    nothing is said of any rank, with the way out where it is known what the text is.
     """
     of_file = rank_hint if rank_hint is not None else rank_from_name(source)
-    reports, is_of_nccl, world = Reports(of_file), False, 0
+    log = _Log(of_file, _local_rank(source) if of_file is None else None)
+    unusable: tuple[str, str] | None = None
     for block in _whole_lines(source):
-        is_of_nccl = is_of_nccl or (b"NCCL " in block and _NCCL.search(block) is not None)
-        if any(word in block for word in _WORLD_WORDS):
-            world = max([world, *(int(one[1] or one[2]) for one in _WORLD.finditer(block))])
-        if reports.is_in_stack or any(sign in block for sign in SIGNS):
+        if unusable is None:
+            unusable = next(((words, way) for words, sign, way in _UNUSABLE if sign.search(block)), None)
+        if log.is_open or _SIGN.search(block) is not None:
             for line in block.split(b"\n"):
-                reports.take(line[:_LONGEST_LINE].decode("utf-8", "replace").rstrip())
-    progress = reports.progress(world)
-    if not progress:
-        if is_of_nccl:
-            # Beside traces such logs are usual: they are passed over in silence.
-            raise NotATraceError("it is a log of NCCL without a time-out of PyTorch's watchdog", _WAY_OUT)
-        raise NotATraceError("it is text, and no time-out of NCCL's watchdog is in it")
-    host = host_of(source)
-    hosts = dict.fromkeys(progress, host) if host else {}
-    size = world if world > max(progress) else None
-    info = FragmentInfo(str(source), "job_log", tuple(progress), True, size, hosts, calls=progress)
+                log.take(line[:_LONGEST_LINE].decode("utf-8", "replace").rstrip())
+    jobs = log.jobs()
+    if not jobs:
+        if unusable is not None:
+            raise NotATraceError(f"it is {unusable[0]}", unusable[1])
+        raise NotATraceError("it is text, and no time-out or end of a rank is in it")
+    info = _info(source, jobs, log.untold)
     write_fragment(out, (), info)
     return info
 
 
+def _local_rank(source: Path) -> int | None:
+    """The rank on its node, of torchrun's folders: `attempt_0/3/stderr.log`."""
+    folder = source.absolute().parent
+    is_own = folder.name.isdigit() and folder.parent.name.startswith("attempt_")
+    return int(folder.name[:7]) if is_own else None
+
+
+def _info(source: Path, jobs: Sequence["_Job"], untold: Sequence[KairWarning]) -> FragmentInfo:
+    """What the file holds of the job that stopped first."""
+    job, *others = jobs
+    progress, said = job.progress, job.said
+    ranks = tuple(sorted({*progress, *job.heard})) or (0,)
+    host = host_of(source)
+    hosts = job.hosts | (dict.fromkeys(ranks, host) if host else {})
+    warnings = [*untold]
+    if others:
+        rest = ", ".join(f"{one.name or 'lines without a process'} ({len(one.ranks)} ranks)" for one in others[:4])
+        text = f"the log holds {len(jobs)} jobs: {job.name} stopped first and is judged; {rest} stopped later"
+        warnings.append(short_warning("several_jobs", text))
+    return FragmentInfo(
+        str(source),
+        "job_log",
+        ranks,
+        True,
+        job.world if job.world > max(ranks) else None,
+        {rank: hosts[rank] for rank in ranks if rank in hosts},
+        warnings=tuple(warnings),
+        calls=progress or {ranks[0]: ()},
+        said=tuple(said),
+    )
+
+
 def _whole_lines(source: Path) -> Iterator[bytes]:
-    """The file in blocks that end where a line does, or where one is too long."""
-    rest = b""
+    """What the job printed, in blocks that end where a line does, or where one is too long."""
+    rest, is_of_objects = b"", None
     for block in BlockReader(source):
         end = block.rfind(b"\n") + 1
         if not end and len(rest) < _LONGEST_LINE:
             rest += block
             continue
-        yield rest + block[:end]
-        rest = block[end:]
-    yield rest
+        text, rest = rest + block[:end], block[end:]
+        if is_of_objects is None:
+            is_of_objects = text.lstrip()[:1] == b"{"
+        yield plain(b"\n".join(map(_text_of, text.split(b"\n"))) if is_of_objects else text)
+    yield plain(_text_of(rest) if is_of_objects or rest[:1] == b"{" else rest)
 
 
-SIGNS: Final = (b"atchdog caught collective", b"nqueued", b"failed collective:", b"will restart worker group")
-"""One of them is in every line that says something: a block without any need not be taken apart."""
-_RANK: Final = re.compile(r"\[rank(\d{1,7})\]")
-_GROUP: Final = re.compile(
-    r"\[PG (?:ID \d+ PG GUID )?(?P<name>[^\s()\]]{1,80})\s?(?:\((?P<words>[^)\]]{0,120})\))? Rank (?P<rank>\d{1,7})\]"
-)
-_WORK: Final = re.compile(
-    r"(?:\[Rank (?P<rank>\d{1,7})\] )?Watchdog caught collective operation timeout: "
-    r"WorkNCCL\((?P<fields>.{0,400}?)\) ran for"
-)
-_FIELD: Final = re.compile(r"(\w+)(?:\(ms\))?=(\[[^\]]*\]|[^,]*)")
-_STATUS: Final = re.compile(
-    r"last enqueued (?:\w+ )?work: (?P<enqueued>-?\d{1,18})"
-    r"(?:, last started (?:\w+ )?work: -?\d{1,18})?, last completed (?:\w+ )?work: (?P<completed>-?\d{1,18})",
-    re.IGNORECASE,
-)
-_AT_WORK: Final = re.compile(r"(?:work sequence id|at work|at NCCL work): (\d{1,18})")
-_RESTART: Final = "will restart worker group"
-"""What torchrun says when it starts a job again."""
-_STACK: Final = "Stack trace of the failed collective:"
-_FRAME: Final = re.compile(r"#\d{1,4} (?P<name>.{1,200}?) from (?P<file>.{1,500}):(?P<line>\d{1,9})\s*$")
-_OPERATIONS: Final = {
-    "ALLREDUCE": "all_reduce",
-    "ALLREDUCE_COALESCED": "allreduce_coalesced",
-    "ALLGATHER": "all_gather",
-    "_ALLGATHER_BASE": "_all_gather_base",
-    "ALLTOALL": "all_to_all",
-    "ALLTOALL_BASE": "all_to_all_single",
-}
-_TRANSFERS: Final = ("send", "recv", "recvanysource")
+def _text_of(line: bytes) -> bytes:
+    text = text_in_record(line)
+    return line if text is None else text
 
 
-class Reports:
-    """What the lines of one log say, rank by rank; of a job that was started again, those of its last attempt."""
+class _Log:
+    """The jobs of one file, by what stands before their lines."""
 
-    def __init__(self, rank_of_file: int | None) -> None:
-        self._rank_of_file = rank_of_file
-        self._of_rank: dict[int, _OfRank] = {}
-        self._in_stack: _OfRank | None = None
+    def __init__(self, rank_of_file: int | None, local_rank: int | None) -> None:
+        self._rank_of_file, self._local_rank = rank_of_file, local_rank
+        self._jobs: dict[str, _Job] = {}
+        self._order = 0
+        self._last: _Job | None = None
 
     @property
-    def is_in_stack(self) -> bool:
-        """Whether the next lines may be the frames of a stack."""
-        return self._in_stack is not None
+    def is_open(self) -> bool:
+        """Whether the next lines may belong to something that a line began."""
+        return any(job.is_open for job in self._jobs.values())
 
     def take(self, line: str) -> None:
         """Looks at one line, which is in the log's order."""
+        self._order += 1
+        program = _PROGRAM.search(line, 0, 400) if "pid=" in line or "[pod/" in line else None
+        name, host = "", ""
+        if program is not None:
+            name = re.sub(r"[-_]?\d+", "", program[1] or program[3] or "")
+            host = program[2] or ""
+        job = self._jobs.get(name)
+        if job is None:
+            job = _Job(name, self._rank_of_file, self._local_rank, is_pod=program is not None and bool(program[3]))
+            self._jobs[name] = job
+        job.take(line, peel(line), host, self._order)
+
+    @property
+    def untold(self) -> list[KairWarning]:
+        """Jobs that cannot be told apart."""
+        names = [job.name for job in self._jobs.values() if job.is_of_several]
+        text = "processes of {} report as one rank at one time: they are of several jobs, which the log does not tell"
+        return [
+            short_warning("jobs_untold", f"{text.format(name)} apart: give the workers' own logs") for name in names
+        ]
+
+    def jobs(self) -> list["_Job"]:
+        """Those of which anything is said, the one that stopped first in front; pods of other ranks are of one."""
+        found: list[_Job] = []
+        for job in self._jobs.values():
+            for driver in self._jobs.values():
+                job.hear_of(driver)
+        for job in self._jobs.values():
+            job.close()
+            if not job.is_telling:
+                continue
+            other = next((one for one in found if one.is_pod and job.is_pod and not one.ranks & job.ranks), None)
+            if other is None:
+                found.append(job)
+            else:
+                other.join(job)
+        if len(found) > 1:
+            # A driver's own lines are about its workers.
+            own = [one for job in found if not job.name and not job.progress for one in job.said]
+            found = [job for job in found if job.name or job.progress]
+            for job in found:
+                job.said += own
+        return sorted(found, key=lambda job: job.stopped)
+
+
+class _Job:
+    """What the lines of one job say, of its last attempt."""
+
+    def __init__(self, name: str, rank_of_file: int | None, local_rank: int | None, *, is_pod: bool) -> None:
+        self.name, self.is_pod = name, is_pod
+        self.world = 0
+        self.is_of_several = False
+        self.progress: dict[int, tuple[GroupProgress, ...]] = {}
+        self.said: list[Saying] = []
+        self.hosts: dict[int, str] = {}
+        self.heard: set[int] = set()
+        """Who printed anything, or is said something of."""
+        self._rank_of_file, self._local_rank = rank_of_file, local_rank
+        self._is_requeued = False
+        self._begin()
+
+    def _begin(self) -> None:
+        self._reports, self._sayings = Reports(), Sayings()
+        self._process_of: dict[int, str] = {}
+        self._folded: dict[str, int] = {}
+        self._first_report: int | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the next lines may belong to something that a line began."""
+        return self._reports.is_in_stack or self._sayings.is_open
+
+    @property
+    def ranks(self) -> frozenset[int]:
+        """Of whom anything is said."""
+        return frozenset(self.progress) | {rank for one in self.said for rank in one.ranks}
+
+    @property
+    def is_telling(self) -> bool:
+        """Whether there is anything to judge by."""
+        kinds = {one.kind for one in self.said}
+        return bool(self.progress) or bool(kinds & _TELLING)
+
+    @property
+    def stopped(self) -> int:
+        """Where in the log the first of its ranks stopped."""
+        told = [one for one in (self._first_report, self._sayings.first) if one is not None]
+        return min(told, default=1 << 62)
+
+    def take(self, line: str, peeled: Peeled, host: str, order: int) -> None:
+        """Looks at one line."""
         if _RESTART in line:
-            self._of_rank, self._in_stack = {}, None
-        frame = _FRAME.search(line)
-        if frame is not None and self._in_stack is not None:
-            self._in_stack.add_frame((frame["file"], int(frame["line"]), frame["name"]))
+            self._begin()
+        if "CANCELLED AT" in line and _REQUEUED.search(line) is not None:
+            self._is_requeued = True
+        if self._reports.is_in_stack:
+            self._reports.take_frame(line)
+        if any(word in line for word in _WORLD_WORDS) and (size := _WORLD.search(line)) is not None:
+            self._next_attempt()
+            self.world = max(self.world, int(size[1] or size[2]))
+        report = report_in(line)
+        process = self._process(peeled)
+        rank = self._rank(line, peeled, report)
+        if rank is not None and rank >= MAX_RANKS:
             return
-        if not line.strip():
-            self._in_stack = None
-        group, work, status = _GROUP.search(line), _WORK.search(line), _STATUS.search(line)
-        rank = self._rank(line, group, work)
-        if rank is None or rank >= MAX_RANKS:
-            return
-        if _STACK in line:
-            self._in_stack = self._of_rank.get(rank)
-        if work is not None:
-            self._one(rank).timed_out(dict(_FIELD.findall(work["fields"])), group)
-        if group is not None and status is not None:
-            at = _AT_WORK.search(line)
-            self._one(rank).status(group, status, NOT_NUMBERED if at is None else int(at[1]))
+        if rank is not None and peeled.process is not None:
+            self._sayings.is_of_process(process, rank, host)
+        if rank is not None and report is not None:
+            self._report(rank, report, process, order)
+            if peeled.repeated > 1 and (report.work is not None or report.status is not None):
+                kind = "work" if report.work is not None else "status"
+                self._folded[kind] = self._folded.get(kind, 0) + peeled.repeated - 1
+        self._sayings.take(peeled.text, process, rank, order, peeled.repeated)
 
-    def progress(self, world: int) -> dict[int, tuple[GroupProgress, ...]]:
-        """rank → how far it came in the groups that it reports on; of `world` ranks, if that is more than these."""
-        everybody = tuple(range(world)) if world > max(self._of_rank, default=0) else ()
-        found = {rank: tuple(of_rank.progress(everybody)) for rank, of_rank in sorted(self._of_rank.items())}
-        return {rank: groups for rank, groups in found.items() if groups}
+    def _next_attempt(self) -> None:
+        if self._is_requeued:
+            self._is_requeued = False
+            self._begin()
 
-    def _one(self, rank: int) -> "_OfRank":
-        return self._of_rank.setdefault(rank, _OfRank())
+    def _report(self, rank: int, report: Report, process: str, order: int) -> None:
+        self._next_attempt()
+        before: dict[str, str] = {}
+        known = self._process_of.get(rank)
+        is_other = known is not None and process not in ("", known)
+        if self._reports.is_of_next_attempt(rank, report):
+            before = self._reports.latest_of(rank) if report.work is None else {}
+            self._begin()
+        elif is_other and report.work is not None:
+            self.is_of_several = True
+        if process and (report.work is not None or rank not in self._process_of):
+            self._process_of[rank] = process
+        if report.work is not None and self._first_report is None:
+            self._first_report = order
+        self._reports.take(rank, report, before)
 
-    def _rank(self, line: str, group: re.Match[str] | None, work: re.Match[str] | None) -> int | None:
-        """The job's rank: the logging prefix has it; in brackets it is that in the process group."""
+    def _process(self, peeled: Peeled) -> str:
+        if peeled.process is not None:
+            return peeled.process
+        numbered = (("rank", peeled.rank), ("task", peeled.task), ("local", peeled.local_rank))
+        return next((f"{kind}{number}" for kind, number in numbered if number is not None), "")
+
+    def _rank(self, line: str, peeled: Peeled, report: Report | None) -> int | None:
+        """The job's rank: the logging prefix has it, then what is known of the process, then the file's name."""
         prefix = _RANK.search(line)
-        if prefix is not None:
-            return int(prefix[1])
-        if group is not None and is_of_all(group["name"], group["words"] or ""):
-            return int(group["rank"])
-        if self._rank_of_file is not None:
-            return self._rank_of_file
-        return int(work["rank"]) if work is not None and work["rank"] else None
-
-
-class _OfRank:
-    """The reports of one rank; of a group the first of a time-out, as an abort completes what is left."""
-
-    def __init__(self) -> None:
-        self._works: dict[int, dict[str, str]] = {}
-        self._works_of: dict[str, int] = {}
-        self._status: dict[str, tuple[str, int, int]] = {}
-        self._frames: dict[int, list[tuple[str, int, str]]] = {}
-        self._latest = NOT_NUMBERED
-
-    def timed_out(self, fields: dict[str, str], group: re.Match[str] | None) -> None:
-        number = _number(fields.get("SeqNum"))
-        if number not in self._works:
-            self._works[number] = fields
-        self._latest = number
-        if group is not None:
-            self._works_of.setdefault(group["name"], number)
-
-    def status(self, group: re.Match[str], status: re.Match[str], at: int) -> None:
-        name = group["name"]
-        words, enqueued, completed = group["words"] or "", int(status["enqueued"]), int(status["completed"])
-        if at != NOT_NUMBERED:
-            # A later attempt of the job numbers its works anew.
-            if self._works_of.get(name, at) != at and at in self._works:
-                self._status.pop(name, None)
-            self._works_of[name] = at
-        known = self._status.get(name)
-        if known is None or (at == NOT_NUMBERED and name not in self._works_of):
-            self._status[name] = (words, enqueued, completed)
-        elif name in self._works_of:
-            self._status[name] = (known[0] or words, max(known[1], enqueued), min(known[2], completed))
-
-    def add_frame(self, frame: tuple[str, int, str]) -> None:
-        self._frames.setdefault(self._latest, []).append(frame)
-
-    def progress(self, everybody: tuple[int, ...]) -> Iterator[GroupProgress]:
-        told = set()
-        for name, (words, enqueued, completed) in sorted(self._status.items()):
-            number = self._works_of.get(name, NOT_NUMBERED)
-            told.add(number)
-            ranks = everybody if is_of_all(name, words) else ()
-            yield self._group((name, words, ranks), number, enqueued, completed)
-        for number in sorted(self._works.keys() - told):
-            name = next((name for name, one in self._works_of.items() if one == number), UNTOLD_GROUP)
-            yield self._group((name, "", everybody if is_of_all(name, "") else ()), number, number, number - 1)
-
-    def _group(
-        self, group: tuple[str, str, tuple[int, ...]], number: int, enqueued: int, completed: int
-    ) -> GroupProgress:
-        name, words, ranks = group
-        call = self._call(number) if number in self._works else None
-        is_transfer = call is not None and call.operation in _TRANSFERS
-        collectives = () if call is None or is_transfer else (call,)
-        return GroupProgress(
-            name=name,
-            description="" if words == "undefined" else words,
-            ranks=ranks,
-            enqueued=NOT_NUMBERED if is_transfer else max(enqueued, number),
-            completed=NOT_NUMBERED if is_transfer else completed,
-            calls=collectives,
-            transfers=(call,) if call is not None and is_transfer else (),
-            has_transfers=is_transfer,
-            counts_transfers=True,
-            latest=call,
+        if prefix is not None and self._local_rank is not None:
+            self._rank_of_file = int(prefix[1])
+        own = None if peeled.process is None else _RANK_OF_PROCESS.search(peeled.text)
+        local = self._local_rank if self.world <= _FEW_RANKS else None
+        known = (
+            None if prefix is None else int(prefix[1]),
+            None if report is None else report.rank,
+            None if own is None else int(own[1]),
+            None if peeled.process is None else self._sayings.rank_of(peeled.process),
+            self._rank_of_file,
+            None if report is None else report.rank_in_group,
+            local,
+            peeled.task if peeled.local_rank is None else None,
         )
+        return next((rank for rank in known if rank is not None), None)
 
-    def _call(self, number: int) -> CollectiveCall:
-        fields = self._works[number]
-        operation = fields.get("OpType", "").strip()
-        inputs, outputs = _number(fields.get("NumelIn")), _number(fields.get("NumelOut"))
-        return CollectiveCall(
-            sequence=number,
-            operation=_OPERATIONS.get(operation, operation.lower())[:40],
-            state="open",
-            sizes="" if inputs < 0 else f"{inputs} elements" + ("" if outputs in (inputs, -1) else f" → {outputs}"),
-            input_elements=inputs if inputs >= 0 else UNTOLD,
-            output_elements=outputs if outputs >= 0 else UNTOLD,
-            location=location_in(self._frames.get(number, [])),
+    def hear_of(self, driver: "_Job") -> None:
+        """Take what another's lines say of a process of this job, as a driver's do."""
+        if driver is not self:
+            driver._sayings.hand_over(self._sayings)
+
+    def close(self) -> None:
+        """Make what is known of all lines."""
+        self.world = max(self.world, self._sayings.size)
+        self.progress = self._reports.progress(self.world)
+        self.said = self._sayings.all_of(
+            self._reports.ranks, self._first_report, self._reports.first_seconds, self.world
         )
+        self.hosts = self._sayings.hosts
+        self.heard = {*self._sayings.processes, *(rank for one in self.said for rank in (*one.ranks, *one.by))}
+        if self.is_of_several:
+            self.progress = {}
+            self.said = [Saying("unclear", f"processes of {self.name} report as one rank at one time")]
+        if folded := max(self._folded.values(), default=0):
+            self.said.append(Saying("folded", count=folded))
+        if self.name:
+            self.said += [
+                Saying("process", f"{self.name}, pid {process.rpartition(':')[2]}", (rank,))
+                for rank, process in self._sayings.processes.items()
+                if process.rpartition(":")[2].isdigit()
+            ]
 
-
-def _number(text: str | None) -> int:
-    return int(text) if text is not None and re.fullmatch(r"\d{1,18}", text.strip()) else -1
+    def join(self, other: "_Job") -> None:
+        """Takes up another pod of the same job."""
+        self.progress = dict(sorted({**self.progress, **other.progress}.items()))
+        self.said += other.said
+        self.hosts |= other.hosts
+        self.heard |= other.heard
+        self.world = max(self.world, other.world)

@@ -110,17 +110,19 @@ def with_calls_once(fragments: Sequence[Fragment]) -> tuple[list[Fragment], list
     if best and any(one.info.format != _DUMPS for one in best):
         return best, []
     kept = [*best] if best or logs else [*fragments]
-    told = {rank for one in kept for rank in one.info.ranks}
+    told = {rank for one in kept for rank in one.info.ranks if rank in one.info.calls}
     lacking: set[int] = set()
+    said = [one for log in logs for one in log.info.said]
     for log in sorted(logs, key=lambda one: (-sum(map(len, one.info.calls.values())), one.info.source)):
-        ranks = [rank for rank in log.info.ranks if rank not in told]
-        if ranks:
-            calls = {rank: log.info.calls[rank] for rank in ranks if rank in log.info.calls}
-            info = replace(log.info, ranks=tuple(ranks), calls=calls)
+        calls = {rank: of for rank, of in log.info.calls.items() if rank not in told and (of or not told)}
+        if calls:
+            info = replace(log.info, ranks=tuple(calls) if best else log.info.ranks, calls=calls, said=())
             # Beside dumps it is one of them: what its job's size and format are is theirs to say.
             kept.append(Fragment(log.path, replace(info, format=_DUMPS, world_size=None) if best else info))
-            told |= {*ranks}
-            lacking |= {*ranks}
+            told |= {*calls}
+            lacking |= {*calls}
+    if said and kept:
+        kept[0] = replace(kept[0], info=replace(kept[0].info, said=tuple(said)))
     warnings = []
     if best and lacking:
         of_log = f"those of rank {listed(sorted(lacking))} by the log"

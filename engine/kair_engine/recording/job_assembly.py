@@ -131,6 +131,7 @@ def _joined(name: str, source: str, kept: Sequence[Fragment], of_input: tuple[Ka
         truncated=truncated,
         peers_are_ranks=as_ranks,
         progress={rank: calls for info in infos for rank, calls in sorted(info.calls.items())},
+        said=tuple(dict.fromkeys(one for info in infos for one in info.said)),
         limits={rank: of_rank for info in infos for rank, of_rank in sorted(info.limits.items())},
         sent=sent_of_all(infos),
         launch_queue={rank: queue for info in infos for rank, queue in sorted(info.launch_queue.items())},
@@ -406,7 +407,8 @@ def _shared_warnings(infos: Sequence[FragmentInfo]) -> list[KairWarning]:
 
 def _missing(job: Job, left_out: AbstractSet[int]) -> list[KairWarning]:
     missing = tuple(rank for rank in job.missing_ranks if rank not in left_out)
-    if not missing:
+    is_of_texts = bool(job.said) and not any(job.progress.values())
+    if not missing or is_of_texts:
         return []
     word = "rank" if len(missing) == 1 else "ranks"
     text = f"{len(missing)} of {job.world_size} ranks left no trace: {word} {listed(missing)}"

@@ -1251,6 +1251,41 @@ class NoReport(_OfCall):
     members: float
 
 
+class LogNames(Evidence):
+    """Whom the job's log itself names, as others wait for them. About: the log's words."""
+
+    waiting: float | None = None
+
+    def wording(self) -> str:
+        """Say who waits, where the log tells it."""
+        waits = "" if not self.waiting else "; {waiting:plural rank} {waiting:?waits|wait}, by the log"
+        return f"the log says of {{ranks:who}}: “{{about}}”{waits}"
+
+
+class LastError(Evidence):
+    """The last error that a rank's own log has, or how it ended. About: the log's words."""
+
+    template = "the last error in the log of {ranks:who}: {about}"
+
+
+class StuckWatchdog(Evidence):
+    """A rank's own watchdog made no progress: its process is held in a call. About: the log's words."""
+
+    template = "{ranks:who} reported no time-out: “{about}”, so that a call of CUDA or Python's lock holds {ranks:them}"
+
+
+class LinkFailed(Evidence):
+    """A port of the network failed on the host of these ranks. About: the log's words."""
+
+    template = "a port on the host of {ranks:who} failed: {about}"
+
+
+class IsProcess(Evidence):
+    """Which process a rank is. About: its program and number."""
+
+    template = "{ranks:who} is {about}"
+
+
 class Unreachable(Evidence):
     """Ranks whose process did not answer NCCL's RAS."""
 
@@ -1282,6 +1317,8 @@ class Died(Evidence):
             return f"{{ranks:who}} died{step} of {{signal_name}}{why}{error}"
         if self.exit_status is not None:
             return f"{{ranks:who}} ended{step} with exit status {{exit_status:count}}{error}"
+        if self.about:
+            return f"{{ranks:who}} ended{step} by its own error, {{about}}"
         likeliest = "SIGKILL is likeliest, by somebody or for want of memory"
         return f"{{ranks:who}} died{step}, and left no trace of how: {likeliest}"
 

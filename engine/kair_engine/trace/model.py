@@ -21,6 +21,7 @@ from kair_engine.frozen import dataclass
 from kair_engine.ranks import Rank, in_order
 from kair_engine.trace.calls import GroupProgress
 from kair_engine.trace.identity import RankIdentity
+from kair_engine.trace.sayings import Saying
 
 if TYPE_CHECKING:
     import polars as pl
@@ -275,6 +276,8 @@ class FragmentInfo:
     """The rank's groups of two ranks and more, where operations of it do not say which of them is theirs."""
     calls: dict[int, tuple[GroupProgress, ...]] = field(default_factory=dict)
     """rank → how far it came, of a recording of calls without times. Empty for one of operations."""
+    said: tuple[Saying, ...] = ()
+    """What the job's log says of its ranks in words."""
     limits: dict[int, ProcessorLimits] = field(default_factory=dict)
     """rank → what it may have of its host's cores, where that was recorded."""
     sent: dict[int, tuple[SentToHost, ...]] = field(default_factory=dict)
@@ -357,6 +360,8 @@ class Job:
     """Kernels that are communication though the table has them as compute, which their name does not tell."""
     progress: dict[int, tuple[GroupProgress, ...]] = field(default_factory=dict)
     """rank → how far it came in each process group, of recordings of calls without times; else empty."""
+    said: tuple[Saying, ...] = ()
+    """What its logs say of its ranks in words."""
     limits: dict[int, ProcessorLimits] = field(default_factory=dict)
     """rank → what it may have of its host's cores, where that was recorded."""
     sent: dict[int, tuple[SentToHost, ...]] = field(default_factory=dict)

@@ -26,7 +26,7 @@ from kair_engine.timeline.roles import roles
 from kair_engine.timeline.unrecorded import unrecorded
 from kair_engine.trace.model import OF_RUNS, KairWarning, Trace, require_steps
 from kair_engine.triage.gate import Gated, absorbed, gate, is_worth_telling
-from kair_engine.triage.hangs.analysis import hang
+from kair_engine.triage.hangs.sayings import verdict_on_calls
 from kair_engine.triage.look import Looked, look
 from kair_engine.triage.open_items import Budget, explains_the_rest, longer_steps, smallest_share, without_unrecorded
 from kair_engine.triage.pricing import Priced, priced
@@ -44,7 +44,7 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     Raises UsageError where no step can be analysed, or that is no cost.
     """
     if trace.job.progress:
-        return hang(trace)
+        return verdict_on_calls(trace)
     require_steps(trace)
     require_cost(gpu_cost)
     seen = look(trace)

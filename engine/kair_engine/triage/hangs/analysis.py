@@ -21,6 +21,8 @@ from kair_engine.triage.hangs.recordings import Sound, sound_recordings
 from kair_engine.triage.hangs.waits import Place, TransferWait, Waits, open_questions, waits_of
 
 _MOST_FINDINGS = 16
+_MOST_TEXTS = 8
+"""Of a log, beside one finding."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ def _verdict(findings: Sequence[Finding], *, is_open: bool) -> Verdict:
 
 def _findings(asked: _Asked) -> Iterator[Finding]:
     """The first answer that there is, as what comes behind it follows from it."""
-    for answers in (_unreachable, _mismatches, _missing, _circles, _silent, _nobody_missing):
+    for answers in (_unreachable, _mismatches, _missing, _circles, _silent, _named, _stuck, _linked, _nobody_missing):
         found = list(answers(asked))
         if found:
             yield from found
@@ -198,6 +200,39 @@ def _silent(asked: _Asked) -> Iterator[Finding]:
         facts.append(kinds.NoDump(ranks=in_order((rank,))))
     operator = places[0].group.operation(places[0].sequence) if places else transfers[0].call.operation
     yield finding_of(asked.job, (rank,), operator, facts)
+
+
+def _named(asked: _Asked) -> Iterator[Finding]:
+    """Whom the log itself names, and who does not wait for others by it."""
+    for call in dict.fromkeys(one.call for one in asked.job.said if one.kind == "missing"):
+        said = [one for one in asked.job.said if one.kind == "missing" and one.call == call]
+        waiting = {rank for one in said for rank in one.by}
+        ranks = {rank for one in said for rank in one.ranks} - waiting
+        if ranks:
+            told = dict.fromkeys(one.text for one in said if set(one.ranks) & ranks)
+            facts = [kinds.LogNames(float(len(waiting)) or None, ranks=in_order(ranks), about=text) for text in told]
+            yield finding_of(asked.job, in_order(ranks), call, facts[:_MOST_TEXTS])
+            return
+
+
+def _stuck(asked: _Asked) -> Iterator[Finding]:
+    """Whose own watchdog is held up, though it waits in no call that is known."""
+    said = [one for one in asked.job.said if one.kind == "stuck" and not set(one.ranks) & asked.waits.held]
+    ranks = {rank for one in said for rank in one.ranks}
+    if ranks and 2 * len(ranks) <= asked.job.world_size:
+        facts = [kinds.StuckWatchdog(ranks=in_order(one.ranks), about=one.text) for one in said]
+        yield finding_of(asked.job, in_order(ranks), None, facts[:_MOST_TEXTS])
+
+
+def _linked(asked: _Asked) -> Iterator[Finding]:
+    """Whose host's port to the network failed."""
+    said = [one for one in asked.job.said if one.kind == "link"]
+    ranks = {rank for one in said for rank in one.ranks}
+    if ranks and 2 * len(ranks) <= asked.job.world_size and all(one.ranks for one in said):
+        place = next(iter(asked.waits.places), None)
+        operator = None if place is None else place.group.operation(place.sequence)
+        facts = [kinds.LinkFailed(ranks=in_order(one.ranks), about=one.text) for one in said]
+        yield finding_of(asked.job, in_order(ranks), operator, facts[:_MOST_TEXTS])
 
 
 def _nobody_missing(asked: _Asked) -> Iterator[Finding]:

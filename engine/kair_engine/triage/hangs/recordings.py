@@ -33,6 +33,9 @@ def sound_recordings(job: Job) -> Sound:
     older = _of_other_runs(fitting) | _of_other_worlds(fitting)
     aside = {*strange, *older}
     unread = {*aside, *job.truncated, *(rank for one in job.warnings if one.code in _DAMAGED for rank in one.ranks)}
+    if any(one.kind == "folded" for one in job.said):
+        # Whoever is not named may have said the same.
+        unread |= {*range(job.world_size)} - job.progress.keys()
     progress = {rank: groups for rank, groups in sorted(job.progress.items()) if rank not in aside}
     groups = groups_of(job, progress, unread)
     contrary = _contrary(groups, progress)

@@ -135,6 +135,8 @@ def waits_of(job: Job, sound: Sound) -> Waits:
     for rank, groups in sound.progress.items():
         if all(one.latest is None for one in groups) and any(one.is_counted_alone for one in groups):
             unread.add(rank)
+    # Of whoever is held anywhere it is known what it waits for, though not what else it called.
+    unread -= {rank for place in places for rank in place.waiting} | {one.rank for one in transfers}
     known = tuple(rank for rank in sound.progress if rank not in unread)
     everybody = {*range(job.world_size), *(rank for group in sound.groups for rank in group.members)}
     return Waits(known, frozenset(everybody.difference(known)), tuple(places), transfers, frozenset(unread))

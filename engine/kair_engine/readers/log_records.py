@@ -1,0 +1,19 @@
+"""Records of logs as Docker and collectors of logs keep them: a JSON object a line, with what the job printed in it."""
+
+import json
+from typing import Final
+
+_TEXT_FIELDS: Final = ("log", "message", "msg", "MESSAGE", "textPayload", "line", "body")
+_LONGEST: Final = 64 << 10
+
+
+def text_in_record(line: bytes) -> bytes | None:
+    """Return what a record holds of the job's own text; None where the line is no such record."""
+    if not (line.startswith(b"{") and len(line) <= _LONGEST and line.rstrip().endswith(b"}")):
+        return None
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    text = next((record[name] for name in _TEXT_FIELDS if isinstance(record.get(name), str)), None)
+    return None if text is None else text.removesuffix("\n").encode("utf-8", "replace")
