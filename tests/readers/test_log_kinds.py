@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -432,9 +432,9 @@ def test_a_kind_in_which_nobody_can_be_named(kind: str, tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("length", [1, 4000])
-def test_collectors_of_logs_are_unpacked(record: object, length: int, tmp_path: Path) -> None:
+def test_collectors_of_logs_are_unpacked(record: Callable[[str], str], length: int, tmp_path: Path) -> None:
     lines = [*WORLD, *(["step 1 loss 2.0"] * length), *all_timed_out(SEVEN, 220)]
-    result, text = judged([record(line) for line in lines], tmp_path)  # type: ignore[operator]
+    result, text = judged([record(line) for line in lines], tmp_path)
     assert accused(result) == [5], text
 
 
@@ -474,3 +474,94 @@ def test_each_rank_has_a_log_of_its_own(tmp_path: Path) -> None:
         (folder / "stderr.log").write_text("\n".join(["world_size=4", *lines]) + "\n")
     result = run(open_trace(tmp_path / "job", cache=tmp_path / "cache", workers=1))
     assert accused(result) == [2] and "bad batch" in in_words(result)
+
+
+def ras_answer(moment: str, counts: Sequence[int], dead: Sequence[int] = ()) -> str:
+    """What `ncclras -f json` prints, as NCCL 2.28.9 writes it: without a comma in its list of missing ranks."""
+    ranks = ",\n".join(
+        f'{{"rank": {rank}, "host": "10.0.0.1", "pid": {100 + rank}, "cuda_dev": {rank}, "nvml_dev": {rank}, '
+        f'"status": {{"init_state": 0}}, "collective_counts": {{"AllReduce": {count}}}}}'
+        for rank, count in enumerate(counts)
+        if rank not in dead
+    )
+    missing = ",\n".join(
+        f'{{"rank": {rank}, "host": "10.0.0.1", "pid": {100 + rank}, "cuda_dev": {rank}, "nvml_dev": {rank}\n'
+        '"status": {"unresponsive": true, "considered_dead": false}}'
+        for rank in dead
+    )
+    return (
+        f'{{"nccl_version": "2.28.9", "timestamp": "{moment}", "communicators_count": 1, "communicators": [{{"hash": '
+        f'"0xae", "size": {len(counts)}, "ranks": [\n{ranks}\n], "missing_ranks_count": {len(dead)}, "missing_ranks": '
+        f"[\n{missing}\n]}}]}}"
+    )
+
+
+RAS_TEXT = Path(__file__).parents[1] / "cases" / "hangs" / "ras" / "one_rank_behind" / "job" / "ras.txt"
+
+
+def hang_detector(folder: Path, answers: Mapping[str, str]) -> tuple[TriageResult, str]:
+    """Judge what Ray Train's hang detector leaves in the storage of a run."""
+    files = {f"nccl_ras/{name}": text for name, text in answers.items()} | {
+        "nccl_ras/ncclras_report.txt": RAS_TEXT.read_text(),
+        "stack_traces/rank_0.log": "Process 100: python train.py\nPython v3.11.7 (/usr/bin/python3.11)\n\nThread 1\n",
+        "nvidia_smi/node_10.0.0.1.log": "no `nvidia-smi` snapshot: timed out\n",
+    }
+    for name, text in files.items():
+        path = folder / "hang_detector" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    trace = open_trace(folder / "hang_detector", cache=folder / "cache", workers=1)
+    result = run(trace)
+    return result, " ".join(one.code for one in trace.job.warnings)
+
+
+def test_of_rays_answers_of_ras_the_newest_counts_and_earlier_ones_show_that_it_stands(tmp_path: Path) -> None:
+    stands = {
+        f"ncclras_2026-08-21T10-00-{at:02}.json": ras_answer(f"2026-08-21T10:00:{at:02}", [9, 9, 8, 9])
+        for at in (5, 15)
+    }
+    moves = {
+        f"ncclras_2026-08-21T09-00-{at:02}.json": ras_answer(f"2026-08-21T09:00:{at:02}", [at, 7, 7, 7])
+        for at in (6, 7)
+    }
+    result, codes = hang_detector(tmp_path, {**stands, **moves})
+    assert accused(result) == [2] and "one_query" not in codes
+    result, codes = hang_detector(
+        tmp_path / "moves", {**moves, "n.json": ras_answer("2026-08-21T11:00:00", [9, 9, 9, 8])}
+    )
+    assert accused(result) == [3] and "one_query" in codes
+
+
+def test_an_answer_of_ras_that_lost_a_comma_or_is_logged_by_ray_is_read(tmp_path: Path) -> None:
+    (tmp_path / "ras.json").write_text(ras_answer("2026-08-21T10:00:00", [9, 9, 9, 9], dead=[1]))
+    assert accused(run(open_trace(tmp_path / "ras.json", cache=tmp_path / "cache"))) == [1]
+    logged = [f"(TrainController pid=77) {line}" for line in RAS_TEXT.read_text().splitlines()]
+    for lines in (logged, ["step 1 loss 2.0"] * 9000 + logged):
+        result, text = judged(lines, tmp_path)
+        assert accused(result) == [7], text
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("model.pt", b"PK\x03\x04" + b"\0" * 26 + b"model/data.pkl" + b"\x80\x02}q\0.", "a checkpoint"),
+        ("old.pt", b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.\x80\x02M\xe9\x03.", "a checkpoint"),
+        (
+            "m.safetensors",
+            b"\x40\0\0\0\0\0\0\0" + b'{"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}',
+            "a checkpoint",
+        ),
+        ("run-ab.wandb", b":W&B\xe1\xbe\0" + b"\0" * 100, "Weights & Biases"),
+        ("files/wandb-summary.json", b'{"loss": 1.0}', "Weights & Biases"),
+        ("events.out.tfevents.1700000.node0", b"\x18\0\0\0\0\0\0\0abcd", "TensorBoard"),
+    ],
+)
+def test_a_file_that_is_no_recording_is_known(name: str, content: bytes, says: str, tmp_path: Path) -> None:
+    path = tmp_path / "job" / name
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+    (path.parent / "notes.txt").write_text("lr 3e-4\n")
+    for source in (path, tmp_path / "job"):
+        with pytest.raises(InputError, match=says) as refused:
+            open_trace(source, cache=tmp_path / "cache", workers=1)
+        assert "torch.profiler" in str(refused.value.hint)

@@ -30,7 +30,7 @@ _FLIGHT_RECORDER: Final = re.compile(rb"pg_config|pg_status|comm_lib_version|ncc
 _ASCEND: Final = re.compile(rb'"name"\s*:\s*"(Ascend Hardware|CANN)"')
 _ROCPROF: Final = re.compile(rb'"rocprofiler-sdk-tool"|"name"\s*:\s*"(CPU HIP API|CPU HSA API|Markers and Ranges)"')
 _CHAKRA: Final = re.compile(rb'"schema"\s*:\s*"[\d.]+-chakra|"schema"\s*:\s*"1\.[\d.]+"[^{}]*"nodes"\s*:')
-_RAS: Final = re.compile(rb"^Communicators\.\.\.", re.MULTILINE)
+_RAS: Final = re.compile(rb"^(?:\([^)\n]{1,200}\) ?)?Communicators\.\.\.", re.MULTILINE)
 _RAS_JSON: Final = re.compile(rb'"communicators"\s*:\s*\[.*"(collective_counts|missing_ranks_count)"', re.DOTALL)
 _RAS_MONITOR: Final = re.compile(rb"RAS Monitor Mode|^\[[\d :-]{19}\] PEER_[A-Z]+: ", re.MULTILINE)
 _PY_SPY: Final = re.compile(rb"\AProcess \d+: .*\r?\nPython v\d")
@@ -113,7 +113,7 @@ def is_job_log(head: Head) -> bool:
     """Text that is nothing else: what it says stands behind its head."""
     text = head.text
     is_json = text.startswith(b"{") or (text.startswith(b"[") and text[1:].lstrip()[:1] in (b"{", b"]", b'"'))
-    others = (is_py_spy, is_ras_monitor, is_archive, is_perfetto, is_otf2)
+    others = (is_py_spy, is_ras_monitor, is_archive, is_perfetto, is_otf2, is_checkpoint, is_wandb)
     return bool(text) and not is_json and not is_binary(head) and not any(sign(head) for sign in others)
 
 
@@ -206,6 +206,28 @@ def is_archive(head: Head) -> bool:
     return is_named and (head.content.startswith(magic) or head.content[257:262] == b"ustar")
 
 
+_TORCH_ZIP: Final = re.compile(rb"^PK\x03\x04.{26,400}?data\.pkl", re.DOTALL)
+_TORCH_OLD: Final = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
+"""The number that torch.save began its files with before they were archives."""
+
+
+def is_checkpoint(head: Head) -> bool:
+    """What torch.save wrote, or safetensors."""
+    is_of_torch = bool(_TORCH_ZIP.match(head.content[:500])) or head.content.startswith(_TORCH_OLD)
+    return is_of_torch or (head.content[8:9] == b"{" and b'"data_offsets"' in head.content)
+
+
+def is_wandb(head: Head) -> bool:
+    """A file of a run's folder that Weights & Biases keeps."""
+    name = head.path.name
+    return head.raw.startswith(b":W&B") or name in ("wandb-summary.json", "wandb-metadata.json")
+
+
+def is_tensorboard(head: Head) -> bool:
+    """A file of events that TensorBoard shows."""
+    return ".tfevents." in head.path.name and is_binary(head)
+
+
 def is_binary(head: Head) -> bool:
     """Whether this is no text: it has a byte that text does not."""
     return any(byte < 9 for byte in head.content[:4096])
@@ -267,6 +289,8 @@ class Unsupported:
     words: str
     matches: Callable[[Head], bool]
     way_out: str
+    is_recording: bool = True
+    """Whether it records what ranks did; what does not is passed over in silence beside traces."""
 
 
 _READERS: Final = "kair_engine.readers"
@@ -366,6 +390,25 @@ UNSUPPORTED: Final = (
         "it tells who came and went: ask the job how far it is with ncclras -v",
     ),
     Unsupported(
+        "a checkpoint",
+        is_checkpoint,
+        "it holds weights, and nothing of times: record some steps with torch.profiler (docs/formats.md)",
+        is_recording=False,
+    ),
+    Unsupported(
+        "a run of Weights & Biases",
+        is_wandb,
+        "it holds curves of the job, and nothing of its ranks: give the run's files/output.log where the job hung or "
+        "died, else record some steps with torch.profiler (docs/formats.md)",
+        is_recording=False,
+    ),
+    Unsupported(
+        "a file of TensorBoard's curves",
+        is_tensorboard,
+        "give the traces below plugins/profile, or record some steps with torch.profiler (docs/formats.md)",
+        is_recording=False,
+    ),
+    Unsupported(
         "an OTF2 archive",
         is_otf2,
         "OTF2 is not read; record with torch.profiler or Nsight Systems",
@@ -384,7 +427,8 @@ class UnsupportedFormatError(InputError):
 def detect_format(path: Path) -> Format | None:
     """The format `path` is read as, or None where its first bytes already say that it is not a trace.
 
-    Raises UnsupportedFormatError where it is of a format that is only recognised, InputError where it lost bytes as it
+    Raises UnsupportedFormatError where it is of a format that is only recognised, NotATraceError where it is known to
+    be no recording, InputError where it lost bytes as it
     was handled as text, OSError where it cannot be read.
     """
     head = read_head(path)
@@ -399,6 +443,8 @@ def detect_format(path: Path) -> Format | None:
     found = next((form for form in FORMATS if form.matches(head)), None)
     if found is None:
         for known in UNSUPPORTED:
+            if known.matches(head) and not known.is_recording:
+                raise NotATraceError(f"it is {known.words}", known.way_out)
             if known.matches(head):
                 raise UnsupportedFormatError(f"{path.name} is {known.words}: not read", known.way_out)
     return found

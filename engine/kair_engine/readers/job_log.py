@@ -16,6 +16,7 @@ from kair_engine.readers.log_records import text_in_record
 from kair_engine.readers.log_sayings import Sayings
 from kair_engine.readers.paths import MAX_RANKS, host_of, rank_from_name
 from kair_engine.readers.prefixes import Peeled, peel, plain
+from kair_engine.readers.ras import read_ras
 from kair_engine.readers.watchdog import Report, Reports, report_in
 from kair_engine.trace.calls import GroupProgress
 from kair_engine.trace.format import write_fragment
@@ -23,6 +24,8 @@ from kair_engine.trace.model import FragmentInfo, KairWarning, short_warning
 from kair_engine.trace.sayings import Saying
 
 _LONGEST_LINE: Final = 16 << 10
+_FIRST_BLOCKS: Final = 16
+"""In which a text shows what it is."""
 _WORLD: Final = re.compile(r"""(?i)\bworld[ _-]?size['"]?\s*[:=]\s*(\d{1,7})\b|\bnranks (\d{1,7})\b""")
 _WORLD_WORDS: Final = ("orld", "ORLD", "nranks")
 _RANK: Final = re.compile(r"\[rank(\d{1,7})\]")
@@ -33,12 +36,7 @@ _PROGRAM: Final = re.compile(
 _RESTART: Final = "will restart worker group"
 """What torchrun says when it starts a job again."""
 _REQUEUED: Final = re.compile(r"CANCELLED AT .{1,40}DUE TO (?:JOB REQUEUE|NODE FAILURE|PREEMPTION)", re.IGNORECASE)
-_SIGN: Final = re.compile(
-    "|".join(
-        re.escape(sign)
-        for sign in (*watchdog.SIGNS, *log_sayings.SIGNS, _RESTART, *_WORLD_WORDS, "rank=", "rank: ", "RANK=")
-    ).encode()
-)
+_SIGNS: Final = tuple(sign.encode() for sign in (*watchdog.SIGNS, *log_sayings.SIGNS, *_WORLD_WORDS, _RESTART, "rank="))
 """One of them is in every line that says something: a block without any need not be taken apart."""
 _TELLING: Final = frozenset(("missing", "ended", "stuck", "link", "unclear", "error", "cancelled"))
 """Kinds of sayings that something can be judged by."""
@@ -75,14 +73,19 @@ def read_job_log(source: Path, out: Path, *, rank_hint: int | None = None) -> Fr
     of_file = rank_hint if rank_hint is not None else rank_from_name(source)
     log = _Log(of_file, _local_rank(source) if of_file is None else None)
     unusable: tuple[str, str] | None = None
-    for block in _whole_lines(source):
-        if unusable is None:
+    has_answer = False
+    for number, block in enumerate(_whole_lines(source)):
+        if unusable is None and number < _FIRST_BLOCKS:
             unusable = next(((words, way) for words, sign, way in _UNUSABLE if sign.search(block)), None)
-        if log.is_open or _SIGN.search(block) is not None:
+        has_answer = has_answer or b"in group  per comm" in block
+        if log.is_open or any(sign in block for sign in _SIGNS):
             for line in block.split(b"\n"):
                 log.take(line[:_LONGEST_LINE].decode("utf-8", "replace").rstrip())
     jobs = log.jobs()
     if not jobs:
+        if has_answer:
+            # Ray logs what NCCL's RAS prints.
+            return read_ras(source, out, rank_hint=rank_hint)
         if unusable is not None:
             raise NotATraceError(f"it is {unusable[0]}", unusable[1])
         raise NotATraceError("it is text, and no time-out or end of a rank is in it")

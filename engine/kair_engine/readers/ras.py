@@ -15,9 +15,10 @@ from typing import Any, Final
 from kair_engine.errors import InputError
 from kair_engine.readers.blocks import read_whole
 from kair_engine.readers.formats import NotATraceError
-from kair_engine.readers.json_values import mapping, mappings, whole
+from kair_engine.readers.json_values import mapping, mappings, text, whole
 from kair_engine.readers.paths import MAX_RANKS
-from kair_engine.trace.calls import NOT_NUMBERED, CollectiveCall, GroupProgress
+from kair_engine.readers.prefixes import peel, plain
+from kair_engine.trace.calls import NOT_NUMBERED, ONE_QUERY, CollectiveCall, GroupProgress
 from kair_engine.trace.format import write_fragment
 from kair_engine.trace.model import FragmentInfo, KairWarning, listed, short_warning
 
@@ -55,8 +56,8 @@ class Communicator:
                 yield kind, fewer, most
 
 
-def answer_of(source: Path) -> tuple[list[Communicator], int]:
-    """Return the communicators of a file of which something is told, and how many GPUs the job has (0: not told).
+def answer_of(source: Path) -> tuple[list[Communicator], int, str]:
+    """Return the communicators of a file of which something is told, how many GPUs the job has (0: not told), and when.
 
     Raises InputError where it is too large or damaged.
     """
@@ -65,20 +66,42 @@ def answer_of(source: Path) -> tuple[list[Communicator], int]:
     if is_cut:
         raise damaged
     try:
-        is_json = content.lstrip()[:1] == b"{"
-        return of_json(json.loads(content)) if is_json else of_text(content.decode("utf-8", "replace"))
+        if content.lstrip()[:1] == b"{":
+            value = _loaded(content)
+            return *of_json(value), re.sub(r"\D", "", text(value.get("timestamp")))[:20]
+        return *of_text(_without_prefixes(content.decode("utf-8", "replace"))), ""
     except (ValueError, AttributeError, TypeError, IndexError, OverflowError, RecursionError) as error:
         raise damaged from error
 
 
-def of_text(text: str) -> tuple[list[Communicator], int]:
+_MISSING_COMMA: Final = re.compile(rb'([\d"el])(\s*\n\s*"[^"\n]*"\s*:)')
+"""NCCL 2.28.9 leaves one out in its list of missing ranks."""
+
+
+def _loaded(content: bytes) -> Mapping[str, Any]:
+    try:
+        return mapping(json.loads(content))
+    except ValueError:
+        return mapping(json.loads(_MISSING_COMMA.sub(rb"\1,\2", content)))
+
+
+def _without_prefixes(report: str) -> str:
+    """The newest report of a text, without what Ray puts before the lines that a worker or driver logs."""
+    lines = plain(report.encode("utf-8", "replace")).decode("utf-8", "replace").splitlines()
+    if not any(line.startswith("Communicators...") for line in lines):
+        lines = [peel(line).text for line in lines]
+    newest = max((at for at, line in enumerate(lines) if line.startswith("Job summary")), default=0)
+    return "\n".join(lines[newest:])
+
+
+def of_text(report: str) -> tuple[list[Communicator], int]:
     """The communicators of which something is told, and how many GPUs the job has (0 where that is not told)."""
     sizes: dict[int, int] = {}
     found: dict[str, Communicator] = {}
     classes: dict[tuple[str, str], list[tuple[int, int, list[int]]]] = {}
     gpus, in_summary = 0, False
     one, kind, block = None, "", ""
-    for line in text.splitlines():
+    for line in report.splitlines():
         if line.startswith("Job summary"):
             in_summary = True
         elif line.startswith("Communicators"):
@@ -151,7 +174,8 @@ def of_json(value: Mapping[str, Any]) -> tuple[list[Communicator], int]:
 
 
 def _device(rank: Mapping[str, Any]) -> tuple[Any, ...]:
-    return str(rank.get("host", ""))[:80], whole(rank.get("pid")), whole(rank.get("nvml_dev"))
+    device = rank.get("nvml_dev", rank.get("cuda_dev"))
+    return str(rank.get("host", ""))[:80], whole(rank.get("pid")), whole(device)
 
 
 _KEPT_CALLS: Final = 64
@@ -166,13 +190,11 @@ def read_ras(source: Path, out: Path, *, rank_hint: int | None = None) -> Fragme
     Ranks are the job's where a communicator has all its GPUs, and are translated to these where RAS lists all; of
     others a warning tells. Raises InputError where JSON is damaged, NotATraceError where no communicator is told.
     """
-    communicators, gpus = answer_of(source)
+    communicators, gpus, asked_at = answer_of(source)
     if not gpus or gpus > MAX_RANKS:
         raise NotATraceError("it is no answer of RAS: it does not say how many GPUs the job has")
     progress: dict[int, list[GroupProgress]] = {rank: [] for rank in range(gpus)}
-    warnings = (
-        [short_warning("one_query", _ONE_QUERY)] if any(one.counts or one.missing for one in communicators) else []
-    )
+    warnings = [short_warning(ONE_QUERY, _ONE_QUERY)] if any(one.counts or one.missing for one in communicators) else []
     names = job_ranks(communicators, gpus)
     for one in communicators:
         if all(rank in names.get(one.name, {}) for rank in range(one.size)):
@@ -189,6 +211,7 @@ def read_ras(source: Path, out: Path, *, rank_hint: int | None = None) -> Fragme
         world_size=gpus,
         warnings=tuple(warnings),
         calls={rank: tuple(groups) for rank, groups in progress.items()},
+        asked_at=asked_at,
     )
     write_fragment(out, (), info)
     return info

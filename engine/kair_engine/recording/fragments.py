@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final
 from kair_engine.errors import InputError
 from kair_engine.frozen import dataclass
 from kair_engine.readers.paths import MAX_RANKS, rank_from_name
+from kair_engine.trace.calls import ONE_QUERY
 from kair_engine.trace.model import (
     MAX_MESSAGE_LENGTH,
     FragmentInfo,
@@ -109,7 +110,7 @@ def with_calls_once(fragments: Sequence[Fragment]) -> tuple[list[Fragment], list
     logs = [one for one in fragments if one.info.format == _LOG]
     if best and any(one.info.format != _DUMPS for one in best):
         return best, []
-    kept = [*best] if best or logs else [*fragments]
+    kept = [*best] if best or logs else _newest_answer(fragments)
     told = {rank for one in kept for rank in one.info.ranks if rank in one.info.calls}
     lacking: set[int] = set()
     said = [one for log in logs for one in log.info.said]
@@ -132,6 +133,19 @@ def with_calls_once(fragments: Sequence[Fragment]) -> tuple[list[Fragment], list
         text = f"the calls are told by {'dumps' if best else 'the log'}; what NCCL's RAS told of them is left out"
         warnings.append(short_warning("calls_from_log", text))
     return kept, warnings
+
+
+def _newest_answer(answers: Sequence[Fragment]) -> list[Fragment]:
+    """The last answer of NCCL's RAS; with an earlier one that says the same it tells a hang from a job that runs."""
+    if len(answers) < 2:
+        return [*answers]
+    *earlier, newest = sorted(answers, key=lambda one: (one.info.asked_at, one.info.source))
+    apart = [one for one in earlier if one.info.asked_at < newest.info.asked_at or not newest.info.asked_at]
+    still = any(one.info.calls == newest.info.calls for one in apart)
+    info = newest.info
+    if still:
+        info = replace(info, warnings=tuple(one for one in info.warnings if one.code != ONE_QUERY))
+    return [Fragment(newest.path, info)]
 
 
 _LISTED = 8

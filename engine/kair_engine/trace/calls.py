@@ -16,6 +16,8 @@ NOT_NUMBERED = -1
 UNTOLD = -1
 UNTOLD_GROUP = ""
 """The name of a process group of which it is not told which one it is."""
+ONE_QUERY: Final = "one_query"
+"""The code of the warning that a single answer of NCCL's RAS does not tell a hang from a job that runs."""
 DEFAULT_GROUP = "default_pg"
 """How PyTorch describes the process group of all ranks."""
 

@@ -278,6 +278,8 @@ class FragmentInfo:
     """rank → how far it came, of a recording of calls without times. Empty for one of operations."""
     said: tuple[Saying, ...] = ()
     """What the job's log says of its ranks in words."""
+    asked_at: str = ""
+    """When NCCL's RAS answered, as digits from the year on; empty where that is not told."""
     limits: dict[int, ProcessorLimits] = field(default_factory=dict)
     """rank → what it may have of its host's cores, where that was recorded."""
     sent: dict[int, tuple[SentToHost, ...]] = field(default_factory=dict)

@@ -37,7 +37,7 @@ def read(path: Path) -> EvidenceFile:
     Of a communicator of all GPUs its ranks are the job's; of others the process is named where RAS names it. Raises
     InputError where it is damaged, or no answer of RAS.
     """
-    communicators, gpus = answer_of(path)
+    communicators, gpus, _ = answer_of(path)
     if not 0 < gpus <= MAX_RANKS:
         raise InputError(f"{path} is no answer of RAS: it does not say how many GPUs the job has")
     rows = FileRows(path, KIND)
