@@ -21,7 +21,7 @@ def test_hostile_inputs_end_in_an_answer_or_in_one_line(tmp_path: Path, monkeypa
     monkeypatch.chdir(tmp_path)
     for name in ("KAIR_STORE", "KAIR_CACHE", "KAIR_JOB"):
         monkeypatch.setenv(name, os.environ.get(name, ""))
-    fuzz, seen, wrong = Fuzz(tmp_path, 2), set(), {}
+    fuzz, seen, wrong = Fuzz(tmp_path, 14), set(), {}
     for number in range(CASES):
         case, _, found = fuzz.run(number)
         seen.add(case.kind)

@@ -1,4 +1,4 @@
-"""Asks about hostile inputs, many a second: recordings, archives, names, what Kair keeps itself, runbooks, probes.
+"""Asks about hostile inputs, many a second: recordings, logs, archives, names, what Kair keeps, runbooks, probes.
 
     python validation/fuzz/inputs.py --cases 100000 --seed 0
 
@@ -30,6 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from fuzz.judging import LARGEST_MB, LONGEST_S, Case, Said, ask, ask_command, faults
 from fuzz.kept_files import JOB, Kept
+from fuzz.logs import log
 from fuzz.names import faults_of_text, named
 from fuzz.others import Others, archive, at_once
 from fuzz.recordings import kineto, parse_seeds, scanned, whatif
@@ -43,6 +44,7 @@ KINDS = {
     "runbook": 0.12,
     "names": 0.1,
     "format": 0.1,
+    "log": 0.1,
     "archive": 0.05,
     "captured": 0.06,
     "probe": 0.03,
@@ -74,6 +76,7 @@ class Fuzz:
             "runbook": self._runbook,
             "names": named,
             "format": others.format,
+            "log": log,
             "archive": archive,
             "captured": others.captured,
             "probe": others.probe,

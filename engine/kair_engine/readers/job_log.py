@@ -261,7 +261,8 @@ class _Job:
             self._reports.take_frame(line)
         if any(word in line for word in _WORLD_WORDS) and (size := _WORLD.search(line)) is not None:
             self._next_attempt()
-            self.world = max(self.world, int(size[1] or size[2]))
+            told = int(size[1] or size[2])
+            self.world = max(self.world, told) if told <= MAX_RANKS else self.world
         report = report_in(line)
         process = self._process(peeled)
         rank = self._rank(line, peeled, report)
