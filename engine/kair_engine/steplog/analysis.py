@@ -1,0 +1,305 @@
+"""Judges the steps of a job by its log: changes, periods, spikes, ranks, and what to record next."""
+
+import math
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from kair_engine.arrays import Floats, Ints
+from kair_engine.frozen import dataclass
+from kair_engine.results.steplog import ChangeKind, CoursePart, LogAttempt, LogChange, LogOfSteps, LogPeriod, LogSpike
+from kair_engine.steplog.changes import CHANCE, SMALLEST, Cut, Level, levels
+from kair_engine.steplog.changes import SHORT as SHORT_LOG
+from kair_engine.steplog.cleaning import Noise, noise_of, running_median, spikes, warm_up
+from kair_engine.steplog.lines import StepLines
+from kair_engine.steplog.next_recording import what_to_record
+from kair_engine.steplog.periods import Found, periods
+from kair_engine.steplog.ranks import accused, phase_of
+from kair_engine.steplog.series import FEWEST, Attempt, series_of
+
+_MOST_SPIKES: Final = 10
+_MOST_ATTEMPTS: Final = 20
+"""The last ones are looked at."""
+_PARTS: Final = 240
+_HOUR_US: Final = 3.6e9
+_SECOND_US: Final = 1e6
+_SPIKE_SHARE: Final = 0.1
+"""Of the step: a spike that is listed takes at least so much longer."""
+_NEAR: Final = 11
+_WARM_LEAST, _WARM_MOST, _WARM_PART = 20, 60, 10
+"""A slower first piece that ends by step max(20, min(60, n/10)) is warm-up, too."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One attempt with what was found in it; places are those of its columns."""
+
+    attempt: Attempt
+    number: int
+    noise: Noise
+    warm: int
+    """Steps of warm-up."""
+    found: tuple[Found, ...]
+    levels: tuple[Level, ...]
+    cuts: tuple[Cut, ...]
+    spikes: Ints
+    usual: Floats
+    """The logarithm of what is usual near each step."""
+    y: Floats
+    """The logarithms of its times."""
+    world: int | None
+    """Ranks of the job."""
+
+
+def judge(lines: StepLines) -> LogOfSteps:
+    """Return all that a log says of its job's steps."""
+    series = series_of(lines)
+    judged = [
+        _judged(attempt, number, lines.world_size)
+        for number, attempt in enumerate(series.attempts, 1)
+        if len(attempt) >= FEWEST and number > len(series.attempts) - _MOST_ATTEMPTS
+    ]
+    changes = tuple(change for one in judged for change in _changes(one))
+    changes = tuple(replace(one, phase=phase_of(lines, series, one)) for one in changes)
+    listed = [spike for one in judged for spike in _spikes(one)]
+    found = LogOfSteps(
+        format=lines.form.name,
+        world_size=lines.world_size,
+        attempts=tuple(_attempt(attempt, number, judged) for number, attempt in enumerate(series.attempts, 1)),
+        changes=tuple(sorted(changes, key=_cost, reverse=True)),
+        periods=tuple(sorted((p for one in judged for p in _periods(one)), key=lambda p: -p.share)),
+        spikes=tuple(sorted(listed, key=lambda one: -one.share)[:_MOST_SPIKES]),
+        spikes_in_all=len(listed),
+        ranks=(),
+        ranks_printed=_ranks_printed(lines),
+        smallest_share=_smallest(judged[-1]) if judged else 1.0,
+        skipped=series.skipped,
+        next=what_to_record(None, lines.form.window, judged[-1].noise if judged else None),
+        course=tuple(part for one in judged[-3:] for part in _course(one, len(judged[-3:]))),
+        by_work=series.by_work,
+    )
+    found = replace(found, ranks=accused(lines, series, found))
+    return replace(found, next=what_to_record(found, lines.form.window, judged[-1].noise if judged else None))
+
+
+def _judged(attempt: Attempt, number: int, world: int | None) -> Judged:
+    y = np.log(attempt.seconds)
+    warm = warm_up(y, noise_of(y))
+    rest = y[warm:]
+    place = np.rint((attempt.step[warm:] - attempt.step[0]) / attempt.every).astype(np.int64)
+    found, clean = periods(rest, place) if len(rest) >= SHORT_LOG else ([], rest)
+    noise = noise_of(clean)
+    where, clean = spikes(clean, noise) if len(rest) >= SHORT_LOG else (np.zeros(0, np.int64), clean)
+    noise = noise_of(clean)
+    pieces, cuts = levels(clean, noise, clean != rest)
+    warm_too = 0
+    latest = max(_WARM_LEAST, min(_WARM_MOST, len(y) // _WARM_PART))
+    while len(pieces) > 1 and pieces[0].height > pieces[1].height and pieces[0].end + warm <= latest:
+        warm_too = pieces[0].end
+        pieces, cuts = pieces[1:], cuts[1:]
+    moved = warm + warm_too
+    return Judged(
+        attempt,
+        number,
+        noise,
+        moved,
+        tuple(_shifted(one, warm) for one in found),
+        tuple(Level(max(one.begin + warm, moved), one.end + warm, one.height) for one in pieces),
+        tuple(Cut(o.at + warm, o.least + warm, o.most + warm, o.p_value, o.is_moment) for o in cuts),
+        where + warm,
+        np.concatenate((y[:warm], running_median(clean, _NEAR))) if len(clean) else y,
+        y,
+        world,
+    )
+
+
+def _shifted(found: Found, by: int) -> Found:
+    return Found(found.length, found.phase + by, found.at + by, found.p_value, found.extra, found.shown)
+
+
+def _changes(one: Judged) -> list[LogChange]:
+    """The pieces that are slower than what was usual until then; and those after which steps are faster."""
+    made: list[LogChange] = []
+    if not one.levels:
+        return made
+    usual = one.levels[0].height
+    for at, level in enumerate(one.levels[1:], 1):
+        cut = one.cuts[at - 1]
+        if level.height > usual + SMALLEST:
+            kind: ChangeKind = "slower" if cut.is_moment else "drift"
+            made.append(_change(one, kind, at, (level.begin, level.end), usual))
+        elif level.height < usual - SMALLEST and cut.is_moment:
+            first = one.levels[0]
+            made.append(
+                _change(one, "slow_start", 0, (first.begin, first.end), level.height)
+                if at == 1
+                else _change(one, "faster", at, (level.begin, len(one.y)), usual)
+            )
+            usual = level.height
+        elif level.height < usual - SMALLEST:
+            made.append(_change(one, "drift", at, (level.begin, level.end), usual))
+            usual = level.height
+    return _joined_drifts(made)
+
+
+def _joined_drifts(made: list[LogChange]) -> list[LogChange]:
+    """Pieces that follow each other while times drift are one drift."""
+    joined: list[LogChange] = []
+    for one in made:
+        last = joined[-1] if joined else None
+        if last is not None and last.kind == one.kind == "drift" and last.until is not None:
+            steps = last.steps + one.steps
+            share = (last.share * last.steps + one.share * one.steps) / steps
+            extra = None
+            if last.extra_us_per_step is not None and one.extra_us_per_step is not None:
+                extra = (last.extra_us_per_step * last.steps + one.extra_us_per_step * one.steps) / steps
+            hours = None if last.gpu_hours is None or one.gpu_hours is None else last.gpu_hours + one.gpu_hours
+            joined[-1] = replace(
+                last,
+                until=one.until,
+                until_range=one.until_range,
+                steps=steps,
+                share=share,
+                extra_us_per_step=extra,
+                gpu_hours=hours,
+                p_value=min(last.p_value, one.p_value),
+            )
+        else:
+            joined.append(one)
+    return joined
+
+
+def _change(one: Judged, kind: ChangeKind, at: int, span: tuple[int, int], usual: float) -> LogChange:
+    begin, end = span
+    attempt, level = one.attempt, one.levels[at]
+    before = one.cuts[at - 1] if at else None
+    behind = one.cuts[at] if at < len(one.cuts) and end < len(one.y) else None
+    count = int(attempt.step[end - 1] - attempt.step[begin]) + attempt.every
+    share = math.expm1(level.height - usual)
+    usual_us = math.exp(usual) * _SECOND_US if attempt.is_absolute else None
+    extra = None if usual_us is None else usual_us * share
+    return LogChange(
+        kind=kind,
+        attempt=one.number,
+        since=_first_of(attempt, begin),
+        since_range=_range(attempt, before, begin),
+        until=None if behind is None else int(attempt.step[end - 1]),
+        until_range=None if behind is None else _ends(attempt, behind),
+        steps=count,
+        p_value=float(one.cuts[max(at - 1, 0)].p_value),
+        share=share,
+        usual_us=usual_us,
+        extra_us_per_step=extra,
+        gpu_hours=_hours(extra, count, one.world),
+        independent_only=len(one.y) < SHORT_LOG,
+    )
+
+
+def _first_of(attempt: Attempt, place: int) -> int:
+    """The first step of a line: a mean over several is of those since the line before."""
+    return int(attempt.step[place]) - attempt.every + 1
+
+
+def _range(attempt: Attempt, cut: Cut | None, begin: int) -> tuple[int, int]:
+    if cut is None:
+        return (_first_of(attempt, begin),) * 2
+    return _first_of(attempt, cut.least), int(attempt.step[min(cut.most, len(attempt) - 1)])
+
+
+def _ends(attempt: Attempt, cut: Cut) -> tuple[int, int]:
+    return _first_of(attempt, cut.least) - 1, int(attempt.step[min(cut.most, len(attempt) - 1)]) - 1
+
+
+def _hours(extra_us: float | None, steps: float, world: int | None) -> float | None:
+    return None if extra_us is None or world is None else extra_us * steps * world / _HOUR_US
+
+
+def _cost(one: LogChange) -> float:
+    return one.share * one.steps
+
+
+def _periods(one: Judged) -> list[LogPeriod]:
+    attempt, made = one.attempt, []
+    middle = math.exp(float(np.median(one.y)))
+    for found in one.found:
+        at = found.at
+        longer = [other.at for other in one.found if other.extra > found.extra]
+        alone = np.setdiff1d(at, np.concatenate(longer)) if longer else at
+        alone = alone if len(alone) else at
+        extra = float(np.mean(attempt.seconds[alone] - np.exp(one.usual[alone])))
+        extra_us = extra * _SECOND_US if attempt.is_absolute else None
+        every = found.length * attempt.every
+        made.append(
+            LogPeriod(
+                attempt=one.number,
+                every=every,
+                first=int(attempt.step[at[0]]),
+                repeats=len(at),
+                shown=found.shown,
+                p_value=found.p_value,
+                share=extra / (middle * found.length),
+                extra_us=extra_us if attempt.every == 1 or extra_us is None else extra_us * attempt.every,
+                extra_us_per_step=None if extra_us is None else extra_us / found.length,
+                gpu_hours=_hours(extra_us, len(at) * attempt.every, one.world),
+            )
+        )
+    return made
+
+
+def _spikes(one: Judged) -> list[LogSpike]:
+    attempt, made = one.attempt, []
+    from math import erfc
+
+    for at in one.spikes.tolist():
+        off = float(one.y[at] - one.usual[at])
+        share = math.expm1(off)
+        p_value = min(len(one.y) * erfc(off / one.noise.of_step / math.sqrt(2)) / 2, 1.0)
+        if share < _SPIKE_SHARE or p_value > CHANCE:
+            continue
+        extra = float(math.exp(one.usual[at]) * share * _SECOND_US * attempt.every) if attempt.is_absolute else None
+        step = int(attempt.step[at])
+        made.append(LogSpike(one.number, step, p_value, share, extra, _hours(extra, 1, one.world)))
+    return made
+
+
+def _attempt(attempt: Attempt, number: int, judged: list[Judged]) -> LogAttempt:
+    known = next((one for one in judged if one.number == number), None)
+    middle = float(np.median(attempt.seconds)) * _SECOND_US if attempt.is_absolute else None
+    return LogAttempt(
+        number=number,
+        first_step=int(attempt.step[0]),
+        last_step=int(attempt.step[-1]),
+        lines=len(attempt),
+        steps_per_line=attempt.every,
+        step_us=middle,
+        noise=known.noise.of_step if known else 0.0,
+        warm_up_steps=known.warm * attempt.every if known else 0,
+    )
+
+
+def _ranks_printed(lines: StepLines) -> int:
+    ranks = {*np.unique(lines.rank).tolist(), *np.unique(lines.phases.rank).tolist()} - {-1}
+    return len(ranks)
+
+
+_FOUND: Final = 5.6
+"""Times the noise of a mean: a change as large is found nearly always."""
+
+
+def _smallest(one: Judged) -> float:
+    """The smallest change since the middle of the log that would have been found."""
+    count = max(len(one.y) - one.warm, 1)
+    return float(math.expm1(max(SMALLEST, _FOUND * one.noise.of_mean * 2 / math.sqrt(count))))
+
+
+def _course(one: Judged, attempts: int) -> list[CoursePart]:
+    """Its steps for drawing, in as many parts as there is room for."""
+    size = max(math.ceil(len(one.y) * attempts / _PARTS), 1)
+    middle = float(np.median(one.y))
+    made = []
+    for begin in range(0, len(one.y), size):
+        part = np.exp(one.y[begin : begin + size] - middle)
+        first, last = (int(one.attempt.step[at]) for at in (begin, min(begin + size, len(one.y)) - 1))
+        made.append(CoursePart(one.number, first, last, float(np.median(part)), float(part.max())))
+    return made

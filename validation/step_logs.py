@@ -1,0 +1,284 @@
+"""How well logs of steps are judged: on logs that are generated, healthy ones and ones with a fault.
+
+    python validation/step_logs.py healthy --count 1000 --seed 66 --into healthy.json
+    python validation/step_logs.py faults --count 1000 --seed 66 --into faults.json
+
+Each log is text as a trainer prints it, and read and judged as `kair triage LOG` does: 300 to 2,000 steps with warm-up,
+evaluations, spikes and noise of 0.2 to 10 % (normal, Student's t with 3 degrees of freedom, or log-normal) that has up
+to 0.8 in common with that of the step before; a quarter drifts besides. A fault adds 3 to 100 % to the steps since some
+step, or between two, or to every n-th. Numbers are printed as JSON.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kair_engine.arrays import Floats
+from kair_engine.results.steplog import LogOfSteps
+from kair_engine.steplog.analysis import judge
+from kair_engine.steplog.reading import read_steps
+
+NEAR = 3
+"""Steps within which an onset is right."""
+
+
+@dataclass
+class Made:
+    """One generated log: its times in seconds, and what was put in."""
+
+    seconds: Floats
+    noise: float
+    alike: float
+    periods: list[tuple[int, float]] = field(default_factory=list)
+    """Length and extra share of evaluations and checkpoints."""
+    drifts: bool = False
+    fault: str = ""
+    """`onset`, `bout` or `period`; empty of a healthy log."""
+    share: float = 0.0
+    since: int = 0
+    until: int = 0
+    every: int = 0
+
+    @property
+    def of_mean(self) -> float:
+        """Return what means of steps vary by, times the root of their number."""
+        return self.noise * float(np.sqrt((1 + self.alike) / (1 - self.alike)))
+
+
+def noise_of(chance: np.random.Generator, count: int, spread: float, alike: float) -> Floats:
+    """Return logarithms of steps: noise of a kind, alike from step to step."""
+    kind = chance.integers(3)
+    if kind == 0:
+        own = chance.standard_normal(count)
+    elif kind == 1:
+        own = chance.standard_t(3, count) / np.sqrt(3)
+    else:
+        own = np.exp(0.5 * chance.standard_normal(count))
+        own = (own - np.exp(0.125)) / np.sqrt((np.exp(0.25) - 1) * np.exp(0.25))
+    result = np.empty(count)
+    before = own[0]
+    for at, one in enumerate(own.tolist()):
+        before = alike * before + np.sqrt(1 - alike**2) * one if at else one
+        result[at] = before
+    return np.asarray(spread * result)
+
+
+def healthy(chance: np.random.Generator) -> Made:
+    """Return a log without a fault."""
+    count = int(chance.integers(300, 2001))
+    spread = float(np.exp(chance.uniform(np.log(0.002), np.log(0.1))))
+    alike = float(chance.choice([0.0, 0.0, 0.3, 0.6, 0.8]))
+    y = noise_of(chance, count, spread, alike)
+    made = Made(y, spread, alike)
+    if chance.random() < 0.25:
+        made.drifts = True
+        walk = np.cumsum(chance.standard_normal(count))
+        ways = [np.linspace(0, 1, count), np.sin(np.linspace(0, 3, count) * np.pi), walk / np.ptp(walk)]
+        y += chance.uniform(0.01, 0.06) * ways[chance.integers(3)]
+    if chance.random() < 0.7:
+        warm = int(chance.integers(1, 16))
+        y[:warm] += np.log1p(chance.uniform(0.3, 10)) * np.exp(-np.arange(warm) / max(warm / 3, 1))
+    for _ in range(int(chance.integers(0, 3))):
+        every, extra = int(chance.choice([8, 20, 25, 50, 100, 200])), float(chance.uniform(0.2, 4))
+        if all(every != other for other, _ in made.periods):
+            y[every - 1 :: every] += np.log1p(extra)
+            made.periods.append((every, extra))
+    spikes = chance.integers(0, count, int(chance.integers(0, 8)))
+    y[spikes] += np.log1p(chance.uniform(0.2, 5, len(spikes)))
+    made.seconds = float(np.exp(chance.uniform(np.log(0.1), np.log(20)))) * np.exp(y)
+    return made
+
+
+def faulty(chance: np.random.Generator) -> Made:
+    """Return a log with one fault."""
+    made = healthy(chance)
+    while made.drifts:
+        made = healthy(chance)
+    count = len(made.seconds)
+    made.share = float(np.exp(chance.uniform(np.log(0.03), np.log(1.0))))
+    made.fault = str(chance.choice(["onset", "onset", "bout", "period"]))
+    if made.fault == "period":
+        made.every = int(chance.choice([7, 16, 32, 64]))
+        made.share = max(made.share, 0.05)
+        made.since = int(chance.integers(made.every))
+        made.seconds[made.since :: made.every] *= 1 + made.share
+        return made
+    made.since = int(chance.integers(80, count - 60))
+    made.until = count
+    if made.fault == "bout":
+        made.until = int(min(made.since + chance.integers(30, max(count // 2, 31)), count - 30))
+        made.until = max(made.until, made.since + 20)
+    made.seconds[made.since : made.until] *= 1 + made.share
+    return made
+
+
+def as_megatron(seconds: Floats) -> str:
+    """Return the times as Megatron-LM prints them."""
+    return "using world size: 64, data-parallel size: 64\n" + "".join(
+        f" iteration {at:8d}/  500000 | consumed samples: {at * 256:12d} | elapsed time per iteration (ms): "
+        f"{1e3 * one:.1f} | learning rate: 1.0E-04 | global batch size:   256 | lm loss: 2.0E+00 | number of skipped "
+        "iterations:   0 | number of nan iterations:   0 |\n"
+        for at, one in enumerate(seconds.tolist(), 1)
+    )
+
+
+def as_maxtext(seconds: Floats) -> str:
+    """Return the times as MaxText prints them."""
+    return "".join(
+        f"completed step: {at}, seconds: {one:.3f}, TFLOP/s/device: 100.0, loss: 2.0\n"
+        for at, one in enumerate(seconds.tolist(), 1)
+    )
+
+
+def as_deepspeed(seconds: Floats) -> str:
+    """Return the times as DeepSpeed prints them, with stamps."""
+    now = 1_780_000_000.0 + np.cumsum(seconds)
+    return "".join(
+        f"[{np.datetime64(int(1e3 * when), 'ms')}] [INFO] [Rank 0] epoch=0/micro_step={at}/global_step={at}, "
+        f"RunningAvgSamplesPerSec=1.0, CurrSamplesPerSec={256 / one:.6f}, MemAllocated=1GB\n".replace("T", " ", 1)
+        for at, (one, when) in enumerate(zip(seconds.tolist(), now.tolist(), strict=True), 1)
+    )
+
+
+WRITERS: list[Callable[[Floats], str]] = [as_megatron, as_megatron, as_maxtext, as_deepspeed]
+
+
+def judged(made: Made, chance: np.random.Generator, folder: Path) -> LogOfSteps:
+    """Write a log, read it and return what is said of it."""
+    writer = WRITERS[chance.integers(len(WRITERS))]
+    path = folder / "train.log"
+    path.write_text(writer(made.seconds), encoding="utf-8")
+    lines = read_steps([path])
+    assert lines is not None
+    return judge(lines)
+
+
+def of_healthy(options: argparse.Namespace) -> dict[str, Any]:
+    """Count what is said of healthy logs and should not be."""
+    steps = slower = slow_starts = drifts = false_periods = found_periods = true_periods = 0
+    wrong = []
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(options.count):
+            chance = np.random.default_rng([options.seed, number])
+            made = healthy(chance)
+            found = judged(made, chance, Path(folder))
+            steps += len(made.seconds)
+            false = [one for one in found.changes if one.kind in ("slower", "faster")]
+            slower += len(false)
+            slow_starts += sum(one.kind == "slow_start" for one in found.changes)
+            drifts += sum(one.kind == "drift" for one in found.changes)
+            lengths = {one.every for one in found.periods}
+            shown = {
+                every
+                for every, extra in made.periods
+                if len(made.seconds) // every >= 4 and np.log1p(extra) > 4 * made.noise
+            }
+            hidden = {every for every, _ in made.periods}
+            true_periods += len(shown)
+            found_periods += sum(any(not every % one or not one % every for one in lengths) for every in shown)
+            false_periods += sum(all(one % every and every % one for every in hidden) for one in lengths)
+            if false:
+                wrong.append([number, made.noise, made.alike, made.drifts, [(o.kind, o.since, o.share) for o in false]])
+    return {
+        "logs": options.count,
+        "steps": steps,
+        "slower_or_faster": slower,
+        "per_1000_steps": 1000 * slower / steps,
+        "slow_starts": slow_starts,
+        "drifts": drifts,
+        "periods_found": [found_periods, true_periods],
+        "false_periods": false_periods,
+        "wrong": wrong,
+    }
+
+
+def of_faults(options: argparse.Namespace) -> dict[str, Any]:
+    """Count onsets, ends and periods that were found, and how wrong prices are."""
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(options.count):
+            chance = np.random.default_rng([options.seed, 1, number])
+            made = faulty(chance)
+            rows.append(row_of(number, made, judged(made, chance, Path(folder))))
+    clear = [row for row in rows if row["share"] >= 0.05 and row["in_noise"] >= 2]
+    return {
+        "logs": options.count,
+        "all_of_5_percent": shares([row for row in rows if row["share"] >= 0.05]),
+        "of_5_percent_and_twice_the_noise": shares(clear),
+        "missed": [row for row in clear if not row["found"]],
+    }
+
+
+def row_of(number: int, made: Made, found: LogOfSteps) -> dict[str, Any]:
+    """Score one log."""
+    row: dict[str, Any] = {
+        "number": number,
+        "fault": made.fault,
+        "share": made.share,
+        "in_noise": float(np.log1p(made.share)) / made.of_mean,
+        "noise": made.noise,
+        "alike": made.alike,
+    }
+    if made.fault == "period":
+        beside = {every for every, _ in made.periods}
+        lengths = [one.every for one in found.periods]
+        repeats = len(made.seconds) // made.every
+        row["found"] = any(not one % made.every or not made.every % one for one in lengths) or made.every in beside
+        row |= {"repeats": repeats, "lengths": lengths, "every": made.every}
+        return row
+    slower = [one for one in found.changes if one.kind == "slower"]
+    onset = min((abs(one.since - 1 - made.since) for one in slower), default=10**6)
+    nearest = min(slower, key=lambda one: abs(one.since - 1 - made.since), default=None)
+    row |= {"onset_off": onset, "found": onset <= NEAR}
+    row["kinds"] = [(one.kind, one.since, one.until, round(one.share, 3)) for one in found.changes]
+    row["since"], row["until"], row["count"] = made.since + 1, made.until, len(made.seconds)
+    if nearest is not None:
+        row["within"] = nearest.since_range[0] - 1 <= made.since <= nearest.since_range[1] - 1
+        row["price_off"] = nearest.share / made.share - 1
+    if made.fault == "bout":
+        ends = [abs(one.until - made.until) for one in slower if one.until is not None]
+        row["end_off"] = min(ends, default=10**6)
+    return row
+
+
+def shares(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Summarise scored logs."""
+    onsets = [row for row in rows if "onset_off" in row]
+    ends = [row for row in rows if "end_off" in row]
+    periods = [row for row in rows if row["fault"] == "period"]
+    prices = [abs(row["price_off"]) for row in onsets if row["found"] and "price_off" in row]
+    return {
+        "onsets_within_3": [sum(row["onset_off"] <= NEAR for row in onsets), len(onsets)],
+        "onset_in_its_interval": [sum(row.get("within", False) for row in onsets), len(onsets)],
+        "ends_within_3": [sum(row["end_off"] <= NEAR for row in ends), len(ends)],
+        "periods": [sum(row["found"] for row in periods), len(periods)],
+        "price_error_median_and_p90": [float(np.median(prices)), float(np.quantile(prices, 0.9))] if prices else [],
+    }
+
+
+def main() -> int:
+    """Run one part and print its figures."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("part", choices=("healthy", "faults"))
+    options.add_argument("--count", type=int, default=1000)
+    options.add_argument("--seed", type=int, default=66)
+    options.add_argument("--into", type=Path)
+    chosen = options.parse_args()
+    figures = {"healthy": of_healthy, "faults": of_faults}[chosen.part](chosen)
+    text = json.dumps(figures, indent=1)
+    if chosen.into:
+        chosen.into.write_text(text + "\n", encoding="utf-8")
+    shown = {name: value for name, value in figures.items() if name not in ("wrong", "missed")}
+    print(json.dumps(shown, indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
