@@ -23,10 +23,15 @@ _SLOWDOWN: Final = "slowdown"
 
 
 def slowdown_of(result: TriageResult) -> float:
-    """Divide the step's time by that without the findings, or, not replayed together, without the costliest."""
+    """Divide the step's time by that without the findings, or, not replayed together, without the costliest.
+
+    Of a log, by that before what lasts to its end.
+    """
     found = [finding.slowdown for finding in result.findings]
     if result.together is not None and len(found) > 1:
         found.append(1 + result.together.throughput_gain)
+    if result.log is not None:
+        found += [1 + one.share for one in result.log.changes if one.until is None]
     return max(found, default=1.0)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from kair.app.jobs import locate, tidy
+from kair.app.jobs import tidy
 from kair.app.places import store_root
 from kair.app.question import is_read_only
 from kair.app.session import Session
@@ -32,7 +32,7 @@ from kair_tui.cli.options import (
 from kair_tui.cli.output import ProgressBar, say, write_answer
 from kair_tui.cli.present import Presenter
 from kair_tui.cli.registry import Entry
-from kair_tui.cli.wanted import JobWanted
+from kair_tui.cli.wanted import JobWanted, located
 from kair_tui.render.answer import Document
 from kair_tui.render.text import speaks_unicode
 from kair_tui.render.warnings import warnings_in_words
@@ -97,7 +97,7 @@ def require_sound(entry: Entry, arguments: dict[str, Any]) -> None:
 def _opened(entry: Entry, arguments: dict[str, Any], progress: "Watcher", note: Callable[[str], None]) -> Session:
     """Return the job that was named, or the one in use, in which case `note` is told which one that is."""
     choice, store = take(FilesOfJob, arguments), take(StorePlace, arguments).store
-    source = locate(choice.job, store, choice.files)
+    source = located(choice.job, store, choice.files, arguments.get("log_pattern"))
     if source.why is not None:
         note(f"using job {source.name} ({source.why})")
     # A file that is written besides is of the same model.
@@ -158,7 +158,8 @@ def _run_runbook(entry: Entry, arguments: dict[str, Any]) -> int:
 
 def _wanted(arguments: dict[str, Any]) -> JobWanted:
     shared = (take(group, arguments) for group in (FilesOfJob, StorePlace, Diagnostics))
-    return JobWanted(**{name: value for group in shared for name, value in vars(group).items()})
+    named = {name: value for group in shared for name, value in vars(group).items()}
+    return JobWanted(**named, log_pattern=arguments.get("log_pattern"))
 
 
 def _run_process(entry: Entry, arguments: dict[str, Any]) -> int:

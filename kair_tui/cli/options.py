@@ -178,6 +178,21 @@ class FilesOfJob(JobChoice):
     ] = ()
 
 
+@dataclass(frozen=True)
+class FilesOfLog(FilesOfJob):
+    """The same of a command that can answer by a job's log."""
+
+    log_pattern: Annotated[
+        str | None,
+        Option(
+            "--log-pattern",
+            "How lines of steps look in a log of another format: a regex (Rust's) with the named groups step, time "
+            "(seconds) or ms, and rank where each rank prints.",
+            metavar="REGEX",
+        ),
+    ] = None
+
+
 _FAIL_ON: Final = {
     "trace": "Exit with status 10 if one of these is found: straggler; of triage also job_wide, inconclusive, finding, "
     "slowdown>1.05. Or a condition about a field: FIELD == VALUE. Set apart by commas, or repeated.",
@@ -366,7 +381,7 @@ def _for_typer(annotation: Any, info: ParameterInfo) -> Any:  # noqa: ANN401
 
 def groups(entry: Entry) -> tuple[type[Any], ...]:
     """Return the groups of shared options that a command takes."""
-    chosen = GROUPS[entry.needs]
+    chosen = tuple(FilesOfLog if group is FilesOfJob and entry.reads_logs else group for group in GROUPS[entry.needs])
     if entry.has_oneline:
         chosen = tuple(PresentationOfVerdict if group is Presentation else group for group in chosen)
     if entry.needs == "running":

@@ -8,10 +8,11 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Final, TextIO
 
-from kair_engine.errors import UsageError
+from kair_engine.errors import UnwritableError, UsageError
 from kair_tui.render.text import clean, speaks_unicode, to_ascii
 
 if TYPE_CHECKING:
@@ -97,6 +98,24 @@ def stdin_text(hint: str) -> str:
     if len(text) > MOST_SIGNS:
         raise UsageError(f"stdin is larger than {MOST_SIGNS >> 20} MiB", hint)
     return text
+
+
+def stdin_as_file(hint: str) -> Path:
+    """Write stdin into a file that is there until the program ends, and return it. Raises UsageError where closed."""
+    import atexit
+    import shutil
+    import tempfile
+
+    if sys.stdin is None or sys.stdin.closed:
+        raise UsageError("stdin is closed", hint)
+    file = tempfile.NamedTemporaryFile(prefix="kair-stdin-", suffix=".log", delete=False)  # noqa: SIM115 - see above
+    atexit.register(Path(file.name).unlink, missing_ok=True)
+    try:
+        with file:
+            shutil.copyfileobj(sys.stdin.buffer, file, 1 << 20)
+    except OSError as error:
+        raise UnwritableError(Path(file.name), error, "TMPDIR") from error
+    return Path(file.name)
 
 
 _PATIENCE_S = 1.0

@@ -41,6 +41,8 @@ class Entry:
     """Takes `--baseline`, and holds the run against the one in use."""
     on_workers: bool = False
     """Takes `--engine`: what it needs of every step can be worked out on a cluster."""
+    reads_logs: bool = False
+    """Can answer by a job's log: it takes `--log-pattern`, and `-` for a log on stdin."""
     is_graph: bool = False
     """Its answer is a graph too, and can be written as one."""
     is_picture: bool = False
@@ -170,6 +172,7 @@ COMMANDS: Final = (
         "The investigation on the full screen (also: kair-tui).",
         ("kair tui traces/", "kair tui job123 --step 40-60", "kair-tui job123 --ascii"),
         needs="screen",
+        reads_logs=True,
         module="kair_tui.tui.command",
     ),
     Entry(
@@ -183,7 +186,10 @@ COMMANDS: Final = (
             "kair triage job123 --fail-on 'straggler,slowdown>1.05'",
             "kair triage job123 --report incident.html",
             "kair triage job123 --oneline",
+            "kair triage train.log",
+            "kubectl logs job-0 | kair triage -",
         ),
+        reads_logs=True,
         has_oneline=True,
         has_report=True,
         fails_on=True,
@@ -345,12 +351,14 @@ COMMANDS: Final = (
             "kair steps job123 -o csv --fields step,rank,duration_us",
             "kair steps job123 --scopes",
         ),
+        reads_logs=True,
     ),
     Entry(
         "info",
         LOOKS,
         "What the recording holds: ranks, hosts, layout, steps, clocks.",
         ("kair info traces/", "kair info job123 --json", "kair info job123 --operators"),
+        reads_logs=True,
     ),
     Entry(
         "query",

@@ -49,6 +49,8 @@ _RANKS = (
 
 def _headline(result: InfoResult) -> str:
     hosts = f" on {plural(len(result.hosts), 'host')}" if result.hosts else ""
+    if result.format == "log":
+        return "a log of steps"
     if result.format == "steps":
         return f"{plural(len(result.ranks), 'rank')}{hosts}, {plural(len(result.steps), 'step')} recorded, none sampled"
     return (
@@ -70,6 +72,10 @@ def _body(result: InfoResult, page: Page) -> None:
 
 def _facts(result: InfoResult) -> list[tuple[str, str]]:
     missing = f"; missing: {spans(result.missing_ranks)}" if result.missing_ranks else ""
+    if result.format == "log":
+        known = [("world size", count(result.world_size))] if result.world_size else []
+        ranks = spans(result.ranks) or "no line says whose it is"
+        return [*known, ("ranks", ranks), ("recorded", "nothing but how long steps took: kair triage judges that")]
     recorded = result.format == "steps"
     facts = [
         ("world size", count(result.world_size)),

@@ -19,18 +19,23 @@ SCOPES_SHOWN = 20
 BAR = 20
 
 
+def _slowest_rank(row: StepSummary) -> str:
+    return "–" if row.slowest_rank < 0 else str(row.slowest_rank)
+
+
 def _headline(result: StepsResult) -> str:
     complete = [row for row in result.summary if row.complete] or list(result.summary)
     if not complete:
         return "no step was recorded"
     recorded = complete[0].own_us is not None
-    ranks = plural(len({row.rank for row in result.steps}), "rank")
+    ranks = f" on {plural(len({row.rank for row in result.steps}), 'rank')}" if result.steps else ""
     worst = max(complete, key=lambda row: row.max_us)
+    on = "" if worst.slowest_rank < 0 else f" (rank {worst.slowest_rank})"
     return (
-        f"{plural(len(complete), 'step')} on {ranks}: {duration(result.step_time_us)} a step "
+        f"{plural(len(complete), 'step')}{ranks}: {duration(result.step_time_us)} a step "
         f"(mean{f', {ON_DEVICES}' if result.timed_on == 'device' else ''}"
         f"{', recorded and not sampled' if recorded else ''}); "
-        f"the slowest is step {worst.step} with {duration(worst.max_us)} (rank {worst.slowest_rank})"
+        f"the slowest is step {worst.step} with {duration(worst.max_us)}{on}"
     )
 
 
@@ -82,7 +87,7 @@ def _body(result: StepsResult, page: Page) -> None:
         Column[StepSummary]("ranks", "ranks", lambda row: count(row.ranks), weight=4),
         Column[StepSummary]("median_us", "median", lambda row: duration(row.median_us), weight=8),
         Column[StepSummary]("max_us", "slowest", lambda row: duration(row.max_us), weight=9),
-        Column[StepSummary]("slowest_rank", "on rank", lambda row: str(row.slowest_rank), weight=8),
+        Column[StepSummary]("slowest_rank", "on rank", _slowest_rank, weight=8),
         Column[StepSummary]("", "spread", _spread, weight=5),
         Column[StepSummary](
             "", "", lambda row: "█" * round(BAR * row.max_us / peak) if peak > 0 else "", align="left", weight=3

@@ -16,6 +16,7 @@ from kair_engine.causes import CAUSES
 from kair_engine.frozen import dataclass
 from kair_engine.results.evidence_kinds import ShownBy
 from kair_engine.results.fixes import fix_text
+from kair_engine.results.steplog import LogChange, LogPeriod, LogRank
 from kair_engine.results.triage import Finding, OpenItem, RankedRank, TriageResult, Verdict
 from kair_engine.results.whatif import Fix, FixPrice
 from kair_tui.render.answer import ALARM, Cell, Column, Styled
@@ -30,6 +31,7 @@ from kair_tui.render.oneline import oneline
 from kair_tui.render.open_items import open_in_words, open_lines
 from kair_tui.render.rank import COLUMNS as OF_PARTS
 from kair_tui.render.sentences import kernels_in_words, sentence_of
+from kair_tui.render.steplog import log_in_words, log_lines, log_totals
 from kair_tui.render.text import short_name
 from kair_tui.render.units import (
     and_more,
@@ -88,6 +90,7 @@ def triage_in_words(result: TriageResult) -> TriageResult:
         findings=findings,
         absorbed=tuple(replace(one, sentence=absorbed_in_words(one, step_us)) for one in result.absorbed),
         open=tuple(open_in_words(one, step_us) for one in result.open),
+        log=None if result.log is None else log_in_words(result.log),
         summary=summary(result),
     )
 
@@ -245,6 +248,7 @@ def _of_findings(result: TriageResult, *, wide: bool) -> Iterator[tuple[str, lis
 
 def _below_findings(result: TriageResult, *, wide: bool) -> Iterator[list[str]]:
     """Yield what is said below the findings, a list for each subject."""
+    yield log_lines(result.log)
     yield open_lines(result, below=result.summary)
     yield absorbed_lines(result, wide=wide)
     yield beside_lines(result, wide=wide)
@@ -306,6 +310,8 @@ def gained_in_words(without: Finding | FixPrice) -> str:
 
 def triage_totals(result: TriageResult) -> str:
     """The step, and what was waited in it."""
+    if result.log is not None:
+        return log_totals(result.log)
     if not result.steps:
         is_live = any(one.code in ("no_step_yet", "ended_from_outside") for one in result.warnings)
         return "no step's times are known" if is_live else "recordings of calls: how far each rank came, and no times"
@@ -472,9 +478,9 @@ def _tree(result: TriageResult, page: Page) -> None:
 class VerdictRow:
     """The verdict, one finding, or one open item on one line of CSV."""
 
-    record: Literal["verdict", "finding", "open"]
+    record: Literal["verdict", "finding", "open", "log"]
     number: int | None
-    """Of the finding, or of the open item, from 1."""
+    """Of the finding, of the open item, or of what a log says, from 1."""
     verdict: Verdict
     cause: str | None = None
     pattern: str | None = None
@@ -508,7 +514,20 @@ def _csv_rows(result: TriageResult) -> list[VerdictRow]:
     """The verdict, the findings, what is open; of several findings the verdict has the price of all together."""
     rows = [_verdict_row(result)]
     rows += [_finding_row(result, *numbered) for numbered in enumerate(result.findings, 1)]
-    return rows + [_open_row(result, *numbered) for numbered in enumerate(result.open, 1)]
+    rows += [_open_row(result, *numbered) for numbered in enumerate(result.open, 1)]
+    found: list[LogRank | LogChange | LogPeriod] = []
+    if result.log is not None:
+        found = [*result.log.ranks, *result.log.changes, *result.log.periods]
+    return rows + [_log_row(result, *numbered) for numbered in enumerate(found, 1)]
+
+
+def _log_row(result: TriageResult, number: int, found: LogRank | LogChange | LogPeriod) -> VerdictRow:
+    known = {name: getattr(found, name) for name in ("since", "until", "every", "p_value") if hasattr(found, name)}
+    ranks = (found.rank,) if isinstance(found, LogRank) else ()
+    lost = found.excess_us if isinstance(found, LogRank) else found.extra_us_per_step
+    return VerdictRow(
+        "log", number, result.verdict, ranks=ranks, time_lost_us_per_step=lost, text=found.sentence, **known
+    )
 
 
 def _verdict_row(result: TriageResult) -> VerdictRow:

@@ -12,6 +12,7 @@ from kair_tui.render.delays import absorbed_briefly
 from kair_tui.render.hangs import held_up_at, how_it_ended, nobody_to_blame, stands_still
 from kair_tui.render.joint_prices import headline_of, joint_of, part_of_step
 from kair_tui.render.open_items import largest_open, next_to_bar, nothing_hidden
+from kair_tui.render.steplog import log_summary
 from kair_tui.render.text import spaced
 from kair_tui.render.units import (
     WORTH_A_FIGURE,
@@ -54,6 +55,8 @@ _OPEN_HANGS = (
 
 def summary(result: TriageResult) -> str:
     """The answer in one sentence; of a job that somebody ended, that as well."""
+    if result.log is not None and not result.findings:
+        return log_summary(result.log)
     ended = _first(result.warnings, ("ended_from_outside",))
     return _verdict(result) + (f"; {ended}" if ended else "")
 

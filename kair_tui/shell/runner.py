@@ -253,4 +253,6 @@ def _source(arguments: dict[str, Any], state: "ShellState") -> JobSource:
     name = choice.job
     if name is None:
         return state.job() if store in (None, state.store) else locate(None, store)
-    return state.named_source(name, store, choice.files)
+    source = state.named_source(name, store, choice.files)
+    pattern = arguments.get("log_pattern")
+    return source if pattern is None else replace(source, log_pattern=pattern)

@@ -1,6 +1,6 @@
 """The state of a shell: the open jobs, the focus, the answers that were given a name."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -49,12 +49,12 @@ class ShellState:
         self.named: dict[str, Named] = {}
         self.jobs_read = 0
         """How often a recording was opened."""
-        self._open: dict[tuple[Path, ...], Session] = {}
+        self._open: dict[Hashable, Session] = {}
 
     def hold(self, session: Session, steps: Sequence[int] | None) -> None:
         """Take a job that is open elsewhere, and the steps chosen there."""
         source = session.source
-        self._open[source.paths] = session
+        self._open[source.key] = session
         if self.source != source:
             self.rank = None
         self.source, self.steps = source, "all" if steps is None else step_text(steps)
@@ -84,12 +84,12 @@ class ShellState:
 
     def opened(self, source: JobSource) -> Session:
         """Return the job, which is read once. Raises InputError."""
-        if source.paths not in self._open:
+        if source.key not in self._open:
             session = open_session(source, store=self.store, progress=self.progress)
             session.keep_steps()
-            self._open[source.paths] = session
+            self._open[source.key] = session
             self.jobs_read += 1
-        return self._open[source.paths]
+        return self._open[source.key]
 
     def named_source(self, name: str, store: Path | None, files: Sequence[Path] = ()) -> JobSource:
         """Return the job that a line names, which may be the one in hand; of several files, the one that they are."""
@@ -101,7 +101,7 @@ class ShellState:
 
     def forget(self, source: JobSource) -> None:
         """Let go of what was read: the job was imported anew."""
-        self._open.pop(source.paths, None)
+        self._open.pop(source.key, None)
 
     def forget_answers(self) -> None:
         """Let go of all answers: evidence was added."""

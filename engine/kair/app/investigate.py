@@ -54,6 +54,10 @@ def triage(
 
         judged = with_baseline(judged, trace, baseline)
     whole = judged if stands is None else beside(stands, judged)
+    if trace.lines is not None:
+        from kair.app.logs import with_log
+
+        whole = with_log(whole, trace)
     found = with_evidence(trace, _with_devices(whole, trace), evidence)
     found = _with_differences(found, trace, baseline)
     found = replace(found, confirmed=_confirmed(trace, found))
@@ -134,6 +138,10 @@ def _judged(trace: "Trace", history: "StepHistory | None", gpu_cost: float | Non
     from kair_engine.triage.history.analysis import joined, triage_of_rows
     from kair_engine.whatif.prices import require_cost
 
+    if trace.job.is_log:
+        from kair.app.logs import verdict_of_log
+
+        return verdict_of_log()
     if trace.job.is_recorded_only:
         require_cost(gpu_cost)
         if history is None or not len(history.steps):

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,13 @@ class JobSource:
     """Why it was taken, where none was named."""
     more: tuple[Path, ...] = ()
     """The other files, where several were named as one job."""
+    log_pattern: str | None = None
+    """The expression of a log's lines of steps; None for those that are known."""
+
+    @property
+    def key(self) -> tuple[Path | str | None, ...]:
+        """What is read, and how: equal ones are the same job."""
+        return (*self.paths, self.log_pattern)
 
     @property
     def paths(self) -> tuple[Path, ...]:
@@ -150,6 +158,19 @@ def open_source(source: JobSource, *, progress: "Progress") -> "Trace":
             if is_watched(source.path):
                 raise nothing_recorded(source.path)
         return _store(source.path.parent).open(source.path.name)
+    from kair.app.logs import job_of_log, log_of
+
+    lines = log_of(source.paths, source.log_pattern)
+    if lines is None:
+        return _opened_files(source, progress)
+    try:
+        trace = _opened_files(source, progress)
+    except InputError:  # it says nothing but how long steps took
+        return job_of_log(lines, source.name, source.paths)
+    return replace(trace, lines=lines)
+
+
+def _opened_files(source: JobSource, progress: "Progress") -> "Trace":
     from kair_engine.recording.opening import open_sources, open_trace
 
     if source.more:

@@ -18,6 +18,7 @@ from kair.app.notes import Notes
 from kair.app.places import store_root
 from kair.app.question import (
     BY_HISTORY,
+    BY_LOG,
     Answer,
     Given,
     InWords,
@@ -297,7 +298,7 @@ class Session:
     def given(self, question: Question) -> Given:
         """Return what a question is answered with. Raises UsageError for steps or a baseline that there are none of."""
         trace, baseline = self.narrowed(question.steps), None
-        if question.command not in BY_HISTORY:
+        if question.command not in (BY_LOG if trace.job.is_log else BY_HISTORY):
             from kair.app.step_history import require_sampled
 
             require_sampled(trace, f"kair {question.command}")

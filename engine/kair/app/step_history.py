@@ -70,6 +70,9 @@ def recorded_only(job: Job) -> Trace:
 def require_sampled(trace: Trace, what: str) -> None:
     """Raise InputError where no step was sampled: what needs operations cannot be answered."""
     job = trace.job
+    if job.is_log:
+        hint = f"kair triage {job.source} says what to record"
+        raise InputError(f"{job.name} is a log, which says how long steps took: {what} needs a recording", hint)
     if not job.is_recorded_only:
         return
     of = "nothing of it" if trace.steps == job.steps else "none of these steps"

@@ -294,7 +294,7 @@ class Unsupported:
 
 
 _READERS: Final = "kair_engine.readers"
-_LOG_WORDS: Final = "job logs with time-outs and ends of ranks"
+_LOG_WORDS: Final = "job logs with times of steps, time-outs and ends of ranks"
 
 FORMATS: Final = (
     Format(
@@ -392,20 +392,20 @@ UNSUPPORTED: Final = (
     Unsupported(
         "a checkpoint",
         is_checkpoint,
-        "it holds weights, and nothing of times: record some steps with torch.profiler (docs/formats.md)",
+        "it holds weights, and nothing of times: record some steps with torch.profiler (kair help formats)",
         is_recording=False,
     ),
     Unsupported(
         "a run of Weights & Biases",
         is_wandb,
         "it holds curves of the job, and nothing of its ranks: give the run's files/output.log where the job hung or "
-        "died, else record some steps with torch.profiler (docs/formats.md)",
+        "died, else record some steps with torch.profiler (kair help formats)",
         is_recording=False,
     ),
     Unsupported(
         "a file of TensorBoard's curves",
         is_tensorboard,
-        "give the traces below plugins/profile, or record some steps with torch.profiler (docs/formats.md)",
+        "give the traces below plugins/profile, or record some steps with torch.profiler (kair help formats)",
         is_recording=False,
     ),
     Unsupported(

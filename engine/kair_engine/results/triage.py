@@ -14,6 +14,7 @@ from kair_engine.results.evidence_kinds import Evidence
 from kair_engine.results.localize import AgainstBaseline
 from kair_engine.results.rank import PartOfStep
 from kair_engine.results.step_bar import StepBar
+from kair_engine.results.steplog import LogOfSteps
 from kair_engine.results.warning_kinds import AnyWarning
 from kair_engine.results.whatif import Fix, FixPrice
 from kair_engine.trace.measures import EvidenceSource
@@ -316,5 +317,7 @@ class TriageResult:
     smallest_share: float | None = None
     """The smallest share of the step that would have been found or listed in `open`: nothing larger is hidden in the
     recording. Null where that is not known."""
+    log: LogOfSteps | None = None
+    """What the job's log says of its steps; null where no log was asked about."""
     summary: str = ""
     """The answer in one sentence."""

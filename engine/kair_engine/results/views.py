@@ -168,7 +168,7 @@ class StepSummary:
     max_us: float
     """On the slowest rank."""
     slowest_rank: Rank
-    """Where the step took longest."""
+    """Where the step took longest; -1 in a log, which does not say it."""
     complete: bool
     """Whether all of the step was recorded."""
     slow: bool

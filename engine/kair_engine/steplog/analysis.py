@@ -6,9 +6,11 @@ from typing import Final
 
 import numpy as np
 
-from kair_engine.arrays import Floats, Ints
+from kair_engine.arrays import Bools, Floats, Ints
 from kair_engine.frozen import dataclass
+from kair_engine.ranks import Rank
 from kair_engine.results.steplog import ChangeKind, CoursePart, LogAttempt, LogChange, LogOfSteps, LogPeriod, LogSpike
+from kair_engine.results.views import StepsResult, StepSummary
 from kair_engine.steplog.changes import CHANCE, SMALLEST, Cut, Level, levels
 from kair_engine.steplog.changes import SHORT as SHORT_LOG
 from kair_engine.steplog.cleaning import Noise, noise_of, running_median, spikes, warm_up
@@ -17,6 +19,7 @@ from kair_engine.steplog.next_recording import what_to_record
 from kair_engine.steplog.periods import Found, periods
 from kair_engine.steplog.ranks import accused, phase_of
 from kair_engine.steplog.series import FEWEST, Attempt, series_of
+from kair_engine.trace.model import short_warning
 
 _MOST_SPIKES: Final = 10
 _MOST_ATTEMPTS: Final = 20
@@ -139,6 +142,8 @@ def _changes(one: Judged) -> list[LogChange]:
             usual = level.height
         elif level.height < usual - SMALLEST:
             made.append(_change(one, "drift", at, (level.begin, level.end), usual))
+            usual = level.height
+        else:  # what is usual may creep
             usual = level.height
     return _joined_drifts(made)
 
@@ -303,3 +308,45 @@ def _course(one: Judged, attempts: int) -> list[CoursePart]:
         first, last = (int(one.attempt.step[at]) for at in (begin, min(begin + size, len(one.y)) - 1))
         made.append(CoursePart(one.number, first, last, float(np.median(part)), float(part.max())))
     return made
+
+
+_NO_RANK: Final = Rank(-1)
+"""Of a step whose slowest rank is not known."""
+_MOST_ROWS: Final = 100_000
+"""Steps that are listed, the last ones."""
+
+
+def steps_of(lines: StepLines) -> StepsResult:
+    """Return every step of the last attempt, those marked that a change, a period or a spike makes longer."""
+    series = series_of(lines)
+    if not series.attempts:
+        return StepsResult((), (), 0.0, ())
+    attempt = series.attempts[-1]
+    slow = _slow(_judged(attempt, 1, None)) if len(attempt) >= FEWEST else np.zeros(len(attempt), bool)
+    took = (attempt.seconds * _SECOND_US).tolist()[-_MOST_ROWS:]
+    steps, marked = attempt.step.tolist()[-_MOST_ROWS:], slow.tolist()[-_MOST_ROWS:]
+    rows = tuple(
+        StepSummary(step, series.processes, us, us, _NO_RANK, complete=True, slow=is_slow)
+        for step, us, is_slow in zip(steps, took, marked, strict=True)
+    )
+    warnings = []
+    if not attempt.is_absolute:
+        text = "the log says how steps compare and not how long they took: times are in no unit"
+        warnings.append(short_warning("log_times", text))
+    if len(attempt) > len(rows) or len(series.attempts) > 1:
+        text = f"the last {len(rows)} steps of the last of {len(series.attempts)} attempts are listed"
+        warnings.append(short_warning("last_steps", text))
+    return StepsResult(rows, (), float(np.mean(took)), tuple(warnings))
+
+
+def _slow(one: Judged) -> Bools:
+    """Which steps are in a slower part, a period or a spike."""
+    slow = np.zeros(len(one.y), bool)
+    slow[one.spikes] = True
+    for found in one.found:
+        slow[found.at] = True
+    for change in _changes(one):
+        if change.share > 0:
+            until = one.attempt.step[-1] if change.until is None else change.until
+            slow |= (one.attempt.step >= change.since) & (one.attempt.step <= until)
+    return slow

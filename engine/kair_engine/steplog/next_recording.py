@@ -76,10 +76,11 @@ def _largest(found: LogOfSteps) -> tuple[str, float, LogChange | None]:
     if standing is not None:
         return "standing", standing.share, standing
     period = next((one for one in found.periods if one.attempt == last), None)
+    steps = found.attempts[-1].last_step - found.attempts[-1].first_step + 1
+    if changes and (period is None or changes[0].share * changes[0].steps / steps >= period.share):
+        return "ended", changes[0].share, changes[0]
     if period is not None:
         return "period", min(period.share * period.every, 1.0), None
-    if changes:
-        return "ended", changes[0].share, changes[0]
     if found.spikes:
         return "spikes", min(found.spikes[0].share, 1.0), None
     return "nothing", _LOOKED_FOR, None

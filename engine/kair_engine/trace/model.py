@@ -384,6 +384,11 @@ class Job:
         """Return whether a coordinator recorded the steps' times, and nobody sampled their operations."""
         return self.format == "steps"
 
+    @property
+    def is_log(self) -> bool:
+        """Return whether its log is all that is known of it."""
+        return self.format == "log"
+
     @cached_property
     def recorded_steps(self) -> frozenset[int]:
         """Every step that some rank recorded, in whole or in part."""
@@ -437,6 +442,8 @@ class Trace:
     """The processes elsewhere that reduce it part by part; None where this one does."""
     only: frozenset[int] | None = None
     """The ranks whose operations are read; None for all."""
+    lines: object = field(default=None, compare=False, repr=False)
+    """The lines of steps of the job's log, where one was opened; else None."""
     known: dict[Hashable, Any] = field(default_factory=dict, compare=False, repr=False)
     """Small answers about some of its steps, as who runs which program, for questions that follow (`known_once`)."""
 

@@ -41,7 +41,7 @@ def info(trace: Trace, *, operators: bool = False) -> InfoResult:
     """
     from kair_engine.trace.queries import operations_by_kind  # the other view needs no query
 
-    if trace.job.is_recorded_only:
+    if trace.job.is_recorded_only or trace.job.is_log:
         return _without_operations(trace)
     trace = with_collectives_marked(trace)
     job = trace.job
@@ -102,7 +102,7 @@ def _without_operations(trace: Trace) -> InfoResult:
         format=job.format,
         world_size=job.world_size,
         ranks=job.ranks,
-        missing_ranks=job.missing_ranks,
+        missing_ranks=() if job.is_log else job.missing_ranks,
         hosts=_by_host(job),
         layout=None,
         roles={},

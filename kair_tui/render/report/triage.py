@@ -8,6 +8,7 @@ from kair_engine.ranks import Rank
 from kair_engine.results.blame import BlamePath, BlameResult, RootCause
 from kair_engine.results.evidence_kinds import Evidence
 from kair_engine.results.rank import RankProfileResult
+from kair_engine.results.steplog import LogOfSteps
 from kair_engine.results.timeline import TimelineResult
 from kair_engine.results.triage import Finding, TriageResult
 from kair_engine.results.whatif import FixPrice, WhatifResult
@@ -31,6 +32,7 @@ from kair_tui.render.report.content import (
     table,
 )
 from kair_tui.render.report.pictures import around_delay, before_and_after, completion, differs, score_grid, step_bar
+from kair_tui.render.steplog import log_lines, log_totals
 from kair_tui.render.triage import COLUMNS as RANKING
 from kair_tui.render.triage import (
     PART_COLUMNS,
@@ -119,7 +121,7 @@ def triage_report(found: Found, ask: Ask, made: str) -> Report:
         tone=_TONES[triage.verdict],
         lead=triage.summary,
         facts=_facts(found),
-        sections=tuple(_sections(found, ask)),
+        sections=tuple(_sections(found, ask) if triage.log is None else _of_log(triage, triage.log, ask)),
         made=made,
     )
 
@@ -130,7 +132,7 @@ def _facts(found: Found) -> Facts:
     pairs = [
         ("job", job.name),
         ("recording", job.source),
-        ("ranks", f"{len(job.ranks)} of {job.world_size}"),
+        ("ranks", f"{len(job.ranks)} of {job.world_size}" if job.world_size else "not known"),
         ("hosts", str(len(hosts)) if hosts else "not recorded"),
         ("steps", f"{len(job.steps)} ({spans(job.steps)})"),
         ("step time", duration(triage.step_time_us)),
@@ -182,6 +184,14 @@ def _sections(found: Found, ask: Ask) -> Iterator[Section]:
     yield Section("What it costs", tuple(_costs(found, ask)))
     if found.warnings:
         yield Section("What to know about the recording", (Tree(tuple(Node(one.message) for one in found.warnings)),))
+
+
+def _of_log(triage: TriageResult, log: LogOfSteps, ask: Ask) -> Iterator[Section]:
+    """Of a job of which its log is known; one that stands still has a finding, too."""
+    for number, finding in enumerate(triage.findings, 1):
+        yield Section(f"{number}. {title(finding)}", tuple(_finding(finding, ask)), card=True)
+    yield Section("What the log says", (Tree(tuple(map(Node, log_lines(log)))),))
+    yield Section("See it yourself", (Text(log_totals(log), dim=True), Command(ask("triage"))))
 
 
 def _finding(finding: Finding, ask: Ask) -> Iterator[Block]:

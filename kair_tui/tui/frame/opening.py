@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
-from kair.app.jobs import JobSource, committed_at, locate
+from kair.app.jobs import JobSource, committed_at
 from kair.app.question import unwatched
 from kair.app.step_choice import parse_steps
 from kair_tui.cli.failures import ExitCode, traceback_of
@@ -144,7 +144,7 @@ class OpeningScreen(BaseScreen):
     def _open(self, arrivals: Arrivals) -> Session:
         """In a thread."""
         self._committed_before = committed_at(str(self._wanted.job), self._wanted.store)
-        return self._session(locate(self._wanted.job, self._wanted.store, self._wanted.files), arrivals)
+        return self._session(self._wanted.locate(), arrivals)
 
     def _session(self, source: JobSource, arrivals: Arrivals) -> Session:
         before = self.kair.session

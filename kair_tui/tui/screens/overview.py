@@ -22,6 +22,7 @@ from kair_engine.results.views import StepsResult
 from kair_engine.trace.model import Trace
 from kair_tui.render.delays import ON_DEVICES
 from kair_tui.render.open_items import open_lines
+from kair_tui.render.steplog import log_lines
 from kair_tui.render.triage import absorbed_lines, gain_in_words, triage_totals
 from kair_tui.render.units import count, duration, plural, score, signed_duration, spans
 from kair_tui.render.warnings import warnings_in_words
@@ -188,7 +189,8 @@ class OverviewScreen(ViewScreen):
             for line, one in zip(absorbed_lines(self._triage), self._triage.absorbed, strict=True)
             if self._kept is None or self._kept & set(one.ranks)
         ]
-        self._findings.show_findings(kept, warnings, [*open_lines(self._triage), *absorbed])
+        others = [*log_lines(self._triage.log), *open_lines(self._triage), *absorbed]
+        self._findings.show_findings(kept, warnings, others)
         styles, glyphs = styles_of(self.look), self.look.glyphs
         noted = [(f"{glyphs.alarm} {plural(len(warnings), 'warning')} at the end", styles.base)] if warnings else []
         listed = "costliest first" if found else "none"
@@ -284,7 +286,9 @@ class OverviewScreen(ViewScreen):
         if row is None:
             return ""
         slow = f" {self.look.glyphs.alarm} slow" if row.slow else ""
-        text = f"step {row.step}: {duration(row.max_us)} on rank {row.slowest_rank}, median {duration(row.median_us)}"
+        text = f"step {row.step}: {duration(row.max_us)}"
+        if row.slowest_rank >= 0:  # a log does not say whose time it is
+            text += f" on rank {row.slowest_rank}, median {duration(row.median_us)}"
         return self.dotted(text + slow, f"range {spans(selected)}" if len(selected) > 1 else "")
 
     def _row(self, rank: int | None) -> RankedRank | None:

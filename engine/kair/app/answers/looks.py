@@ -77,6 +77,10 @@ def steps(
     if attempt is not None and not scopes:
         raise UsageError("--attempt chooses whose scopes are shown", f"kair steps --scopes --attempt {attempt}")
     given.require_rank(only_rank)
+    if given.trace.job.is_log:
+        from kair.app.logs import steps_of_log
+
+        return steps_of_log(given.trace)
     result = (
         steps_of_history(given.trace, only_rank)
         if given.trace.job.is_recorded_only

@@ -1,0 +1,109 @@
+"""Opens the log of a job's steps where no trace is named, and answers what a log can answer."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from kair_engine.errors import InputError
+from kair_engine.readers.formats import is_job_log, read_head
+from kair_engine.recording.opening import find_files, job_name
+from kair_engine.results.steplog import LogOfSteps
+from kair_engine.results.triage import TriageResult
+from kair_engine.results.views import StepsResult
+from kair_engine.steplog.analysis import judge, steps_of
+from kair_engine.steplog.lines import StepLines
+from kair_engine.steplog.reading import pattern_of, read_steps, require_readable
+from kair_engine.trace.model import Job, StepTimes, Trace, short_warning
+
+_MOST_FILES: Final = 10_000
+FORMAT: Final = "log"
+"""Of a job of which its log is all that is known."""
+
+
+def log_of(paths: Sequence[Path], pattern: str | None) -> StepLines | None:
+    """Return the lines of steps of the files that are named, all of them text; None where none has any.
+
+    Raises UsageError for a pattern that is none, InputError where no line is of it, or a file cannot be read.
+    """
+    form = None if pattern is None else pattern_of(pattern)
+    files = [file for path in paths for file in (find_files(path).files if path.is_dir() else (path,))]
+    if len(files) > _MOST_FILES or not files or not all(map(_is_text, files)):
+        return None
+    lines = read_steps(sorted(files, key=_by_numbers), form)
+    if lines is None and form is not None:
+        raise InputError(f"no line of {paths[0]} is of --log-pattern", "the groups are step, and time (seconds) or ms")
+    if lines is not None:
+        require_readable(lines)
+    return lines
+
+
+def _is_text(file: Path) -> bool:
+    if not file.is_file():
+        return False
+    try:
+        return is_job_log(read_head(file))
+    except (OSError, InputError):
+        return False
+
+
+def _by_numbers(file: Path) -> list[tuple[int, str]]:
+    """Sorts names as people count: rank2 before rank10."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d{1,18})", str(file))]
+
+
+def job_of_log(lines: StepLines, name: str, paths: Sequence[Path]) -> Trace:
+    """Return a job of which its log is all that is known: it has no steps that any other analysis could use.
+
+    `name` is the path as it was named, or what stands for one that was not.
+    """
+    ranks = tuple(sorted({*lines.rank.tolist(), *lines.phases.rank.tolist()} - {-1}))
+    warnings = []
+    if lines.dropped:
+        text = f"the log has {lines.dropped + len(lines.step):,} lines of steps: the last {len(lines.step):,} are read"
+        warnings.append(short_warning("last_steps", text))
+    if lines.form.note:
+        warnings.append(short_warning("log_times", lines.form.note))
+    job = Job(
+        name=job_name(paths[0]) if name == str(paths[0]) else name,
+        source=name if len(paths) == 1 else ", ".join(map(str, paths)),
+        format=FORMAT,
+        world_size=lines.world_size or 0,
+        ranks=ranks,
+        hosts={},
+        layout=None,
+        device=None,
+        has_device=False,
+        absolute_time=False,
+        steps=(),
+        step_times=StepTimes(),
+        operations=0,
+        warnings=tuple(warnings),
+    )
+    return Trace(job, (), (), lines=lines)
+
+
+def with_log(found: TriageResult, trace: Trace) -> TriageResult:
+    """Return the verdict with what the log says of steps; it accuses ranks whose own lines set them apart."""
+    if not isinstance(trace.lines, StepLines) or trace.steps:
+        return found
+    log = judge(trace.lines)
+    verdict = "straggler" if log.ranks and not found.findings else found.verdict
+    return replace(found, log=log, verdict=verdict, step_time_us=found.step_time_us or step_time_us(log))
+
+
+def step_time_us(log: LogOfSteps) -> float:
+    """Return the median step of the last attempt; 0 where none has times."""
+    return next((one.step_us for one in reversed(log.attempts) if one.step_us is not None), 0.0)
+
+
+def verdict_of_log() -> TriageResult:
+    """Return the verdict on a job of which nothing but its log is known: who is slow stays open."""
+    return TriageResult("inconclusive", (), (), 0.0, 0.0, 0.0, (), ())
+
+
+def steps_of_log(trace: Trace) -> StepsResult:
+    """Return the time of every step that the log has, those that took longer marked."""
+    assert isinstance(trace.lines, StepLines)
+    return steps_of(trace.lines)
