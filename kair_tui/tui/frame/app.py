@@ -240,6 +240,8 @@ class KairApp(App[int]):
             return crumbs, "", ""
         job, steps = self.session.trace.job, self.session.chosen_steps
         about = f"{plural(len(job.ranks), 'rank')} {self.look.glyphs.dot} {plural(len(job.steps), 'step')}"
+        if job.is_log:
+            about = "log of steps"
         alarm = [f"only {'step' if len(steps) == 1 else 'steps'} {spans(steps, 3)}"] if self.session.steps else []
         if wanted := getattr(self.screen, "filter", ""):
             alarm.append(f"filter {wanted}")

@@ -145,6 +145,8 @@ class OverviewScreen(ViewScreen):
         self._own.order(result.ranking)
         if is_first and (worst := worst_rank(result)) is not None:
             self._grid.move_to(worst)
+        if is_first and self.session.trace.job.is_log:
+            self.set_focus(self._strip)
         self._list_findings()
         self._strip.choose(self.session.chosen_steps)
         self._show_parts()
@@ -193,7 +195,7 @@ class OverviewScreen(ViewScreen):
         self._findings.show_findings(kept, warnings, others)
         styles, glyphs = styles_of(self.look), self.look.glyphs
         noted = [(f"{glyphs.alarm} {plural(len(warnings), 'warning')} at the end", styles.base)] if warnings else []
-        listed = "costliest first" if found else "none"
+        listed = "costliest first" if found else "none" if self._triage.log is None else "what the log says"
         free = f"; {plural(len(absorbed), 'delay')} absorbed" if absorbed else ""
         self.heading("findings").say([(f"{listed}{free}", None)], noted)
 
@@ -240,8 +242,9 @@ class OverviewScreen(ViewScreen):
             super().open_rank()
 
     def on_step_strip_narrowed(self, message: StepStrip.Narrowed) -> None:
-        """Everything is about these steps now."""
-        self.narrow(message.steps)
+        """Everything is about these steps now; a log is judged as a whole."""
+        if not self.session.trace.job.is_log:
+            self.narrow(message.steps)
 
     def about_cursor(self) -> str:
         """Say what is under the cursor of the part that has the keyboard."""
@@ -323,6 +326,8 @@ class OverviewScreen(ViewScreen):
         if action == "regroup":
             layout = self.session.trace.job.layout
             return layout is not None and bool(layout.pipeline_stage or layout.dp_rank)
+        if action == "lateness" and self.session.trace.job.is_log:
+            return False
         return super().offers(action, of)
 
     def action_regroup(self) -> None:
@@ -417,8 +422,9 @@ class OverviewScreen(ViewScreen):
         """Show the ranks, the map, or both."""
         if not self.is_whole:
             return
-        with_map = self.shows_map
-        with_grid = not with_map or self._has_room_for_both
+        of_log = self.session.trace.job.is_log  # it has no ranks
+        with_map = self.shows_map and not of_log
+        with_grid = not of_log and (not with_map or self._has_room_for_both)
         shown: dict[Widget, bool] = {self._map: with_map, self.heading("late"): with_map}
         shown |= {self._grid: with_grid, self.heading("grid"): with_grid}
         stands = self._triage is not None and any(CAUSES[one.cause].stops_job for one in self._triage.findings)
