@@ -80,7 +80,7 @@ def job(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
     store_variables(monkeypatch, tmp_path)
     monkeypatch.setattr("kair.app.jobs.open_source", lambda *_, **__: made)
     source = JobSource("the-job", tmp_path / "job", stored=False)
-    monkeypatch.setattr("kair_tui.cli.invoke.locate", lambda *_, **__: source)
+    monkeypatch.setattr("kair_tui.cli.wanted.locate", lambda *_, **__: source)
 
     @cache
     def ask(command: str) -> dict[str, Any]:

@@ -543,7 +543,7 @@ def answering(
         patch.setattr(Entry, "load", loaded)
         patch.setattr("kair.app.jobs.open_source", lambda *_, **__: opened or trace())
         found = JobSource("job123", Path("job123"), stored=False)
-        patch.setattr("kair_tui.cli.invoke.locate", lambda *_, **__: found)
+        patch.setattr("kair_tui.cli.wanted.locate", lambda *_, **__: found)
         yield asked
 
 
