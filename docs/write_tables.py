@@ -18,7 +18,7 @@ from kair_tui.tui.screen_registry import SCREENS
 
 DOCS = Path(__file__).parent
 ENGINE = DOCS.parent / "engine" / "kair_engine"
-THRESHOLDS, KEYS = DOCS / "methods" / "thresholds.md", DOCS / "tui.md"
+THRESHOLDS, KEYS = DOCS / "reference" / "thresholds.md", DOCS / "tui.md"
 BEGIN, END = "<!-- begin of what write_tables.py writes -->\n", "<!-- end of what write_tables.py writes -->\n"
 ROOMS = (
     "stats.py",

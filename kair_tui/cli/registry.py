@@ -132,7 +132,7 @@ without capture. `kair help docs/capture` has the variables, and what it costs."
 CONFIRM_NOTES: Final = """\
 Ranks are delayed only where that was allowed: kair coordinator --allow-delays, or KAIR_CAPTURE_DELAYS=1 of the job.
 confirmed: a rank holds up the job. withdrawn: it does not. shared: several do. not here: nobody, at this place.
-open: not decided; it says how many steps it would take. docs/methods/confirm.md has the method."""
+open: not decided; it says how many steps it would take. `kair help docs/mitigation` has the method."""
 
 TICKET_NOTES: Final = """\
 Hosts are drained by the site's own command, of kair.toml in your configuration folder (or $KAIR_CONFIG):
@@ -148,7 +148,7 @@ node_exporter, Prometheus, nvidia-smi, kernel logs, NCCL Inspector, ncclras, Slu
 
 QUERY_NOTES: Final = """\
 A query reads and changes nothing, and names no file. Names in _us are microseconds, in _ns nanoseconds. Without
-ORDER BY, groups and joins are sorted by their columns. `kair help docs/export` has examples."""
+ORDER BY, groups and joins are sorted by their columns. `kair help python#sql` has examples."""
 
 MCP_NOTES: Final = """\
 A client starts it: pip install 'kair[mcp]' first. It reads what the user may read who runs it, or with --root what is

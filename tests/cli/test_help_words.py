@@ -20,7 +20,7 @@ def test_a_word_is_explained_with_the_page_that_says_more() -> None:
     assert (said.status, said.err) == (0, "")
     assert said.out.startswith("straggler\n")
     assert "slower than its peers beyond chance" in one_line(said.out)
-    assert "More: kair help methods/triage#verdict\n" in said.out
+    assert "More: kair help methods#verdict\n" in said.out
 
 
 @pytest.mark.parametrize("typed", ["launch queue", "Launch-Queue", "launch_queue", "launch queues"])
@@ -77,16 +77,16 @@ def test_pages_are_shown_whole_or_by_section() -> None:
     assert kair("help", "formats").out == kair("help", "docs/formats.md").out == page
     assert kair("help", "capture").out.endswith("The page of that name: kair help docs/capture\n")
     assert kair("help", "docs/capture").out.startswith("# ")
-    section = kair("help", "methods/triage#verdict").out
-    assert section.startswith("## Verdict\n")
-    assert section.count("\n## ") == 0
+    section = kair("help", "methods#verdict").out
+    assert section.startswith("### Verdict\n")
+    assert section.count("\n### ") == 0
     assert "formats" in kair("help", "pages").out.splitlines()
 
 
 def test_a_section_or_page_that_is_not_there_says_what_is() -> None:
-    missing = kair("help", "methods/triage#verdikt")
+    missing = kair("help", "methods#verdikt")
     assert missing.status == 2
-    assert "docs/methods/triage.md has no section 'verdikt'" in missing.err
+    assert "docs/methods.md has no section 'verdikt'" in missing.err
     assert "verdict" in missing.err
     assert "did you mean kair help formats?" in kair("help", "format").err
     assert kair("help", "../../etc/passwd").status == 2

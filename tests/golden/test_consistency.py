@@ -1,4 +1,4 @@
-"""One number, one definition: what docs/figures.md defines is the same in every command's answer.
+"""One number, one definition: what docs/reference/figures.md defines is the same in every command's answer.
 
 Over all samples and real traces; each is analysed once, by each analysis.
 """

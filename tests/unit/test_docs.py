@@ -44,7 +44,6 @@ MODULE = re.compile(r"(?<![\w./-])(?:[\w-]+/)*\w+\.py\b")
 FOLDER = re.compile(rf"`((?:{'|'.join(ROOMS)})/(?:[\w.-]+/)*)`")
 EXAMPLE = re.compile(r"^```json\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SESSION = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
-TABLE_OF = re.compile(r"^(?:Limits of|In|.* In) `([\w/]+\.py)`:\n\n((?:\|.*\n)+)", re.MULTILINE)
 NAMED = re.compile(r"`(_?[A-Z][A-Z0-9]*_[A-Z0-9_]+)(?: = ([^`]+))?`")
 
 
@@ -90,24 +89,6 @@ def constants(module: Path) -> dict[str, str]:
     return found
 
 
-def thresholds(page: Path) -> Iterator[tuple[str, str, str]]:
-    """(module, name, value) of every row of a page's tables of thresholds."""
-    for module, table in TABLE_OF.findall(page.read_text()):
-        for row in table.splitlines()[2:]:
-            name, value, _ = (cell.strip() for cell in row.strip("|").split("|"))
-            yield module, name.strip("`"), value
-
-
-@pytest.mark.parametrize("page", [page for page in PAGES if page.parent.name == "methods"], ids=name_of)
-def test_thresholds_are_those_of_the_code(page: Path) -> None:
-    listed = list(thresholds(page))
-    assert len(listed) == len(re.findall(r"^\| `_?[A-Z]", page.read_text(), re.MULTILINE))
-    for module, name, value in listed:
-        known = constants(ROOT / module)
-        assert name in known, f"{module} has no {name}"
-        assert not value.startswith("`") or value.strip("`") == known[name], f"{name} in {module}"
-
-
 @cache
 def sources() -> dict[Path, str]:
     return {
@@ -123,7 +104,7 @@ def values_of(name: str) -> set[str]:
     return {constants(module)[name] for module, text in sources().items() if name in text and name in constants(module)}
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page.parent.name == "methods"], ids=name_of)
+@pytest.mark.parametrize("page", [page for page in PAGES if page.parent == ROOT / "docs"], ids=name_of)
 def test_constants_that_a_page_names_are_there_with_the_value_that_it_tells(page: Path) -> None:
     for name, value in NAMED.findall(page.read_text()):
         assert any(name in text for text in sources().values()), name
@@ -245,7 +226,7 @@ def test_runbooks_in_bash_and_jq_end_as_the_bundled_ones_do(programs: Path) -> N
 
 
 def test_the_example_of_the_account_prints_what_stands_there(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "methods" / "account.md").read_text()
+    page = (ROOT / "docs" / "methods.md").read_text()
     code, shown = (page.partition(f"```{kind}\n")[2].partition("```")[0] for kind in ("python", "text"))
     environment = {**os.environ, "HOME": str(tmp_path)}
     done = subprocess.run(

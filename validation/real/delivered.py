@@ -3,7 +3,7 @@
 python validation/real/delivered.py TAKES
 
 One line for each take with a slow link, and one of all others: triage accuses a host for its network where that costs
-(docs/methods/triage.md). Of each the longest that surely queues between two hosts, and by how many times later than
+(docs/methods.md). Of each the longest that surely queues between two hosts, and by how many times later than
 others' what the slowest host sends and receives is acknowledged, of three hosts and more.
 """
 

@@ -1,6 +1,6 @@
 """How much a step grows when a rank, or all others, are delayed: per-step levels, and a regression.
 
-docs/methods/confirm.md has the formulas.
+docs/mitigation.md has the formulas.
 """
 
 from collections.abc import Sequence

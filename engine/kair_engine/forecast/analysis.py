@@ -1,6 +1,6 @@
 """What ordinary noise would cost a job on more ranks: how long they would wait for the last of them.
 
-docs/methods/forecast.md has the method, and validation/reports/forecast.md how often it is right.
+docs/methods.md has the method, and validation/reports/forecast.md how often it is right.
 """
 
 from collections.abc import Collection, Iterator, Sequence

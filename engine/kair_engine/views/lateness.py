@@ -1,7 +1,7 @@
 """Who was late when: what every rank spent beyond its role's median in every step, as a map of ranks and steps.
 
 `late_us[r, s]` is the self time of rank r in step s, which is the step without what it waited for others, minus the
-median of it over the ranks of the same role (docs/methods/localize.md). A rank that is no later than its peers has 0.
+median of it over the ranks of the same role (docs/methods.md). A rank that is no later than its peers has 0.
 """
 
 import numpy as np
