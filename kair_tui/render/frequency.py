@@ -1,11 +1,12 @@
-"""The time-frequency view for people: a heat row per rank, and the windows in which a rank fell behind."""
+"""The time-frequency view for people: a heat row per rank, and the regions in which a rank fell behind."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kair_engine.results.views import DegradedWindow, FrequencyResult, RankCounts
+from kair_engine.results.views import DegradedRegion, FrequencyResult, RankCounts
 from kair_tui.render.answer import ALARM, DIM, Cell, Column, Styled
 from kair_tui.render.drawing import heat_row, resampled
 from kair_tui.render.text import short_name
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from kair_tui.render.page import Page
 
 RANKS_SHOWN = 64
-WINDOWS_SHOWN = 10
+REGIONS_SHOWN = 10
 GLYPHS = 100
 _MARGIN = 20
 
@@ -25,15 +26,23 @@ def _headline(result: FrequencyResult) -> str:
     name = "every operation" if result.operator == "*" else short_name(result.operator)
     ranks_counted = plural(len(result.counts), "rank")
     scope = f"{plural(result.windows, 'window')} of {duration(result.window_us)} on {ranks_counted}"
-    if not result.degraded:
+    if not result.regions:
         return f"{name}: no rank runs it less often than its peers in {scope}"
-    ranks = sorted({window.rank for window in result.degraded})
+    ranks = sorted({region.rank for region in result.regions})
     noun, verb = ("rank", "runs") if len(ranks) == 1 else ("ranks", "run")
-    missing = sum(window.state == "missing" for window in result.degraded)
+    missing = sum(region.state == "missing" for region in result.regions)
     return (
         f"{name}: {noun} {spans(tuple(ranks))} {verb} it less often than the peers in "
-        f"{plural(len(result.degraded), 'window')}, not at all in {count(missing)} ({scope})"
+        f"{plural(len(result.regions), 'region')}, not at all in {count(missing)}{_meanwhile(result)} ({scope})"
     )
+
+
+def _meanwhile(result: FrequencyResult) -> str:
+    """Return what was run in most regions instead, as a clause; empty where that is no single operator."""
+    (operator, regions), *_ = Counter(region.operator for region in result.regions).most_common()
+    if operator is None or 2 * regions <= len(result.regions):
+        return ""
+    return f", meanwhile in {short_name(operator)}"
 
 
 COLUMNS = (
@@ -42,25 +51,28 @@ COLUMNS = (
 )
 
 
-def _state(row: DegradedWindow) -> Cell:
+def _state(row: DegradedRegion) -> Cell:
     return Styled("▲ missing", ALARM) if row.state == "missing" else "degraded"
 
 
-_DEGRADED = (
-    Column[DegradedWindow]("rank", "rank", lambda row: str(row.rank), weight=9),
-    Column[DegradedWindow]("window", "window", lambda row: str(row.window), weight=8),
-    Column[DegradedWindow]("start_us", "start", lambda row: duration(row.start_us), weight=8),
-    Column[DegradedWindow]("count", "count", lambda row: count(row.count), weight=8),
-    Column[DegradedWindow]("expected", "expected", lambda row: one_decimal(row.expected), weight=8),
-    Column[DegradedWindow]("state", "state", _state, align="left", weight=8),
+_REGIONS = (
+    Column[DegradedRegion]("rank", "rank", lambda row: str(row.rank), weight=9),
+    Column[DegradedRegion]("start_us", "start", lambda row: duration(row.start_us), weight=8),
+    Column[DegradedRegion]("duration_us", "length", lambda row: duration(row.duration_us), weight=8),
+    Column[DegradedRegion]("count", "count", lambda row: count(row.count), weight=8),
+    Column[DegradedRegion]("expected", "expected", lambda row: one_decimal(row.expected), weight=8),
+    Column[DegradedRegion]("state", "state", _state, align="left", weight=8),
+    Column[DegradedRegion](
+        "operator", "meanwhile in", lambda row: short_name(row.operator or ""), align="left", weight=7
+    ),
 )
 
 
 def _body(result: FrequencyResult, page: Page) -> None:
     page.table(_with_heat(result, page), _suspects_first(result), limit=RANKS_SHOWN)
-    if result.degraded:
+    if result.regions:
         page.line()
-        page.table(_DEGRADED, result.degraded, limit=WINDOWS_SHOWN)
+        page.table(_REGIONS, result.regions, limit=REGIONS_SHOWN)
     page.line()
     page.line(
         f"time runs to the right, {duration(result.window_us * result.windows)} in all; darker is more often",
@@ -90,5 +102,5 @@ VIEW = View[FrequencyResult, RankCounts](
     columns=COLUMNS,
     headline=_headline,
     body=_body,
-    records=(("counts", "counts"), ("degraded", "degraded")),
+    records=(("counts", "counts"), ("degraded", "degraded"), ("regions", "regions")),
 )

@@ -68,6 +68,29 @@ def test_all_ranks_alike_have_no_degraded_window(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("windows", [4, 10, 40])
+def test_a_region_is_found_whatever_number_of_windows_is_drawn(tmp_path: Path, windows: int) -> None:
+    # One long operation, within another one, from 300 to 600; the rest of the step's operations are made up for.
+    some = " | ".join(f"op {at}+5" for at in (*range(0, 300, 25), *range(605, 997, 14)))
+    made = regular(tmp_path, f"{some} | around 299+305 | long 300+300")
+    result = frequency(made, windows=windows)
+    (region,) = result.regions
+    assert (region.rank, region.operator) == (3, "long")
+    assert region.expected - region.count >= 4
+    assert 300 <= region.start_us + region.duration_us / 2 <= 600
+    low = [window for window in result.degraded if window.rank == 3]
+    assert sum(window.expected - window.count for window in low) >= region.expected - region.count
+    assert (region.start_us // result.window_us) in {window.window for window in low}
+
+
+def test_an_operator_that_runs_a_few_times_a_step_has_regions_too(tmp_path: Path) -> None:
+    some, late = (" | ".join(f"op {at}+5" for at in of) for of in ((100, 200, 300, 600), (600, 700, 800, 900)))
+    result = frequency(
+        trace(tmp_path, f"step 0: 0+1000\n0-2 gpu7 | {some}\n3 gpu7 | {late}"), operator="op", windows=40
+    )
+    assert {region.rank for region in result.regions} == {3}
+
+
 @pytest.mark.parametrize(
     ("asked", "message"),
     [

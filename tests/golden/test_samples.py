@@ -21,6 +21,7 @@ from kair_engine.timeline.account import account
 from kair_engine.trace.batches import keeping_steps
 from kair_engine.trace.model import Trace
 from kair_engine.triage.analysis import triage
+from kair_engine.views.frequency import frequency
 from kair_engine.whatif.analysis import whatif
 
 localize, blame = once(localizing.localize), once(blaming.blame)
@@ -122,6 +123,14 @@ def test_what_a_compiler_takes_is_the_account_s_compilation() -> None:
     assert rows["ns"].sum() / 1e3 == pytest.approx(truth["lost_us"] * len(truth["affected_steps"]), rel=0.02)
     (finding,) = triaged(folder).findings
     assert rows["operator"].unique().to_list() == [finding.operator] == ["entire_frame_compile"]
+
+
+@pytest.mark.parametrize("windows", [20, 40, 100])
+def test_frequency_shows_the_slow_rank_in_every_step_whatever_number_of_windows_is_drawn(windows: int) -> None:
+    result = frequency(recorded(SAMPLES / "slow_operator"), windows=windows)
+    assert {(region.rank, region.operator) for region in result.regions} == {(2, "kair_sample::mlp")}
+    assert len(result.regions) == 12
+    assert not frequency(recorded(SAMPLES / "healthy"), windows=windows).regions
 
 
 def test_a_single_compilation_is_open_and_names_the_compilers_call() -> None:

@@ -59,6 +59,7 @@ from kair_engine.results.timeline import (
 from kair_engine.results.triage import Finding, RankedRank, TriageResult
 from kair_engine.results.views import (
     ClockInfo,
+    DegradedRegion,
     DegradedWindow,
     FrequencyResult,
     InfoResult,
@@ -188,7 +189,8 @@ def frequency(name: str = "aten::add") -> FrequencyResult:
         DegradedWindow(1, 1, 25_000.0, 0, 4.0, "missing"),
         DegradedWindow(1, 2, 50_000.0, 2, 4.0, "degraded"),
     )
-    return FrequencyResult(name, 25_000.0, 4, counts, degraded, ())
+    region = DegradedRegion(1, 25_000.0, 50_000.0, 2, 8.0, "degraded", "aten::mul")
+    return FrequencyResult(name, 25_000.0, 4, counts, degraded, (), (region,))
 
 
 def operators(name: str = KERNEL) -> OperatorsResult:

@@ -337,6 +337,27 @@ class DegradedWindow:
 
 
 @dataclass(frozen=True)
+class DegradedRegion:
+    """A stretch of time in which a rank ran the operator less often than its peers."""
+
+    rank: Rank
+    """Its number in the job."""
+    start_us: float
+    """Where it begins, from the begin of the first step."""
+    duration_us: float
+    """How long it lasts."""
+    count: int
+    """How often the rank ran the operator in it."""
+    expected: float
+    """How often its peers ran it then, the median."""
+    state: Literal["missing", "degraded"]
+    """Whether the rank ran it not at all, or less often."""
+    operator: str | None = None
+    """What the rank ran for at least half of this time, the innermost operator; null where there is none, and for
+    ranks that are not among those that fall behind most."""
+
+
+@dataclass(frozen=True)
 class RankCounts:
     """How often one rank ran the operator, per window."""
 
@@ -359,5 +380,7 @@ class FrequencyResult:
     counts: tuple[RankCounts, ...]
     """Of every rank."""
     degraded: tuple[DegradedWindow, ...]
-    """Windows in which a rank ran it less often than its peers."""
+    """Windows in which a rank ran it less often than its peers; the counts are of the part in which it did."""
     warnings: tuple[KairWarning, ...]
+    regions: tuple[DegradedRegion, ...] = ()
+    """The same without regard to windows: the stretches of time, the largest shortfall first."""

@@ -191,7 +191,7 @@ class FrequencyScreen(ViewScreen):
         parts = [
             f"rank {heat.rank}" + (f" on {host}" if host else ""),
             f"{which} at {duration(windows.start * result.window_us)}",
-            plural(heat.counted, "operation"),
+            *(() if heat.shortfalls else (plural(heat.counted, "operation"),)),
         ]
         for state, sign in (("missing", self.look.glyphs.alarm), ("degraded", self.look.glyphs.weak_alarm)):
             low = [
@@ -199,6 +199,8 @@ class FrequencyScreen(ViewScreen):
             ]
             if low:
                 parts.append(f"{sign} {state}: {', '.join(low)}")
+        if (operator := heat.meanwhile) is not None:
+            parts.append(f"in {clean(short_name(operator), ascii_only=self.look.ascii_only)}")
         return self.dotted(*parts)
 
     def copied(self) -> str:

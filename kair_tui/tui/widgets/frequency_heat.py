@@ -88,6 +88,17 @@ class FrequencyHeat(RankHeat):
         of_rank = self._degraded.get(self._ranks[self.row], {})
         return tuple(of_rank[window] for window in self.windows if window in of_rank)
 
+    @property
+    def meanwhile(self) -> str | None:
+        """Return what the rank ran in the region that is under the cursor."""
+        if self._result is None or not self.shortfalls:
+            return None
+        begin, end = (at * self._result.window_us for at in (self.windows.start, self.windows.stop))
+        for one in self._result.regions:
+            if one.rank == self.rank and one.start_us < end and one.start_us + one.duration_us > begin:
+                return one.operator
+        return None
+
     def host_of(self, rank: int) -> str:
         """Return the rank's host."""
         return self.safe(self._hosts.get(rank, ""))

@@ -146,6 +146,7 @@ def frequency(
         found,
         counts=tuple(row for row in found.counts if row.rank == only_rank),
         degraded=tuple(row for row in found.degraded if row.rank == only_rank),
+        regions=tuple(row for row in found.regions if row.rank == only_rank),
     )
 
 
