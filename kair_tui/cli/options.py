@@ -220,13 +220,13 @@ class Following:
 
 @dataclass(frozen=True)
 class BaselineChoice:
-    """What the run is held against besides its own ranks."""
+    """What the run is compared with besides its own ranks."""
 
     baseline: Annotated[
         str | None,
         Option(
             "--baseline",
-            "The saved baseline to hold the run against; none for none. Default: the one of `kair baseline use`.",
+            "The saved baseline to compare the run with; none for none. Default: the one of `kair baseline use`.",
             metavar="NAME",
         ),
     ] = None

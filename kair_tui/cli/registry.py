@@ -38,7 +38,7 @@ class Entry:
     fails_on: bool = False
     """Takes `--fail-on`."""
     takes_baseline: bool = False
-    """Takes `--baseline`, and holds the run against the one in use."""
+    """Takes `--baseline`, and compares the run with the one in use."""
     on_workers: bool = False
     """Takes `--engine`: what it needs of every step can be worked out on a cluster."""
     reads_logs: bool = False

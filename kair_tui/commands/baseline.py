@@ -1,4 +1,4 @@
-"""`kair baseline`: healthy runs kept, to hold later ones against."""
+"""`kair baseline`: healthy runs kept, to compare later ones with."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""`kair probe`: this machine measured, or a suspect's probe held against its peers'."""
+"""`kair probe`: this machine measured, or a suspect's probe compared with its peers'."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -45,7 +45,7 @@ _WITHOUT: Final[Mapping[str, str]] = {
 def came_in_words(summary: LedgerSummary) -> str:
     """`23 predictions, 19 within 10 %`: of those that came about; and how many others there are."""
     if not summary.came:
-        return f"{plural(summary.predictions, 'prediction')}, none of which can be held against what came yet"
+        return f"{plural(summary.predictions, 'prediction')}, none can be checked yet"
     left = summary.predictions - summary.came
     more = f"; {count(left)} more {'is' if left == 1 else 'are'} open or not comparable" if left else ""
     return f"{plural(summary.came, 'prediction')}, {count(summary.came_true)} within {WITHIN_IN_WORDS}{more}"

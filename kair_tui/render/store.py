@@ -65,10 +65,10 @@ JOBS = View[JobsResult, ListedJob](
 
 def _baselines_headline(result: BaselineResult) -> str:
     if result.action == "save":
-        return f"baseline {result.name} is saved (kair baseline use {result.name} holds later runs against it)"
+        return f"baseline {result.name} is saved (kair baseline use {result.name} compares later runs with it)"
     if result.action == "use":
         used = result.name
-        return f"kair localize and kair triage hold runs against {used}" if used else "no baseline is in use"
+        return f"kair localize and kair triage compare runs with {used}" if used else "no baseline is in use"
     if result.action == "rm":
         return f"baseline {result.name} is removed"
     used = f"; in use: {result.current}" if result.current else ""

@@ -17,6 +17,8 @@ class WarningInWords:
     """Stable, for machines."""
     message: str
     """For people; the wording changes."""
+    run: str | None = None
+    """Which of two runs it is of; null where an answer is about one, or it is about both."""
 
 
 def warnings_in_words(*sources: "Iterable[KairWarning]") -> tuple[WarningInWords, ...]:
@@ -26,8 +28,9 @@ def warnings_in_words(*sources: "Iterable[KairWarning]") -> tuple[WarningInWords
 
 def warning_in_words(warning: "KairWarning") -> WarningInWords:
     """Return the same warning with its sentence."""
-    if not (template := warning.wording()):
-        return WarningInWords(warning.code, warning.message)
-    from kair_tui.render.sentences import filled  # loads all kinds of evidence
+    message = warning.message
+    if template := warning.wording():
+        from kair_tui.render.sentences import filled  # loads all kinds of evidence
 
-    return WarningInWords(warning.code, filled(template, warning))
+        message = filled(template, warning)
+    return WarningInWords(warning.code, message if warning.run is None else f"{warning.run}: {message}", warning.run)

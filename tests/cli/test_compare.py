@@ -39,3 +39,18 @@ def test_what_is_missing_from_one_of_the_recordings_is_said(tmp_path: Path) -> N
         told = kair("compare", *map(str, runs))
         assert told.status == 0
         assert f"{file.name} is cut off" in told.err
+
+
+def test_each_warning_says_whose_it_is_and_the_bars_name_stragglers_where_a_rank_stands_out(tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged"
+    shutil.copytree(SAMPLES / "slow_operator", damaged)
+    file = next(damaged.glob("*.gz"))
+    file.write_bytes(file.read_bytes()[:3000])
+    outcome = kair("compare", str(damaged), str(SAMPLES / "slow_operator"), "--json")
+    document = json.loads(outcome.out)
+    of_one = [one for one in document["warnings"] if f"{file.name} is cut off" in one["message"]]
+    assert [one["run"] for one in of_one] == ["damaged"]
+    assert of_one[0]["message"].startswith("damaged: ")
+    assert_valid(document, "compare")
+    data = json.loads(kair("compare", str(SAMPLES / "healthy"), str(SAMPLES / "slow_operator"), "--json").out)["data"]
+    assert [data[run]["bar"]["names_straggler"] for run in ("base", "new")] == [False, True]

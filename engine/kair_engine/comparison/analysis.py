@@ -45,6 +45,7 @@ from kair_engine.results.localize import (
     OperatorChange,
     RankScore,
 )
+from kair_engine.results.step_bar import StepBar
 from kair_engine.results.triage import TriageResult
 from kair_engine.step_bar import bar_of
 from kair_engine.trace.model import KairWarning, Trace
@@ -64,10 +65,13 @@ def compare(base: Trace, new: Trace) -> CompareResult:
     """
     (of_base, base_steps), (of_new, new_steps) = profile_and_steps(base), profile_and_steps(new)
     found = differences_of(of_base, of_new, (base_steps, new_steps))
-    standing = tuple(_standing(base, new)) if found.ranks else ()
+    scores = tuple(localize(trace).scores for trace in (base, new))
     result = _result(of_base, of_new, found)
     with_bars = replace(
-        result, base=replace(result.base, bar=bar_of(base)), new=replace(result.new, bar=bar_of(new)), standing=standing
+        result,
+        base=replace(result.base, bar=_bar(base, scores[0])),
+        new=replace(result.new, bar=_bar(new, scores[1])),
+        standing=tuple(_standing(*scores)) if found.ranks else (),
     )
     return _priced(with_bars, base, new, found, (base_steps, new_steps))
 
@@ -276,9 +280,15 @@ def _compute(run: RunProfile) -> Amount:
     return Amount(tuple(means.tolist()), tuple(np.sqrt(squares).tolist()), df)
 
 
-def _standing(base: Trace, new: Trace) -> Iterator[RankStanding]:
+def _bar(trace: Trace, scores: Sequence[RankScore]) -> StepBar | None:
+    """Return the bar of a run; it names stragglers where localize flags any."""
+    bar = bar_of(trace)
+    return None if bar is None else replace(bar, names_straggler=any(one.flagged for one in scores))
+
+
+def _standing(base: Sequence[RankScore], new: Sequence[RankScore]) -> Iterator[RankStanding]:
     """Ranks that localize flags in one run only, those flagged in the new one first."""
-    of_base, of_new = ({one.rank: one for one in localize(trace).scores} for trace in (base, new))
+    of_base, of_new = ({one.rank: one for one in scores} for scores in (base, new))
     shared = sorted(set(of_base) & set(of_new), key=lambda rank: -of_new[rank].score)
 
     def differ(old: RankScore, now: RankScore) -> bool:

@@ -300,7 +300,7 @@ class _Run:
     ranks: Ints
     """Those that places of changes point to; none where ranks are not matched."""
     shared: Bools
-    """Per part whether its rank can be held against one of the other run's."""
+    """Per part whether its rank can be compared with one of the other run's."""
 
     def saved_us(self, changes: Sequence[Change]) -> list[float]:
         """Return what each takes off the mean step; pools come last, on top of all single operators."""

@@ -1,1 +1,1 @@
-"""What was predicted of jobs held against what came, and the records of devices, links and hosts over all jobs."""
+"""Predictions of jobs checked by what came, and the records of devices, links and hosts over all jobs."""

@@ -233,7 +233,7 @@ class SavedBaseline:
     name: str
     """That name."""
     in_use: bool
-    """Whether localize and triage hold runs against it."""
+    """Whether localize and triage compare runs with it."""
     saved_at: str
     """UTC, ISO 8601."""
     job: str

@@ -85,7 +85,7 @@ class AgainstBaseline:
 
 @dataclass(frozen=True)
 class ChosenBaseline:
-    """The baseline that a run is to be held against."""
+    """The baseline that a run is to be compared with."""
 
     name: str
     profile: "RunProfile"

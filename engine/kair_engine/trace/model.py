@@ -45,6 +45,8 @@ class KairWarning(msgspec.Struct, frozen=True, tag_field="kind", tag=True):
     """Whom it is about; empty where that is nobody."""
     about: str | None = None
     """The class of operations, group or host that it is of."""
+    run: str | None = None
+    """Which of two runs it is of; null where an answer is about one, or it is about both."""
     template: ClassVar[str] = ""
 
     def wording(self) -> str:

@@ -218,7 +218,7 @@ def _farthest(role: _Role, width_us: float) -> CurveDistance | None:
 
 def _warnings(rank: int, role: _Role, step_time_us: float, *, alone: bool) -> Iterator[KairWarning]:
     if not len(role.peers):
-        yield KairWarning("few_peers", f"rank {rank} has no peer in its role to be held against")
+        yield KairWarning("few_peers", f"rank {rank} has no peer in its role to be compared with")
     if role.unknown_us > _MENTIONED_SHARE * step_time_us:
         counts_as = "exposed communication" if alone else "the rest"
         share = role.unknown_us / step_time_us

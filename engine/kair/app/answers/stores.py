@@ -3,6 +3,8 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from kair.app.question import Writes
 from kair.app.stores import NOTHING_PRICED, OpenStore, Priced
 from kair_engine.errors import InputError
@@ -25,7 +27,12 @@ def compare(given: OpenStore, *, base: str, new: str, step: str = "all", base_st
     traces = _opened(given, base, base_step), _opened(given, new, step)
     with blaming_files(*traces):
         found = find_changes(*traces)
-    of_recordings = (warning for trace in traces for warning in trace.job.warnings)
+    names = found.base.name, found.new.name
+    of_recordings = (
+        msgspec.structs.replace(warning, run=name)
+        for name, trace in zip(names, traces, strict=True)
+        for warning in trace.job.warnings
+    )
     return replace(found, warnings=(*of_recordings, *found.warnings))
 
 

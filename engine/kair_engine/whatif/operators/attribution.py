@@ -19,7 +19,7 @@ from kair_engine.whatif.prices import SLOWEST_SHARE, OfParts, mean_ratios, place
 
 _NOISE = KairWarning(
     "upper_bound",
-    "S is an upper bound: every operation is held against its peers' median, so that what all ranks lose to ordinary "
+    "S is an upper bound: every operation is compared with its peers' median, so that what all ranks lose to ordinary "
     "noise counts too",
 )
 
@@ -69,7 +69,7 @@ def _limits(ranks: Sequence[int], at_most: Mapping[int, float]) -> Iterator[Kair
         priced = len(ranks) - len(at_most)
         yield TooManyWorkers(among=len(ranks), priced=priced, others_at_most=max(at_most.values()))
     if len(ranks) < 2:
-        yield KairWarning("no_peers", "one rank has no peers to be held against: only its self time can be replayed")
+        yield KairWarning("no_peers", "one rank has no peers to be compared with: only its self time can be replayed")
 
 
 LARGEST = 500_000_000
