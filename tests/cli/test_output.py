@@ -40,7 +40,7 @@ def test_json_is_one_document_with_the_promised_envelope(monkeypatch: pytest.Mon
         "steps": [40, 41],
     }
     assert "warnings" not in document["data"]
-    assert document["warnings"][0] == {"code": "missing_ranks", "message": "rank 2 of 3 left no trace"}
+    assert document["warnings"][0] == {"code": "missing_ranks", "message": "rank 2 of 3 left no trace", "run": None}
 
 
 @pytest.mark.parametrize("command", RESULTS)
