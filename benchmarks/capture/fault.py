@@ -35,8 +35,11 @@ def ddp_job(steps: int, slow: str, options: Sequence[str]) -> list[str]:
     return [*torchrun, *script]
 
 
-def watched(job: Sequence[str], folder: Path, leave_after_s: int = 5) -> JobPlaces:
-    """The job that a command starts, from its begin to its end; what capture kept of it."""
+def watched(job: Sequence[str], folder: Path, leave_after_s: int = 5, sampling: str = "1%") -> JobPlaces:
+    """The job that a command starts, from its begin to its end; what capture kept of it.
+
+    `sampling` may take so much of its time.
+    """
     places = JobPlaces(folder / "store", "fault")
     own = {
         "KAIR_STORE": str(places.store),
@@ -48,7 +51,7 @@ def watched(job: Sequence[str], folder: Path, leave_after_s: int = 5) -> JobPlac
     }
     environment = {**os.environ, **own}
     kair = [sys.executable, "-m", "kair_tui"]
-    listening = ["--job", places.job, "--listen", "127.0.0.1:0"]
+    listening = ["--job", places.job, "--listen", "127.0.0.1:0", "--max-overhead", sampling]
     with (folder / "coordinator.log").open("w") as log:
         coordinator = subprocess.Popen(
             [*kair, "coordinator", *listening, "--leave-after", str(leave_after_s)],

@@ -19,7 +19,7 @@ pytestmark = [
 def test_a_rank_that_recompiles_is_named_by_the_steps_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KAIR_MAX_OVERHEAD", "0%")
     ranks = [str(Path(sys.executable).with_name("torchrun")), "--standalone", "--nproc-per-node", "3"]
-    places = fault.watched([*ranks, compiling_job.__file__], tmp_path, leave_after_s=1)
+    places = fault.watched([*ranks, compiling_job.__file__], tmp_path, leave_after_s=1, sampling="0")
     assert not (places.folder / "job.json").exists()
     command = [sys.executable, "-m", "kair_tui", "triage", places.job, "--store", str(places.store), "--json"]
     done = subprocess.run(command, cwd=fault.ROOT, capture_output=True, text=True, check=True)

@@ -49,7 +49,7 @@ def test_the_coordinator_takes_the_verdict_that_triage_gives(tmp_path: Path) -> 
     command = (sys.executable, "-m", "kair_tui", "triage", "job", "--json", "--store", str(places.store))
     judging = Judging(command)
     assert answered(judging, step=status["step"], is_over=True) == ""
-    assert judging.is_final(status["step"])
+    assert judging.is_final(0.0, status["step"])
     assert judging.last is not None
     assert (judging.last.verdict, judging.last.summary) == (triage["verdict"], triage["summary"])
     (slow,) = [one for one in triage["findings"] if one["ranks"]]
@@ -85,12 +85,12 @@ def test_it_is_asked_after_an_alert_as_steps_double_and_once_at_the_end() -> Non
     for step, asked_at in ((299, 150), (300, 300), (599, 300)):
         answered(judging, step=step, now=1e5 + 1e3 * step)
         assert judging.last.step == asked_at
-    assert not judging.is_final(610)
+    assert not judging.is_final(1e7, 610)
     answered(judging, step=610, now=1e6, is_over=True)
-    assert (judging.last.step, judging.is_final(610)) == (610, True)
+    assert (judging.last.step, judging.is_final(1e7, 610)) == (610, True)
     answered(judging, step=610, now=1e7, is_over=True)
-    assert judging.is_final(610)
-    assert not judging.is_final(620), "it went on"
+    assert judging.is_final(1e7, 610)
+    assert not judging.is_final(1e7, 620), "it went on"
     unnoticed = Judging(answering(told))
     assert answered(unnoticed, step=199) is None
     assert answered(unnoticed, step=200) == "", "who is slow from the first step on may open no alert"
@@ -110,8 +110,15 @@ def test_why_it_cannot_be_asked_is_said_and_nobody_waits_for_it(command: tuple[s
     assert told is not None
     assert told.startswith("triage could not be asked: ")
     assert why in told
-    assert (judging.last, judging.is_final(160)) == (VERDICT, True)
-    assert Judging(()).is_final(160)
+    assert (judging.last, judging.is_final(0.0, 160)) == (VERDICT, True)
+    assert Judging(()).is_final(0.0, 160)
+
+
+def test_a_job_is_summed_up_without_an_answer_that_takes_too_long() -> None:
+    judging = Judging((sys.executable, "-c", "import time; time.sleep(600)"))
+    assert judging.turn(0.0, 160, is_over=True) is None
+    assert (judging.is_final(59.0, 160), judging.is_final(61.0, 160)) == (False, True)
+    judging.close()
 
 
 def test_a_summary_names_who_was_noticed_besides_and_all_where_triage_was_not_asked() -> None:

@@ -389,6 +389,14 @@ def test_sampled_steps_add_their_operator_to_what_all_steps_say() -> None:
     always = history(onset=0, gc=3000, cpu=3000)
     both = joined(replace(whole, findings=(of_windows,), verdict="straggler"), always, job())
     assert [(one.time_lost_us_per_step, one.priced_by) for one in both.findings] == [(2500.0, "replay")]
+    # Nor is it a part of what several cost by the replay.
+    parts = replace(of_windows, least_us_per_step=100.0, most_us_per_step=9000.0)
+    other = replace(parts, ranks=(Rank(2),))
+    both = joined(replace(whole, findings=(parts, other), verdict="straggler"), of, job())
+    assert {(one.ranks, one.priced_by, one.most_us_per_step) for one in both.findings} == {
+        ((1,), "growth", None),
+        ((2,), "replay", None),
+    }
     # What sampled steps blame on nobody, all steps do on one.
     alone = joined(replace(whole, findings=(), verdict="job_wide"), of, job())
     assert (alone.verdict, [one.ranks for one in alone.findings]) == ("straggler", [(1,)])

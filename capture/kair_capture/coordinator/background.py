@@ -1,4 +1,4 @@
-"""A command of Kair that the coordinator runs beside itself at low priority, one at a time."""
+"""A command of Kair that the coordinator runs next to itself, at low priority while the job trains, one at a time."""
 
 import os
 import subprocess
@@ -29,7 +29,7 @@ class Background:
         """Whether it has begun, and `ended` has not said how it ended."""
         return self._process is not None
 
-    def begin(self, output: IO[bytes] | None = None) -> str | None:
+    def begin(self, output: IO[bytes] | None = None, *, is_urgent: bool = False) -> str | None:
         """Start it; return why that could not be, or None."""
         self._began_s = time.monotonic()
         try:
@@ -39,7 +39,8 @@ class Background:
                 stdout=subprocess.DEVNULL if output is None else output,
                 stderr=subprocess.DEVNULL,
             )
-            os.setpriority(os.PRIO_PROCESS, self._process.pid, _NICE)
+            if not is_urgent:
+                os.setpriority(os.PRIO_PROCESS, self._process.pid, _NICE)
         except OSError as error:
             return str(error.strerror)
         return None

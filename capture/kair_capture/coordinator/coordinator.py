@@ -343,20 +343,19 @@ class Coordinator:
             if over_since is None:
                 self._is_summed_up = False
             self._is_through = over_since is not None and now - over_since > _COMMITTED_S
-            if self._is_through and self._is_judged:
+            if self._is_through and self._is_judged(now):
                 self._sum_up()
             leave = self._settings.leave_after_s
             self._has_begun |= any(state.had for state in self._hosts)
             if leave is not None and not self._has_begun:
                 leave = max(leave, _FIRST_RANK_S)
-            if leave is not None and over_since is not None and now - over_since > leave and self._is_judged:
+            if leave is not None and over_since is not None and now - over_since > leave and self._is_judged(now):
                 break
         self._close()
 
-    @property
-    def _is_judged(self) -> bool:
-        """Whether triage answered about all that the job left; of one without a step there is nothing to ask."""
-        return not self._is_over or self._judging.is_final(self._table.last_common_step)
+    def _is_judged(self, now: float) -> bool:
+        """Return whether triage answered about all that the job left; of one without a step nothing is asked."""
+        return not self._is_over or self._judging.is_final(now, self._table.last_common_step)
 
     def _ask_triage(self, now: float) -> None:
         """Say what triage answers, where that is anything new."""

@@ -18,6 +18,8 @@ _FIRST_STEPS: Final = 200
 _SHARE: Final = 0.01
 """Of a core, that it takes while the job trains."""
 _PAUSE_S: Final = 10.0
+_MOST_S: Final = 60.0
+"""A job is summed up without the answer that takes longer."""
 
 
 class _Found(msgspec.Struct):
@@ -56,9 +58,10 @@ class Judging:
         """Something was noticed, or committed: the steps after it say more of it."""
         self._due_at = step + _STEPS
 
-    def is_final(self, step: int) -> bool:
-        """Return whether the answer about the job that ended in a step is there, or will never be."""
-        return not self._command or (self._ended_at == step and not self._command.is_running)
+    def is_final(self, now: float, step: int) -> bool:
+        """Return whether the answer about the job that ended in a step is there, or nobody waits for it any more."""
+        is_waited_for = self._command.is_running and now - self._began_s < _MOST_S
+        return not self._command or (self._ended_at == step and not is_waited_for)
 
     def turn(self, now: float, step: int, *, is_over: bool) -> str | None:
         """Go on; `""` once there is another answer, what went wrong where there is none, None where nothing happened.
@@ -73,7 +76,7 @@ class Judging:
         self._due_at, self._began_s, self._began_at = None, now, step
         self._ended_at = step if is_over else None
         self._output = tempfile.TemporaryFile()  # noqa: SIM115  (closed once it is read)
-        if (why_not := self._command.begin(self._output)) is None:
+        if (why_not := self._command.begin(self._output, is_urgent=is_over)) is None:
             return None
         self._output.close()
         return f"triage could not be asked: {why_not}"

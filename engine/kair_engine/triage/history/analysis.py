@@ -110,6 +110,9 @@ def joined(sampled: TriageResult, history: StepHistory, job: Job, gpu_cost: floa
         same = whole.pop(one.ranks, None) if one.ranks else None
         found.append(replace(one, framework=history.framework) if same is None else _both(one, same))
     alone = [one for one in of_ranks if one.ranks in whole]
+    is_measured = any(one.priced_by == "growth" for one in found)
+    if is_measured:  # with the others as they are: no part of what a replay of sampled steps saves
+        found = [replace(one, least_us_per_step=None, most_us_per_step=None) for one in found]
     findings = tuple(sorted((*found, *alone), key=lambda one: -one.costs_us))
     accused = {rank for one in findings for rank in one.ranks}
     left = tuple(one for one in sampled.open if accused.isdisjoint(one.ranks))
@@ -125,6 +128,7 @@ def joined(sampled: TriageResult, history: StepHistory, job: Job, gpu_cost: floa
         bar=with_verdict(sampled.bar, decided),
         warnings=warnings,
         findings=findings,
+        accused_together=None if is_measured else sampled.accused_together,
         open=left,
         smallest_share=smallest_share(left),
         ranking=tuple(replace(one, flagged=one.rank in accused) for one in sampled.ranking),
@@ -147,8 +151,8 @@ def _both(sampled: Finding, whole: Finding) -> Finding:
         framework=whole.framework,
         evidence=(*whole.evidence, *(one for one in sampled.evidence if one.kind not in told)),
     )
-    is_measured = whole.priced_by == "growth" or whole.time_lost_us_per_slow_step is not None
-    if is_measured and sampled.most_us_per_step is None:
+    is_spread = whole.time_lost_us_per_slow_step is not None and sampled.most_us_per_step is None
+    if whole.priced_by == "growth" or is_spread:
         merged = replace(
             merged,
             evidence=tuple(one.changed(of_samples=1) if isinstance(one, Replayed) else one for one in merged.evidence),
