@@ -16,7 +16,8 @@ from support.live_status import STATUS
 
 from kair_capture.coordinator.status import lines_of
 from kair_capture.coordinator.webhook import Webhook
-from kair_engine.results.watch import Alert
+from kair_engine.results.watch import Alert, WatchedVerdict
+from kair_engine.results.whatif import PricedRanks
 from kair_engine.results.windows import PricedWindow
 
 ROOT = Path(__file__).parents[2]
@@ -39,6 +40,7 @@ FULL = replace(
             1, 8, "2026-01-01T10:00:00.000+00:00", 1.2, 0.9, (2,), {2: 1.19}, ((1.19,),), False, 0.0, "straggler"
         ),
     ),
+    triage=WatchedVerdict(130, "straggler", "straggler: rank 2", (PricedRanks((2,), 11_000.0, 104, None),)),
 )
 
 
@@ -72,6 +74,7 @@ def test_all_that_is_known_of_the_job_is_told(samples: dict[str, list[tuple[dict
     assert by("kair_self_excess_z", "rank")["2"] == 20
     assert by("kair_host_heard_seconds", "host") == {"node-1": 0.3}
     assert by("kair_rank_slowdown", "rank") == {"2": 1.19}
+    assert (by("kair_cost_seconds", "rank"), by("kair_slow_since_step", "rank")) == ({"2": 0.011}, {"2": 104})
     one = {name: series[0][1] for name, series in samples.items()}
     assert (one["kair_spooled_fragments"], one["kair_discarded_total"], one["kair_unsent_rows"]) == (3, 2, 40)
     assert (one["kair_slowdown"], one["kair_m_w"], one["kair_slowdown_is_high"]) == (1.2, 0.9, 1)
