@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Callable
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Final
 
 from kair_tui.cli.output import is_terminal, write_answer
@@ -39,6 +40,15 @@ def follow(
         time.sleep(max(how.every, _LEAST_S))
 
 
+def fitted(text: str, height: int | None) -> str:
+    """Return the first lines of a page, as many as the screen has, and how many there are more; None cuts nothing."""
+    lines = text.splitlines(keepends=True)
+    if height is None or len(lines) < height:
+        return text
+    shown = lines[: max(height - 2, 1)]
+    return f"{''.join(shown)}({len(lines) - len(shown)} more lines: --once prints them all, kair-tui JOB shows them)\n"
+
+
 class _Teller:
     """Writes the first look whole; of later ones a terminal is drawn anew, and others are told what is new."""
 
@@ -56,9 +66,11 @@ class _Teller:
         self._told.update(new)
         if self._form == "ndjson":
             write_answer(self._records(answer, new, is_last=is_last))
-        elif self._is_first or self._redraws:
-            text = self._presenter.text(answer)
-            write_answer(f"{_REDRAW}{text}" if self._redraws else text)
+        elif self._redraws:
+            height = None if self._form == "wide" else get_terminal_size().lines
+            write_answer(f"{_REDRAW}{fitted(self._presenter.text(answer, height=height), height)}")
+        elif self._is_first:
+            write_answer(self._presenter.text(answer))
         elif new:
             from kair_tui.render.text import clean
             from kair_tui.render.watch import alert_in_words

@@ -41,10 +41,10 @@ class Presenter:
         for warning in answer.warnings:
             self.note(f"warning: {warning.message}")
 
-    def text(self, answer: "Document") -> str:
-        """Return the answer as it is written to stdout."""
+    def text(self, answer: "Document", *, height: int | None = None) -> str:
+        """Return the answer as it is written to stdout, or to a screen of so many lines."""
         look = stdout_options(ascii_only=self.ascii_only, no_color=self._wanted.no_color)
-        look = replace(look, wide=self._wanted.format == "wide")
+        look = replace(look, wide=self._wanted.format == "wide", height=height)
         return written(answer, self.view, self._wanted.format, look, self._keep)
 
     def progress_bar(self) -> ProgressBar:

@@ -125,11 +125,21 @@ UNLIMITED: Final = 100_000
 """Off a terminal nothing is wrapped or cut: the page is wider than any line."""
 
 
+_HIGH: Final = 45
+"""Lines from which on a screen has room for a page's usual rows."""
+
+
 @dataclass(frozen=True)
 class PageOptions:
-    """Columns, colours, signs, and whether all columns are wanted."""
+    """Columns, lines, colours, signs, and whether all columns are wanted."""
 
     width: int = UNLIMITED
     color: bool = False
     ascii_only: bool = False
     wide: bool = False
+    height: int | None = None
+    """Lines of a screen that the page is drawn on anew; None of a page that can be scrolled."""
+
+    def limit(self, usual: int, low: int) -> int:
+        """Return how many rows to show: fewer on a screen of few lines."""
+        return usual if self.height is None or self.height >= _HIGH else low

@@ -27,11 +27,13 @@ from kair_tui.render.view import View
 if TYPE_CHECKING:
     from kair_tui.render.page import Page
 
-RANKS_SHOWN: Final = 20
-SLOWEST_SHOWN: Final = 5
+RANKS_SHOWN: Final = 20, 8
+"""Usually, and on a screen of few lines; so are the others."""
+SLOWEST_SHOWN: Final = 5, 3
 """Ranks whose S_w is shown over time: the heat map has the others."""
-HOSTS_SHOWN: Final = 10
-ALERTS_SHOWN: Final = 8
+HOSTS_SHOWN: Final = 10, 4
+ALERTS_SHOWN: Final = 8, 2
+PRICED_SHOWN: Final = 20, 4
 WINDOWS_SHOWN: Final = 5
 STATES: Final = {
     "waiting": "waiting for the first steps",
@@ -174,16 +176,26 @@ PRICED = (
 )
 
 
-def _priced(windows: Sequence[PricedWindow], page: Page) -> None:
-    """S of each window, then S_w of the slowest ranks over time, then of all workers in the last window."""
-    from kair_tui.render.whatif import draw_heatmap
+def high_in_words(windows: Sequence[PricedWindow]) -> str:
+    """Return in how many windows S is high."""
+    high = sum(one.is_high for one in windows)
+    return f"S is {HIGH:g} or more beyond noise in {high} of {plural(len(windows), 'window')} of sampled steps"
 
-    page.line()
-    page.table(PRICED, windows)
-    last, shown = windows[-1], windows[-WINDOWS_SHOWN:]
+
+def _priced(windows: Sequence[PricedWindow], page: Page) -> None:
+    """S of each window, the last one first, then S_w of the slowest ranks over time."""
+    page.line(high_in_words(windows))
+    page.table(PRICED, windows[::-1], limit=page.options.limit(*PRICED_SHOWN))
     page.line()
     page.line("S_w over time (a row per rank, the slowest of the last window first)")
-    page.table(slowdowns_over_time(shown), [*last.by_rank], limit=SLOWEST_SHOWN)
+    columns = slowdowns_over_time(windows[-WINDOWS_SHOWN:])
+    page.table(columns, [*windows[-1].by_rank], limit=page.options.limit(*SLOWEST_SHOWN))
+
+
+def _last_heatmap(last: PricedWindow, page: Page) -> None:
+    """S_w of all workers in the last window."""
+    from kair_tui.render.whatif import draw_heatmap
+
     page.line()
     page.line(f"steps {_steps(last)}")
     draw_heatmap(last.heatmap, len(last.by_rank), page, staged=last.staged)
@@ -217,21 +229,36 @@ def _column_of(window: PricedWindow) -> Column[int]:
 
 
 def _body(result: WatchResult, page: Page) -> None:
+    """What matters most first: a screen of few lines shows no more of it."""
     if (triage := result.triage) is not None:
         page.line(f"triage of the steps up to {triage.step}: {triage.summary}")
         page.line()
+    if result.priced_windows:
+        _priced(result.priced_windows, page)
+        page.line()
+    for alert in result.alerts[-page.options.limit(*ALERTS_SHOWN) :]:
+        page.line(f"{alert.at[11:19]}  {alert_in_words(alert)}")
+    if result.alerts:
+        page.line()
     ranks = sorted(result.ranks, key=lambda row: (not row.slow, -row.z, row.rank))
     columns = _OF_PAST if ranks and not any(row.has_peers for row in ranks) else COLUMNS
-    page.table(columns, ranks, limit=len(ranks) if page.options.wide else RANKS_SHOWN)
+    page.table(columns, ranks, limit=page.options.limit(*RANKS_SHOWN))
     if result.unwritten_since is not None:
         page.line(f"since {result.unwritten_since[:19]} UTC step times cannot be written: what is later is not told")
     if result.moved_at_step is not None:
         page.line(f"the job's folder in the store was replaced before step {result.moved_at_step}")
     page.line()
     hosts = sorted(result.hosts, key=lambda row: (not row.silent, -(row.clock_bound_us or 0), row.host))
-    page.table(_HOSTS, hosts, limit=len(hosts) if page.options.wide else HOSTS_SHOWN)
-    sampling = result.sampling
+    page.table(_HOSTS, hosts, limit=page.options.limit(*HOSTS_SHOWN))
     page.line()
+    _sampling(result, page)
+    if result.priced_windows:
+        _last_heatmap(result.priced_windows[-1], page)
+
+
+def _sampling(result: WatchResult, page: Page) -> None:
+    """What it takes of the job's time, what was set, and the last windows."""
+    sampling = result.sampling
     page.line(
         f"sampling took {percent(sampling.overhead, 2)} of the time, of at most {percent(sampling.max_overhead, 2)}; "
         f"{plural(sampling.fragments, 'fragment')} in the store"
@@ -246,12 +273,6 @@ def _body(result: WatchResult, page: Page) -> None:
         page.line(f"besides, ranks sample one step in {count(every)} without being asked")
     if sampling.windows:
         page.table(_WINDOWS, sampling.windows[-WINDOWS_SHOWN:])
-    if result.priced_windows:
-        _priced(result.priced_windows, page)
-    if result.alerts:
-        page.line()
-    for alert in result.alerts[-ALERTS_SHOWN:]:
-        page.line(f"{alert.at[11:19]}  {alert_in_words(alert)}")
 
 
 VIEW = View[WatchResult, WatchedRank](

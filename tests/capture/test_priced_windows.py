@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from support.cli_samples import kair
 from support.live_status import STATUS, WINDOW, write_status
 from support.places import SAMPLES
-from support.screen_text import go, opened, played, screen_text
+from support.screen_text import go, opened, played, screen_text, until
 
 from kair import api
 from kair.app.answers import windows as answering
@@ -23,6 +23,10 @@ from kair_capture.coordinator.coordinator import CoordinatorSettings
 from kair_capture.coordinator.pricing import Pricing
 from kair_capture.places import JobPlaces
 from kair_engine.results.windows import PricedWindow, WindowsResult
+from kair_tui.cli.follow import fitted
+from kair_tui.render.answer import Document, PageOptions
+from kair_tui.render.watch import VIEW
+from kair_tui.render.written import written
 from kair_tui.tui.screens.whatif import WhatifScreen
 from kair_tui.tui.screens.windows import WindowsScreen
 
@@ -128,7 +132,7 @@ def test_a_coordinator_says_that_it_cannot_price(tmp_path: Path) -> None:
 async def test_the_screen_leads_from_a_window_to_its_prices() -> None:
     async with opened(str(SAMPLES / "slow_operator")) as (app, pilot):
         await go(app, pilot, "P", to=WindowsScreen)
-        assert "S is 1.1 or more in 1 of 1 window" in screen_text(app)
+        assert "S is 1.1 or more beyond noise in 1 of 1 window" in screen_text(app)
         assert "2 (S_w 1.33" in screen_text(app)
         await go(app, pilot, "enter", to=WhatifScreen)
         assert "times slower than without any straggler" in screen_text(app)
@@ -137,6 +141,55 @@ async def test_the_screen_leads_from_a_window_to_its_prices() -> None:
 HIGH = PricedWindow(
     1, 8, "2026-01-01T10:00:00.000+00:00", 1.2, 0.9, (2,), {2: 1.19}, ((1.19,),), False, 0.0, "straggler"
 )
+
+
+MANY = tuple(
+    replace(
+        HIGH,
+        first_step=1000 * number,
+        last_step=1000 * number + 7,
+        by_rank={rank: 1.19 - rank / 1000 for rank in range(64)},
+        heatmap=(tuple(1.19 - rank / 1000 for rank in range(64)),),
+    )
+    for number in range(1, 13)
+)
+"""More windows and ranks than a screen has lines."""
+
+
+def test_what_matters_most_of_many_windows_fits_a_screen_of_24_lines() -> None:
+    ranks = tuple(replace(STATUS.ranks[0], rank=rank) for rank in range(64))
+    status = with_windows(replace(STATUS, ranks=ranks, alerts=()), WindowsResult(MANY))
+    page = written(Document("watch", status, None, ()), VIEW, "table", PageOptions(width=80, height=24))
+    lines = fitted(page, 24).splitlines()
+    assert len(lines) == 23  # and the one that the cursor is on
+    assert max(map(len, lines)) <= 80
+    text = "\n".join(lines)
+    assert "S is 1.1 or more beyond noise in 12 of 12 windows" in text
+    assert text.index("12000-12007") < text.index("11000-11007") < text.index("S_w over time") < text.index("step 1007")
+    assert lines[-1].endswith("more lines: --once prints them all, kair-tui JOB shows them)")
+    whole = written(Document("watch", status, None, ()), VIEW, "table", PageOptions(width=80))
+    assert fitted(whole, None) == whole
+    assert " 1000-1007" in whole and "scale" in whole
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("own_places")
+def test_the_screen_shows_the_last_windows_first_and_leads_to_those_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answering, "windows", lambda _: WindowsResult(MANY))
+
+    @played
+    async def shown() -> None:
+        async with opened(str(SAMPLES / "slow_operator")) as (app, pilot):
+            await go(app, pilot, "P", to=WindowsScreen)
+            await until(pilot, lambda: "the last 5 of 12" in screen_text(app))
+            heads = [line for line in screen_text(app).splitlines() if line.startswith("  rank")]
+            assert heads[0].split()[1:6] == ["8000-8007", "9000-9007", "10000-10007", "11000-11007", "12000-12007"]
+            await pilot.press(*["down"] * 4)
+            await until(pilot, lambda: "the last 6 of 8" in screen_text(app))
+            await pilot.press("G")
+            await until(pilot, lambda: "steps 1000-1007: S 1.2000" in screen_text(app))
+
+    shown()
 
 
 @pytest.mark.parametrize(

@@ -1,24 +1,32 @@
 """The windows screen: S of each run of sampled steps over time, and which ranks make it."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.geometry import Size
 
 from kair.app.question import Question
 from kair_engine.results.windows import PricedWindow, WindowsResult
-from kair_tui.render.units import plural
+from kair_tui.render.answer import GAP
 from kair_tui.render.warnings import warnings_in_words
-from kair_tui.render.watch import PRICED, price_text, slowdowns_over_time
+from kair_tui.render.watch import PRICED, high_in_words, price_text, slowdowns_over_time
 from kair_tui.tui.frame.screen import Export
 from kair_tui.tui.frame.view import ViewScreen
 from kair_tui.tui.widgets.lines import Heading, Paragraph, Paragraphs
 from kair_tui.tui.widgets.table import Table
 
+_LOW: Final = 30
+"""Lines below which the parts stand close together."""
+_BESIDE: Final = 10
+"""Columns of pointer, rank and scroll bar."""
+_FIGURE: Final = 6
+"""Signs of an S_w."""
+
 
 class Windows(Table[PricedWindow]):
-    """Windows, the oldest first, each of which leads to its own what-if analysis."""
+    """Windows, the last one first, each of which leads to its own what-if analysis."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "what if, of these steps")]
 
@@ -35,6 +43,8 @@ class WindowsScreen(ViewScreen):
     DEFAULT_CSS = """
     WindowsScreen #about { margin: 1 0; }
     WindowsScreen #windows { height: 1fr; margin-bottom: 1; }
+    WindowsScreen #ranks { height: auto; min-height: 3; max-height: 50%; }
+    WindowsScreen.-low #about, WindowsScreen.-low #windows { margin: 0; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("tab", "app.focus_next", "next part")]
     FIELDS = tuple(column.key for column in PRICED if column.key)
@@ -70,14 +80,36 @@ class WindowsScreen(ViewScreen):
     def show(self, name: str, result: Any) -> None:  # noqa: ANN401, ARG002 - there is one question
         """Hand the answer to its widgets."""
         self._found = found = result
-        high = sum(one.is_high for one in found.windows)
-        of = plural(len(found.windows), "window")
-        said = [Paragraph(f"S is 1.1 or more in {high} of {of} of sampled steps", "alarm" if high else "strong")]
+        is_high = any(one.is_high for one in found.windows)
+        said = [Paragraph(high_in_words(found.windows), "alarm" if is_high else "strong")]
         said += [Paragraph(f"warning: {one.message}", "dim") for one in warnings_in_words(found.warnings)]
         self.query_one("#about", Paragraphs).show(*said)
-        self._windows.show(found.windows, empty="nothing was sampled yet")
-        ranks = [*found.windows[-1].by_rank] if found.windows else []
-        self._ranks.show(ranks, columns=slowdowns_over_time(found.windows))
+        self._windows.show(found.windows[::-1], empty="nothing was sampled yet")
+        self._show_ranks()
+
+    def room(self, size: Size) -> dict[str, bool]:
+        """Parts stand close together where there are few lines."""
+        return {**super().room(size), "-low": size.height < _LOW}
+
+    def make_room(self) -> None:
+        """Show as many windows of S_w as there is room for."""
+        self._show_ranks()
+
+    def on_table_moved(self, message: Table.Moved) -> None:
+        """S_w over time ends with the window under the cursor."""
+        if message.table is self._windows:
+            self._show_ranks()
+
+    def _show_ranks(self) -> None:
+        """Show ranks down, and windows to the right: the one under the cursor is the last."""
+        windows, chosen = self._found.windows, self._windows.chosen
+        until = windows[: windows.index(chosen) + 1] if chosen in windows else windows
+        widest = max((len(column.title) for column in slowdowns_over_time(until)), default=0) + GAP
+        fit = max((self.size.width - _BESIDE) // max(widest, _FIGURE + GAP), 1)
+        shown = until[-fit:]
+        self._ranks.show([*shown[-1].by_rank] if shown else [], columns=slowdowns_over_time(shown))
+        left_out = f"the last {len(shown)} of {len(until)}" if len(shown) < len(until) else ""
+        self.heading("ranks").say([(left_out, None)])
 
     def on_table_ordered(self, message: Table.Ordered) -> None:
         """Say how many windows there are."""
