@@ -126,8 +126,13 @@ def upper(text: str) -> str:
 
 
 def suggestion_of(finding: Finding) -> str:
-    """What to do about it: about the part, where evidence explains it by one, else about the cause."""
-    return _remedy(finding) or _of_cause(finding)
+    """Return what to do about it: about a larger batch, about the part that evidence explains it by, or the cause."""
+    return (None if _gives_more(finding) else _remedy(finding)) or _of_cause(finding)
+
+
+def _gives_more(finding: Finding) -> bool:
+    """Whether a host takes longer for a larger batch: what it does meanwhile, as sleeping, is no cause."""
+    return finding.cause == "host" and any(one.kind == "larger_batch" for one in finding.evidence)
 
 
 def _remedy(finding: Finding) -> str | None:
@@ -140,7 +145,7 @@ def _remedy(finding: Finding) -> str | None:
 
 
 def _of_cause(finding: Finding) -> str:
-    row = CAUSES[finding.cause]
+    row = CAUSES["uneven_work" if _gives_more(finding) else finding.cause]
     text = row.suggestion
     if finding.pattern == "job_wide" and row.job_wide_suggestion is not None:
         text = row.job_wide_suggestion

@@ -19,7 +19,7 @@ from kair_engine.evidence.parts import PARTS
 from kair_engine.ranks import Rank
 from kair_engine.results.confirm import ConfirmRun
 from kair_engine.results.evidence import Difference, Explanation, Happening
-from kair_engine.results.evidence_kinds import Excess, Unheard
+from kair_engine.results.evidence_kinds import Excess, LargerBatch, Unheard
 from kair_engine.results.ticket import TicketResult
 from kair_engine.results.triage import Finding, TriageResult
 from kair_engine.trace.digest import recording_digest
@@ -224,6 +224,16 @@ def test_evidence_names_the_part_in_title_proofs_and_suggestion() -> None:
     assert [one.source for one in handed_over(consistent).proofs] == ["recording", "evidence"]
     assert consistent.findings[0].suggestion == found().findings[0].suggestion == suggestion_of(found().findings[0])
     assert "No part explains it." in ticket_text(handed_over(consistent))
+
+
+def test_a_host_that_sleeps_for_a_larger_batch_is_not_told_to_look_for_sleeps() -> None:
+    sleeps = explained(part="sleeps")
+    alone = found(cause="host", explanations=(sleeps,)).findings[0]
+    assert alone.suggestion == "Look for time.sleep, polling or a rate limit in what rank 16's script does."
+    larger = LargerBatch(8192.0, 4096.0, 1.0, ranks=(Rank(16),))
+    given = found(cause="host", explanations=(sleeps,), evidence=(larger,)).findings[0]
+    assert given.suggestion.endswith("compare how batches, experts or layers are dealt out.")
+    assert given.evidence[0].sentence.endswith("8.19 kB in a step, peers 4.1 kB: 100.0 % more to compute with")
 
 
 def test_delays_are_the_first_proof_or_speak_against_it() -> None:

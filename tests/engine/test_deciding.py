@@ -361,6 +361,22 @@ def test_what_began_late_is_measured_since_then(always_us: float) -> None:
     assert one.measured_us == pytest.approx(8_000, rel=0.02)
 
 
+def test_what_was_before_is_told_of_windows_in_which_peers_are_known() -> None:
+    """The culprit's counter grew as fast while it started; where nothing is read of peers, that compares nothing."""
+    late = Telemetry(has_device=False, cause="contention", onset_s=60)
+    late.counter("process_throttled_time", lambda rank, at: SIZE if rank == 1 and (at < 20 or at >= 60) else 0.0)
+    one = told(late)["cpu_quota"]
+    assert (one.word, one.before) == ("explains", pytest.approx(SIZE / 3, rel=0.05))
+    rows = late.evidence().table.to_pylist()
+    late.rows = type(late.rows)()
+    for row in rows:
+        started = row["time_ns"] >= rows[0]["time_ns"] + 20 * NS
+        if row["entity"] == "pid:1001" or started:
+            late.rows.add(row["time_ns"], row["entity"], row["name"], row["value"], host=row["host"])
+    one = told(late)["cpu_quota"]
+    assert (one.word, one.before) == ("explains", pytest.approx(0.0, abs=0.01))
+
+
 def test_a_sign_that_is_read_seldom_and_holds_in_between_makes_no_window_longer() -> None:
     often = no_core(on_cpu())
     seldom = Telemetry(has_device=False, interval_s=40).gauge("process_nice", on_culprit(15, 0)).evidence()

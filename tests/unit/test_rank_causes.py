@@ -472,6 +472,24 @@ def test_a_batch_as_large_as_its_peers_or_hardly_larger_explains_nothing(of_slow
     assert [one.kind for one in found.evidence] == ["same_inputs"] * (of_slow == 1000)
 
 
+@pytest.mark.parametrize(
+    ("of_slow", "longer", "told"),
+    [(2000.0, 10.0, ["larger_batch"]), (1000.0, 10.0, []), (2000.0, 0.0, []), (np.nan, 10.0, [])],
+    ids=["twice as large", "as large", "idle elsewhere", "not told"],
+)
+def test_a_host_that_is_longer_in_its_passes_for_a_larger_batch_says_so(
+    of_slow: float, longer: float, told: list[str]
+) -> None:
+    """As where a host sleeps for each sample: 10 % of the step usually, twice that for twice as much."""
+    percents, idle = nothing(STEPS, RANKS), np.zeros((STEPS, 2, RANKS))
+    percents[:, HOST] += slow_by(10)
+    idle[:, 0] = 10.0
+    idle[:, 0, SLOW] += longer
+    of = job(percents, passes=np.full((STEPS, 2, RANKS), 1.0), idle=idle, on_device=False)
+    found = diagnose(of, NOBODY, None, anomaly(10, HOST), given=batches(of_slow))
+    assert (found.cause, [one.kind for one in found.evidence]) == ("host", told)
+
+
 @pytest.mark.parametrize(("of_slow", "of_peers"), [(np.nan, 1000.0), (1333.0, np.nan)])
 def test_a_batch_that_ranks_do_not_tell_explains_nothing(of_slow: float, of_peers: float) -> None:
     assert diagnose(made(passes=PASSES), NOBODY, None, anomaly(10), given=batches(of_slow, of_peers)) == Diagnosis(

@@ -42,7 +42,8 @@ def by_size(case: Case) -> Explanation | None:
         case.told(size.measure, series),
         own=mean_of(seen.value[0][mine]),
         peers=mean_of(peers_of(seen.value)[0][mine]),
-        before=mean_of(seen.value[0][~mine]) if case.onset_ns() is not None else None,
+        # Of the windows that the judgement counts: a figure of others, of no peer, would speak against it.
+        before=mean_of(seen.value[0][seen.sure[0] & ~mine]) if case.onset_ns() is not None else None,
         predicted_us=mean_of(seen.more[0][mine]),
         text=_what_it_says(case, named, looked),
         fired=seen.fired,

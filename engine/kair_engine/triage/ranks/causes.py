@@ -39,6 +39,7 @@ from kair_engine.triage.ranks.work_reasons import (
     calls_more,
     inputs_of,
     larger_inputs,
+    larger_on_host,
     longer_batch,
     more_calls,
     more_launches,
@@ -118,7 +119,11 @@ def _why(  # noqa: PLR0917  (each of another type)
             found = more_launches(of, parts) or stopped(of, stops) or slower_launches(of, parts)
         else:
             found = all_over(of, stops) or between_more_calls(of)
-        return found or idle_host(of, blamed)
+        if found is None:
+            found = idle_host(of, blamed)
+            more = larger_on_host(of, batch) if found.cause == "host" else ()
+            found = replace(found, evidence=(*found.evidence, *more))
+        return found
     if name != "compute":
         return all_over(of, stops) or Diagnosis(name)
     return _of_compute(of, stops, batch, of_device)

@@ -6,6 +6,7 @@ What ranks give their models, beside their peers: a larger batch is no slower de
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -281,6 +282,20 @@ def batch_beside_peers(of: Compared, given: Floats | None) -> Batch | None:
     if not len(mine) or not len(peers):
         return None
     return Batch(float(np.median(mine)), float(np.median(peers)), float(usual_passes_ns(of.job)[of.mine].mean()))
+
+
+def larger_on_host(of: Compared, batch: Batch | None) -> tuple[Evidence, ...]:
+    """Return that the batch is larger where the host's passes are longer for it, as where it sleeps for each sample.
+
+    What they take longer is most of what the ranks lose, and passes usually take as much for such a batch.
+    """
+    if batch is None or not of.peers or of.largest.kind == "intermittent":
+        return ()
+    idle = zero_for_nan(np.stack([step.idle_ns.sum(axis=0) for step in of.job.steps]))[of.later]
+    mine, usual = float(np.median(idle[:, of.mine].mean(axis=1))), float(np.median(idle[:, of.peers]))
+    passes = replace(batch, passes_ns=batch.passes_ns + usual)
+    is_most = mine - usual >= MIN_EXPLAINED * of.largest.excess_ns
+    return (batch.evidence(of.ranks),) if is_most and passes.explains(of.largest.excess_ns) else ()
 
 
 def longer_batch(of: Compared) -> Diagnosis | None:
