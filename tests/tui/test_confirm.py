@@ -39,6 +39,7 @@ from kair_engine.results.watch import WatchResult
 from kair_engine.store.confirmed import latest_run
 from kair_engine.trace.json_text import kept_json
 from kair_tui.render.terminal import Look
+from kair_tui.tui.frame import watching
 from kair_tui.tui.frame.app import KairApp
 from kair_tui.tui.screens import confirm as screen_module
 from kair_tui.tui.screens.confirm import ConfirmScreen
@@ -89,7 +90,8 @@ OPEN = replace(RUN, verdict="open", held_up_by=(), worth=None, state="running", 
 
 @pytest.fixture
 def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> JobPlaces:
-    """A watched job that is over; looks follow each other soon."""
+    """A watched job that is over; looks follow each other soon, and nobody looks whether the job has grown."""
+    monkeypatch.setattr(watching, "_LOOK_S", 1000.0)
     monkeypatch.setenv("KAIR_STORE", str(tmp_path / "store"))
     monkeypatch.setattr(screen_module, "_LOOK_S", 0.2)
     return watched_job(tmp_path / "store")
