@@ -299,7 +299,7 @@ def test_other_processes_on_the_cores_of_a_rank_are_counted_and_the_greatest_nam
     write(host.root, {**own, **others, **process(502, name="small", user=10)})
     host.sample({0: 100}, 31)
     host.sample({0: 100}, 1)
-    for pid, more in ((500, 300), (501, 900), (502, 20), (101, 5000), (os.getpid(), 4000)):
+    for pid, more in ((500, 300), (501, 900), (502, 20), (101, 50), (os.getpid(), 4000)):
         cores = {500: "1", 501: "f0"}.get(pid, "f")
         name = {500: "tar (x) y", 502: "small"}.get(pid, "python")
         write(host.root, process(pid, 100 if pid == 101 else 1, name=name, cores=cores, user=10 + more))
@@ -307,8 +307,12 @@ def test_other_processes_on_the_cores_of_a_rank_are_counted_and_the_greatest_nam
     write(host.root, {**process(503, user=30), "proc/100/task/100/schedstat": "5000000000 750000000 99\n"})
     host.sample({0: 100}, 5)
     host.sample({0: 100}, 5)
-    assert host.values("neighbour_time", "pid:100")[-1] == pytest.approx((300 + 20 + 30) / TICKS)
+    assert host.values("neighbour_time", "pid:100")[-1] == pytest.approx((300 + 20 + 30 + 50) / TICKS)
     assert host.values("neighbour", "pid:100")[-1] == "tar (x) y (pid 500)"
+    # What the rank began itself takes its core as well, and is said to be its own.
+    write(host.root, {**process(101, 100, user=900), "proc/100/task/100/schedstat": "5000000000 950000000 99\n"})
+    host.sample({0: 100}, 5)
+    assert host.values("neighbour", "pid:100")[-1] == "python (pid 101), which the rank began"
 
 
 def test_a_rank_that_ends_and_one_that_begins_anew(host: Host) -> None:

@@ -606,11 +606,3 @@ def test_what_a_rank_has_at_its_schedule_is_not_excluded_by_the_steps_between() 
         words[finding.every] = next(one.word for one in found if one.part == "no_core")
     assert words[None] == "excluded"
     assert words[every] != "excluded"
-
-
-def test_a_process_that_the_rank_began_itself_is_not_excluded_by_those_of_others() -> None:
-    """Its own children are no neighbours: it lacks a core, and none of the others takes it."""
-    alone = no_core(on_cpu()).counter("neighbour_time", lambda *_: 0.0)
-    assert told(alone)["other_process_on_cores"].word == "not_observed"
-    idle = on_cpu().counter("process_run_delay", lambda *_: 0.0).counter("neighbour_time", lambda *_: 0.0)
-    assert told(idle)["other_process_on_cores"].word == "excluded"

@@ -142,7 +142,7 @@ def _judged(case: Case, told: Explanation, seen: _Seen, looked: Looked, *, is_sa
     if seen.lacks_sign or not here.any():
         return told
     if not _mostly(case, seen.fires[0][here]):
-        return told if case.part.leaves_out_children else absent
+        return absent
     if told.p_value is not None and told.p_value > LEVEL:
         return replace(told, word="seen")
     more = predicted - _before_us(case, seen, mine)

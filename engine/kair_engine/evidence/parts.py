@@ -68,8 +68,6 @@ class Part:
     """What an XID has to be a sign of to speak for it; None: any that is a device's own."""
     grows: str | None = None
     """A gauge that grows on this rank, and not on its peers."""
-    leaves_out_children: bool = False
-    """Whether its signs leave out what a rank itself began, which may be that part: none excludes it then."""
     shows_itself: bool = False
     """Whether a sign is told where nothing says what it costs: healthy peers have the same setting, to the digit."""
     goes_with_job: bool = False
@@ -163,7 +161,6 @@ PARTS: Final[Mapping[str, Part]] = {
         causes=_ON_HOST,
         sizes=(_NO_CORE,),
         signs=((_more("neighbour_time"),),),
-        leaves_out_children=True,
         do="End the other process on {who}'s cores, or pin it elsewhere.",
         observe="top on its host",
     ),

@@ -1,4 +1,4 @@
-"""Other processes on the cores of this host's ranks: those of nobody's job here, with their CPU time.
+"""Other processes on the cores of this host's ranks, those that ranks themselves began too, with their CPU time.
 
 All processes are looked at where a rank lately lacked a core, and else twice a minute. Inside a container others are
 not seen.
@@ -76,11 +76,12 @@ class Neighbours:
         # Of the longest time between looks, which is the usual one: rows may be closer.
         self._rows.note(process(pid), "neighbour_time", RARE, time_ns, self._totals[pid], rank)
         most = max(beside, key=lambda one: beside[one], default=None)
-        greatest = NONE if most is None else f"{now[most].name} (pid {most})"
+        its_own = ", which the rank began" * (most in self._table.descendants([pid]))
+        greatest = NONE if most is None else f"{now[most].name} (pid {most}){its_own}"
         self._rows.note(process(pid), "neighbour", RARE, time_ns, greatest, rank)
 
     def _job(self) -> set[int]:
-        """Ranks and all that they began, who launched them, and the agent with what it began."""
-        ranks = [one.pid for one in self._ranks.of.values()]
+        """Ranks, who launched them, and the agent with what it began."""
+        ranks = {one.pid for one in self._ranks.of.values()}
         launchers = {parent for pid in ranks if (parent := self._table.parent(pid)) is not None and parent > 1}
-        return self._ranks.family() | launchers | {self._own} | self._table.descendants([self._own])
+        return ranks | launchers | {self._own} | self._table.descendants([self._own])
