@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from kair_engine.causes import CAUSES
 from kair_engine.ranks import Rank, runs
+from kair_engine.results.evidence_kinds import Network
 from kair_engine.results.rank import StepPart
 from kair_engine.results.triage import Finding, Pattern, TriageResult, Verdict
 from kair_engine.trace.model import KairWarning
@@ -257,7 +258,8 @@ def _job_wide(result: TriageResult) -> str:
     when = when_in_words(first)
     told = [f"{cause_in_words(first.cause)} {_seen_on(first, result)}{when} ({_of_step(first, result)})"]
     told += [f"{cause_in_words(one.cause)} {_seen_on(one, result)} ({_cost_alone(one)})" for one in others]
-    where = f"no rank is to blame: {CAUSES[first.cause].look_at}"
+    link = next((f", from {one.about} first" for one in first.evidence if isinstance(one, Network)), "")
+    where = f"no rank is to blame: {CAUSES[first.cause].look_at}{link}"
     if len(result.ranking) == 1:
         where = "one rank only: whether others lose the same, or it waits for one of them, cannot be told"
     return f"job-wide: {_some(told)}; {where}{_unseen(result)}"

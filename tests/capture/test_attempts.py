@@ -3,8 +3,10 @@
 import json
 import random
 import shlex
+import socket
 import sys
 from collections.abc import Iterable
+from importlib.util import find_spec
 from pathlib import Path
 
 import fault
@@ -184,3 +186,32 @@ def test_a_real_job_that_goes_on_with_fewer_ranks_is_watched_as_before(tmp_path:
     assert [(one["kind"], one["ranks"]) for one in status["alerts"] if not one["over"]] == [("slow_rank", [1])]
     kept = attempts_in(read_all(places.steps))
     assert [(one.number, one.ranks, one.last_step) for one in kept] == [(1, (0, 1, 2, 3), 59), (2, (0, 1, 2), 159)]
+
+
+needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="training needs torch: pip install 'kair[record]'")
+
+
+@pytest.mark.live
+@needs_torch
+def test_nothing_grows_over_real_restarts_and_no_attempt_is_missing(tmp_path: Path) -> None:
+    """The same as `validation/restarts.py`, which goes on for longer."""
+    sys.path.insert(0, str(fault.ROOT / "validation"))
+    import restarts
+
+    looks, attempts = restarts.run(tmp_path, 2, 20)
+    assert attempts == dict.fromkeys(range(1, 4), 19)
+    assert looks[-1].grown(looks[0]) == []
+
+
+@pytest.mark.live
+@needs_torch
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_all_steps_are_told_however_ranks_are_started(tmp_path: Path, method: str) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    script = str(Path(__file__).parents[1] / "support" / "started_job.py")
+    rows = read_all(fault.watched([sys.executable, script, method, port, "60"], tmp_path).steps)
+    assert [(int(rank), int(step)) for step, rank in zip(rows["step"], rows["rank"], strict=True)] == [
+        (rank, step) for step in range(60) for rank in range(2)
+    ]

@@ -220,7 +220,8 @@ class Coordinator:
         if not self._hosts.introduce(host, sender, time.monotonic()):
             return None
         self._hangs.lives(host.ranks)
-        self._say(f"agent on {host.name}: {len(host.ranks)} ranks")
+        ranks = len(host.ranks)
+        self._say(f"agent on {host.name}: {ranks} rank{'' if ranks == 1 else 's'}")
         return Done()
 
     def on_communication(self, communication: Communication) -> Done:
