@@ -52,7 +52,7 @@ CASES = {
         "straggler", (4,), "hang", first_line=("uncorrectable ECC",), says=("drain", "reported no time-out", r"\b220\b")
     ),
     "elastic_killed_rank": Right(
-        "straggler", (3,), "hang", first_line=("SIGKILL",), says=("OOM killer", "dmesg"), never=("no time-out",)
+        "straggler", (3,), "hang", first_line=("SIGKILL",), says=("OOM killer", "dmesg", r"91,?822")
     ),
     "end_of_step_host": Right("straggler", (0,), HOST, ms=(13.6, 15.4)),
     "end_of_step_logging_marked": Right(

@@ -55,6 +55,7 @@ def test_a_kind_in_which_nobody_can_be_named(kind: str, tmp_path: Path) -> None:
         lambda line: json.dumps({"log": line + "\n", "stream": "stderr"}, separators=(",", ":")),
         lambda line: json.dumps({"time": "x", "level": "error", "message": line, "kubernetes": {"pod": "a"}}),
         lambda line: json.dumps({"PRIORITY": "3", "MESSAGE": line}),
+        lambda line: json.dumps({"preview": False, "result": {"_raw": line, "host": "node0"}}),
         lambda line: json.dumps({"textPayload": line, "severity": "ERROR"}),
         lambda line: f"2025-11-17T08:00:00.123456789Z stderr F {line}",
         lambda line: f"\x1b[31m{line}\x1b[0m",

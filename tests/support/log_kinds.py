@@ -277,6 +277,73 @@ KINDS: dict[str, tuple[list[str], list[int], tuple[str, ...]]] = {
         [5],
         (),
     ),
+    "an attempt before, of a larger world": (
+        [
+            "world_size=16",
+            *all_timed_out(range(15), 100),
+            "[x] will restart worker group",
+            *WORLD,
+            *all_timed_out(SEVEN, 9),
+        ],
+        [5],
+        (),
+    ),
+    "an error that was caught": (
+        [
+            *WORLD,
+            *traceback("urllib3.exceptions.ReadTimeoutError: read timed out", "[rank3]: "),
+            *traceback("ValueError: a bad sample, skipped", "[rank2]: "),
+            "[rank2]: step 300 loss 1.2",
+            *all_timed_out([0, 1, 3, 4, 6, 7], 220),
+            *traceback("ValueError: bad batch", "[rank5]: "),
+            *timed_out(2, 220),
+        ],
+        [5],
+        ("bad batch",),
+    ),
+    "lost connections alone": (
+        [
+            f"[rank{rank}]:[E1117 09:46:03.0 ProcessGroupNCCL.cpp:552] [Rank {rank}] Collective WorkNCCL(SeqNum=918, "
+            "OpType=ALLREDUCE, NumelIn=25, NumelOut=25, Timeout(ms)=600000) raised the following async exception: NCCL "
+            "error: remote process exited or there was a network error, NCCL version 2.21.5"
+            for rank in SEVEN
+        ],
+        [5],
+        (r"\b918\b",),
+    ),
+    "one task of several that fail": (
+        [
+            "0: world_size=4",
+            "srun: error: node2: task 2: Exited with exit code 1",
+            "srun: error: node1: tasks 0-1,3: Terminated",
+        ],
+        [2],
+        ("exit status 1",),
+    ),
+    "JAX's heartbeat of old": (
+        ["UNAVAILABLE: Task /job:jax_worker/replica:0/task:3 heartbeat timeout. This indicates that it failed."],
+        [3],
+        ("heartbeat timeout",),
+    ),
+    "Horovod's stall": (
+        ["W horovod/common/stall_inspector.cc: allreduce.grad_7 [missing ranks: 1, 3]"],
+        [1, 3],
+        ("missing ranks",),
+    ),
+    "NCCL finds a mismatch": (
+        ["n0:2:4 NCCL WARN Mismatched collective detected, please check your collective calls at and around rank 3."],
+        [3],
+        ("Mismatched collective",),
+    ),
+    "two jobs of Compose": (
+        [
+            *(f"ref-{rank}  | world_size=4" for rank in range(4)),
+            *(line for rank in (0, 1, 3) for line in timed_out(rank, 17, before=f"ref-{rank}  | ")),
+            *(line for rank in range(4) for line in timed_out(rank, 9, before=f"actor-{rank}  | ")),
+        ],
+        [2],
+        ("2 jobs",),
+    ),
     "two jobs of Ray, the later one is whole": (
         [
             *(f"(Ref pid={50 + rank}, ip=10.0.0.{rank}) rank={rank} world_size=8" for rank in range(8)),
@@ -340,6 +407,31 @@ NOBODY: dict[str, tuple[list[str], tuple[str, ...]]] = {
             *torchrun(3, -15),
         ],
         ("TIME LIMIT",),
+    ),
+    "ended by a person": (
+        ["torch.distributed.elastic.multiprocessing.api.SignalException: Process 22 got signal: 2"],
+        ("got signal",),
+    ),
+    "the launcher was ended": (
+        [*WORLD, "SignalException: Process 22 got signal: 15", *torchrun(3, -9), "srun: error: node1: task 0: Killed"],
+        ("got signal: 15",),
+    ),
+    "all tasks fail at once": (
+        ["0: world_size=8", "srun: error: node1: tasks 0-7: Exited with exit code 1"],
+        ("tasks 0-7: Exited",),
+    ),
+    "a store that others did not come to": (
+        [
+            *traceback(
+                "torch.distributed.DistStoreError: Timed out after 1801 s waiting for clients. 7/8 clients joined.",
+                "[rank0]: ",
+            )
+        ],
+        ("7/8 clients", "does not say whose"),
+    ),
+    "an analysis of dumps of which some are lost": (
+        ["We cannot decide what's wrong with this collective entry because we missed FR dumps from ranks ({3}) so we"],
+        ("missed FR dumps from ranks",),
     ),
     "HCCL in a part of the job": (
         ["world_size=16", notify(0, 5), notify(4, 5)],

@@ -35,8 +35,14 @@ _PROGRAM: Final = re.compile(
 )
 _RESTART: Final = "will restart worker group"
 """What torchrun says when it starts a job again."""
-_REQUEUED: Final = re.compile(r"CANCELLED AT .{1,40}DUE TO (?:JOB REQUEUE|NODE FAILURE|PREEMPTION)", re.IGNORECASE)
-_SIGNS: Final = tuple(sign.encode() for sign in (*watchdog.SIGNS, *log_sayings.SIGNS, *_WORLD_WORDS, _RESTART, "rank="))
+_REQUEUED: Final = re.compile(r"DUE TO (?:NODE FAIL|PREEMPTION)|requeu(?:e|ing)", re.IGNORECASE)
+_COMPOSED: Final = re.compile(r"([A-Za-z][\w.-]{0,80}?)-\d{1,5} +\| ")
+"""What Docker Compose puts before a line."""
+_BLOCKS_AFTER: Final = 4
+"""So many of the blocks behind an error show whether its rank goes on."""
+_SIGNS: Final = tuple(
+    sign.encode() for sign in (*watchdog.SIGNS, *log_sayings.SIGNS, *_WORLD_WORDS, _RESTART, "rank=", "equeu", "EQUEU")
+)
 """One of them is in every line that says something: a block without any need not be taken apart."""
 _TELLING: Final = frozenset(("missing", "ended", "stuck", "link", "unclear", "error", "cancelled"))
 """Kinds of sayings that something can be judged by."""
@@ -73,12 +79,14 @@ def read_job_log(source: Path, out: Path, *, rank_hint: int | None = None) -> Fr
     of_file = rank_hint if rank_hint is not None else rank_from_name(source)
     log = _Log(of_file, _local_rank(source) if of_file is None else None)
     unusable: tuple[str, str] | None = None
-    has_answer = False
+    has_answer, after = False, 0
     for number, block in enumerate(_whole_lines(source)):
         if unusable is None and number < _FIRST_BLOCKS:
             unusable = next(((words, way) for words, sign, way in _UNUSABLE if sign.search(block)), None)
         has_answer = has_answer or b"in group  per comm" in block
-        if log.is_open or any(sign in block for sign in _SIGNS):
+        if log.has_errors:
+            after = after or number + _BLOCKS_AFTER
+        if log.is_open or number < after or any(sign in block for sign in _SIGNS):
             for line in block.split(b"\n"):
                 log.take(line[:_LONGEST_LINE].decode("utf-8", "replace").rstrip())
     jobs = log.jobs()
@@ -160,17 +168,25 @@ class _Log:
         """Whether the next lines may belong to something that a line began."""
         return any(job.is_open for job in self._jobs.values())
 
+    @property
+    def has_errors(self) -> bool:
+        """Whether errors were printed, by ranks that may go on."""
+        return any(job.has_errors for job in self._jobs.values())
+
     def take(self, line: str) -> None:
         """Looks at one line, which is in the log's order."""
         self._order += 1
+        composed = _COMPOSED.match(line) if " | " in line else None
+        line = line if composed is None else line[composed.end() :]
         program = _PROGRAM.search(line, 0, 400) if "pid=" in line or "[pod/" in line else None
-        name, host = "", ""
+        name, host = "" if composed is None else composed[1], ""
         if program is not None:
             name = re.sub(r"[-_]?\d+", "", program[1] or program[3] or "")
             host = program[2] or ""
         job = self._jobs.get(name)
         if job is None:
-            job = _Job(name, self._rank_of_file, self._local_rank, is_pod=program is not None and bool(program[3]))
+            is_pod = composed is not None or (program is not None and bool(program[3]))
+            job = _Job(name, self._rank_of_file, self._local_rank, is_pod=is_pod)
             self._jobs[name] = job
         job.take(line, peel(line), host, self._order)
 
@@ -228,11 +244,17 @@ class _Job:
         self._process_of: dict[int, str] = {}
         self._folded: dict[str, int] = {}
         self._first_report: int | None = None
+        self._is_old_world = True
 
     @property
     def is_open(self) -> bool:
         """Whether the next lines may belong to something that a line began."""
         return self._reports.is_in_stack or self._sayings.is_open
+
+    @property
+    def has_errors(self) -> bool:
+        """Whether errors were printed, by ranks that may go on."""
+        return self._sayings.has_errors
 
     @property
     def ranks(self) -> frozenset[int]:
@@ -255,14 +277,15 @@ class _Job:
         """Looks at one line."""
         if _RESTART in line:
             self._begin()
-        if "CANCELLED AT" in line and _REQUEUED.search(line) is not None:
+        if ("equeu" in line or "EQUEU" in line or "DUE TO" in line) and _REQUEUED.search(line) is not None:
             self._is_requeued = True
         if self._reports.is_in_stack:
             self._reports.take_frame(line)
         if any(word in line for word in _WORLD_WORDS) and (size := _WORLD.search(line)) is not None:
             self._next_attempt()
             told = int(size[1] or size[2])
-            self.world = max(self.world, told) if told <= MAX_RANKS else self.world
+            if told <= MAX_RANKS:
+                self.world, self._is_old_world = told if self._is_old_world else max(self.world, told), False
         report = report_in(line)
         process = self._process(peeled)
         rank = self._rank(line, peeled, report)

@@ -3,7 +3,7 @@
 import json
 from typing import Final
 
-_TEXT_FIELDS: Final = ("log", "message", "msg", "MESSAGE", "textPayload", "line", "body")
+_TEXT_FIELDS: Final = ("log", "message", "msg", "MESSAGE", "textPayload", "line", "body", "_raw")
 _LONGEST: Final = 64 << 10
 
 
@@ -15,5 +15,8 @@ def text_in_record(line: bytes) -> bytes | None:
         record = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    text = next((record[name] for name in _TEXT_FIELDS if isinstance(record.get(name), str)), None)
+    # Exports of searches have the record in another one, next to where it was found.
+    records = [record, *(one for one in record.values() if isinstance(one, dict))]
+    texts = (one[name] for one in records for name in _TEXT_FIELDS if isinstance(one.get(name), str))
+    text = next(texts, None)
     return None if text is None else text.removesuffix("\n").encode("utf-8", "replace")

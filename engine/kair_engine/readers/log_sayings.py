@@ -24,6 +24,10 @@ _ERROR: Final = re.compile(
 )
 _OF_LAUNCHER: Final = re.compile(r"(?:\w+\.)*(?:ChildFailedError|SignalException|CalledProcessError)\b")
 """What a launcher raises of the ends of others."""
+_GOES_ON: Final = re.compile(
+    r"(?i)^(?!wandb:).{0,200}?(?:\b(?:steps?|iter|iteration|epoch|loss)\b\W{0,4}\d|\d ?(?:it/s|s/it)\b)"
+)
+"""What a rank prints that trains."""
 _PID_IN_TEXT: Final = re.compile(r"\bpid=(\d{1,10})\b")
 _NCCL_PROCESS: Final = re.compile(r"(?P<host>[\w.-]{1,253}):(?P<pid>\d{1,10}):\d{1,10} \[\d{1,4}\]")
 _NUMBERS: Final = re.compile(r"\d{1,7}")
@@ -99,6 +103,11 @@ class Sayings:
         """Whether the next lines may go on with what a line began."""
         return any(self._open.values())
 
+    @property
+    def has_errors(self) -> bool:
+        """Whether errors were printed, by ranks that may go on."""
+        return bool(self._errors or self._of_rank)
+
     def take(self, text: str, process: str, rank: int | None, order: int, repeated: int) -> None:
         """Look at a line of a process, which may be of a rank that is known."""
         where = _Where(process, rank, order, repeated)
@@ -107,6 +116,10 @@ class Sayings:
         opened = self._open.get(process)
         if opened:
             self._go_on(opened, text, where)
+        elif self.has_errors and _GOES_ON.match(text) is not None:
+            # It was caught: who goes on has not ended by it.
+            self._of_rank = [one for one in self._of_rank if one[1] != rank]
+            self._errors = [one for one in self._errors if one[1] != process]
         for needle, expression, method in _TEXTS:
             if needle in text and (found := expression.search(text)) is not None:
                 method(self, found, where)
@@ -218,6 +231,13 @@ class Sayings:
         if tasks:
             self._close(self._open[where.process], "tasks", where)
 
+    def _unclear(self, found: re.Match[str], where: "_Where") -> None:
+        self._add(Saying("unclear", quoted(found[0])), where.order)
+
+    def _names(self, found: re.Match[str], where: "_Where") -> None:
+        ranks = tuple(int(rank) for rank in _NUMBERS.findall(found["ranks"]))
+        self._add(Saying("missing", quoted(found[0]), ranks, call="a collective"), where.order)
+
     def _stuck(self, found: re.Match[str], where: "_Where") -> None:
         if where.rank is not None:
             self._add(Saying("stuck", quoted(found[0]), (where.rank,)), where.order)
@@ -289,10 +309,14 @@ class Sayings:
         number = re.search(r"exit code (\d{1,3})", how)
         sent = next((sent for word, sent in _HOWS.items() if how.startswith(word)), None)
         code = number[1] if number is not None else None if sent is None else f"-{int(sent)}"
-        for task in _tasks_of(found["tasks"]) if code is not None else ():
+        tasks = list(_tasks_of(found["tasks"])) if code is not None else []
+        if number is not None and len(tasks) > 1:
+            # Who was first of them is not told.
+            self._add(Saying("unclear", quoted(found[0]), host=found["host"]), where.order)
+            return
+        for task in tasks:
             self._local_ends.append((where.order, -1 - task, code or "", 0))
-            if found["host"]:
-                self._hosts.setdefault(task, found["host"])
+            self._hosts.setdefault(task, found["host"])
 
     def _mpi(self, found: re.Match[str], where: "_Where") -> None:
         code = f"-{found['signal']}" if found["signal"] else found["code"]
@@ -509,6 +533,18 @@ _TEXTS: Final = tuple(
             r"The following tasks are unhealthy \(stopped sending heartbeats\)",
             Sayings._jax,
         ),
+        (
+            "heartbeat time",
+            r"Task /job:\w{1,60}/replica:\d{1,7}/task:(?P<ranks>\d{1,7}) heartbeat time\w+",
+            Sayings._names,
+        ),
+        ("missing ranks:", r"\[missing ranks: (?P<ranks>\d{1,7}(?:, ?\d{1,7}){0,999})\]", Sayings._names),
+        (
+            "Mismatched collective detected",
+            r"Mismatched collective detected, please check your collective calls at and around rank (?P<ranks>\d{1,7})",
+            Sayings._names,
+        ),
+        ("missed FR dumps", r"we missed FR dumps from ranks \(\{[\d, ]{1,200}\}\)", Sayings._unclear),
         ("got stuck for", r"watchdog got stuck for \d+ seconds without making progress", Sayings._stuck),
         ("Heartbeat monitor timed out", r"Heartbeat monitor timed out", Sayings._stuck),
         ("Not all ranks joining", r"Not all ranks joining collective.{0,80}", Sayings._analysis),
@@ -558,6 +594,7 @@ _TEXTS: Final = tuple(
         ),
         ("oom", r"oom[_-]kill", Sayings._oom),
         ("OOM Killed", r"OOM Killed", Sayings._oom),
+        ("got signal: ", r"(?P<text>Process \d{1,10} got signal: (?:15|2|1)\b)", Sayings._cancelled),
         ("CANCELLED AT", r"(?P<text>(?:JOB|STEP) \S+ ON \S+ CANCELLED AT .+?)(?: \*\*\*|$)", Sayings._cancelled),
     )
 )

@@ -20,14 +20,15 @@ from kair_engine.trace.calls import (
     location_in,
 )
 
-SIGNS: Final = ("atchdog caught collective", "nqueued", "failed collective:")
+SIGNS: Final = ("atchdog caught collective", "nqueued", "failed collective:", "following async exception")
 """One of them is in every line that reports something."""
 _GROUP: Final = re.compile(
     r"\[PG (?:ID \d+ PG GUID )?(?P<name>[^\s()\]]{1,80})\s?(?:\((?P<words>[^)\]]{0,120})\))? Rank (?P<rank>\d{1,7})\]"
 )
 _WORK: Final = re.compile(
-    r"(?:\[Rank (?P<rank>\d{1,7})\] )?Watchdog caught collective operation timeout: "
-    r"Work\w{1,8}\((?P<fields>.{0,400}?)\) ran for(?: (?P<ran>\d{1,15}) milliseconds)?"
+    r"(?:\[Rank (?P<rank>\d{1,7})\] )?(?:Watchdog caught collective operation timeout: |Collective )"
+    r"Work\w{1,8}\((?P<fields>.{0,400}?)\) "
+    r"(?:ran for(?: (?P<ran>\d{1,15}) milliseconds)?|raised the following async exception)"
 )
 _FIELD: Final = re.compile(r"(\w+)(?:\(ms\))?=(\[[^\]]*\]|[^,]*)")
 _STATUS: Final = re.compile(

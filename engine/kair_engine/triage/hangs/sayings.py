@@ -26,6 +26,8 @@ _FOLLOWS: Final = re.compile(
     r"unhealthy|coordination ?service|aborted"
 )
 """What an error says that follows from another rank's end or delay."""
+_MOST_RANKS: Final = 1 << 14
+"""Of whom it is asked how they ended, beyond those that the log says it of."""
 _DIGITS: Final = re.compile(r"0x[0-9a-f]+|\d+")
 
 
@@ -38,7 +40,9 @@ def verdict_on_calls(trace: Trace) -> TriageResult:
         return found
     findings = tuple(_with_own_words(one, said) for one in found.findings)
     asked = () if findings else tuple(_open(trace, said))
-    verdict = found.verdict if findings or not asked else "inconclusive"
+    # That all calls are over is told by calls alone.
+    is_open = bool(asked) or not any(trace.job.progress.values())
+    verdict = "inconclusive" if is_open and not findings else found.verdict
     cancelled = [short_warning("ended_from_outside", one.text) for one in said if one.kind == "cancelled"][:1]
     warnings = (*asked, *found.warnings, *cancelled)
     if findings:
@@ -57,7 +61,7 @@ def _ends(trace: Trace) -> Iterator[StandingRank]:
         if one.kind in ("ended", "error") and not one.is_late and one.text not in common:
             for rank in one.ranks:
                 of_rank[rank].append(one)
-    for rank in range(job.world_size):
+    for rank in sorted({*range(min(job.world_size, _MOST_RANKS)), *of_rank}):
         said = of_rank.get(rank, [])
         end = next((one for one in said if one.kind == "ended"), None)
         error = next((one.text for one in reversed(said) if one.text and one.text != "oom_kill"), "")
@@ -144,3 +148,10 @@ def _open(trace: Trace, said: Collection[Saying]) -> Iterator[KairWarning]:
             where = f"{one.host}: " if one.host else ""
             yield short_warning("log_says", f"the log says: {where}{one.text}; which rank that is it does not say")
             return
+    last = next((one for one in said if one.kind in ("ended", "error") and one.ranks and one.text not in common), None)
+    if last is not None and not any(trace.job.progress.values()):
+        how = last.text or (f"signal {last.signal}" if last.signal else f"exit status {last.exit_status}")
+        text = (
+            f"rank {last.ranks[0]} ended with “{how}”, as others' ends or delays cause it: the log does not say whose"
+        )
+        yield short_warning("log_says", text, last.ranks)
