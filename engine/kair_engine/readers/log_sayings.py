@@ -261,14 +261,17 @@ class Sayings:
             self._add(Saying("missing", quoted(said), ranks, call=call_name), where.order)
         return True
 
-    def _report(self, _: re.Match[str], where: "_Where") -> None:
+    def _report(self, found: re.Match[str], where: "_Where") -> None:
         self._by_torchrun = True
-        self._open[where.process].setdefault("report", _Entry())
+        if (former := self._open[where.process].get("report")) is not None:
+            self._report_ends(former, where)
+        self._open[where.process]["report"] = _Entry({"others": ""} if found[0].startswith("Failures") else {})
 
     def _in_report(self, entry: _Entry, text: str, where: "_Where") -> bool:
         if re.match(r"\s*\[\d{1,6}\]:\s*$", text):
             self._report_ends(entry, where)
-            entry.found, entry.error, entry.lines = {}, "", _MOST_LINES
+            kept = {"others": ""} if "others" in entry.found else {}
+            entry.found, entry.error, entry.lines = kept, "", _MOST_LINES
             return False
         pair = _KEY.match(text)
         if pair is not None:
@@ -280,6 +283,12 @@ class Sayings:
     def _report_ends(self, entry: _Entry, where: "_Where") -> None:
         rank, code = _RANK_OF_REPORT.match(entry.found.get("rank", "")), entry.found.get("exitcode", "")
         if rank is None or not code:
+            return
+        pid = _EXIT.match(code)
+        if pid is not None and pid[2] and int(rank[1]) < MAX_RANKS:
+            self._rank_of.setdefault(f":{pid[2]}", int(rank[1]))
+        if "others" in entry.found:
+            # torchrun ended these itself.
             return
         moment = _REPORT_TIME.match(entry.found.get("time", ""))
         at = None if moment is None else in_year(*map(int, moment.groups()))
@@ -549,6 +558,7 @@ _TEXTS: Final = tuple(
         ("Heartbeat monitor timed out", r"Heartbeat monitor timed out", Sayings._stuck),
         ("Not all ranks joining", r"Not all ranks joining collective.{0,80}", Sayings._analysis),
         ("has errors", r"Collective sequence number: \d+ has errors", Sayings._analysis),
+        ("Failures:", r"^Failures:\s*$", Sayings._report),
         ("Root Cause", r"Root Cause(?: \(first observed failure\))?:", Sayings._report),
         (
             "(exitcode: ",

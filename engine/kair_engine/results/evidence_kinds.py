@@ -1268,6 +1268,15 @@ class LastError(Evidence):
     template = "the last error in the log of {ranks:who}: {about}"
 
 
+class OthersLost(Evidence):
+    """Others end with an error that another rank causes, and this one alone with none. About: their error."""
+
+    template = (
+        "{others:plural rank} end with “{about}”, which another rank causes; {ranks:who} alone reports nothing like it"
+    )
+    others: float
+
+
 class StuckWatchdog(Evidence):
     """A rank's own watchdog made no progress: its process is held in a call. About: the log's words."""
 

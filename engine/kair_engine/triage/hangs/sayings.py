@@ -5,6 +5,7 @@ the first time-out follows from another one's, as does an error that most ranks 
 """
 
 import re
+import signal
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import replace
@@ -17,7 +18,7 @@ from kair_engine.results.triage import Finding, TriageResult
 from kair_engine.results.watch import StandingRank
 from kair_engine.trace.model import KairWarning, Trace, listed, short_warning
 from kair_engine.trace.sayings import Saying
-from kair_engine.triage.hangs.analysis import hang
+from kair_engine.triage.hangs.analysis import finding_of, hang
 from kair_engine.triage.hangs.standing import standing_verdict
 
 _FOLLOWS: Final = re.compile(
@@ -26,6 +27,11 @@ _FOLLOWS: Final = re.compile(
     r"unhealthy|coordination ?service|aborted"
 )
 """What an error says that follows from another rank's end or delay."""
+_OPEN: Final = frozenset(
+    ("who_is_missing", "completion_untold", "dumps_missing", "members_untold", "group_untold", "transfers_open")
+)
+"""Codes of warnings about what the calls leave open, which the log answers."""
+_FEWEST: Final = 2
 _MOST_RANKS: Final = 1 << 14
 """Of whom it is asked how they ended, beyond those that the log says it of."""
 _DIGITS: Final = re.compile(r"0x[0-9a-f]+|\d+")
@@ -38,6 +44,8 @@ def verdict_on_calls(trace: Trace) -> TriageResult:
     found = standing_verdict(trace, ends) if any(one.state == "died" for one in ends) else hang(trace)
     if not said:
         return found
+    if not any(one.ranks for one in found.findings) and (apart := _apart(trace, ends)) is not None:
+        found = replace(found, verdict="straggler", findings=(apart,))
     findings = tuple(_with_own_words(one, said) for one in found.findings)
     asked = () if findings else tuple(_open(trace, said))
     # That all calls are over is told by calls alone.
@@ -46,7 +54,7 @@ def verdict_on_calls(trace: Trace) -> TriageResult:
     cancelled = [short_warning("ended_from_outside", one.text) for one in said if one.kind == "cancelled"][:1]
     warnings = (*asked, *found.warnings, *cancelled)
     if findings:
-        warnings = tuple(one for one in warnings if one.code not in ("who_is_missing", "completion_untold"))
+        warnings = tuple(one for one in warnings if one.code not in _OPEN)
     return replace(found, verdict=verdict, findings=findings, warnings=warnings)
 
 
@@ -56,9 +64,10 @@ def _ends(trace: Trace) -> Iterator[StandingRank]:
     held = {rank for rank, groups in job.progress.items() if any(one.open_calls or one.transfers for one in groups)}
     held |= {rank for one in job.said if one.kind == "missing" for rank in one.by}
     common = _common(job.said, job.world_size)
+    follows = {*held, *_followers(job.said, common)}
     of_rank: dict[int, list[Saying]] = defaultdict(list)
     for one in job.said:
-        if one.kind in ("ended", "error") and not one.is_late and one.text not in common:
+        if one.kind in ("ended", "error") and not one.is_late:
             for rank in one.ranks:
                 of_rank[rank].append(one)
     for rank in sorted({*range(min(job.world_size, _MOST_RANKS)), *of_rank}):
@@ -66,7 +75,7 @@ def _ends(trace: Trace) -> Iterator[StandingRank]:
         end = next((one for one in said if one.kind == "ended"), None)
         error = next((one.text for one in reversed(said) if one.text and one.text != "oom_kill"), "")
         host = job.hosts.get(rank)
-        if not said or rank in held or (_FOLLOWS.search(error) and (end is None or not end.signal)):
+        if not said or rank in held or (rank in follows and (end is None or not end.signal)):
             yield StandingRank(rank, host, "untold")
             continue
         at = end.at_ns if end is not None else said[-1].at_ns
@@ -80,6 +89,28 @@ def _ends(trace: Trace) -> Iterator[StandingRank]:
             error=error,
             at_ns=at,
         )
+
+
+def _followers(said: Collection[Saying], common: Collection[str]) -> frozenset[int]:
+    """Ranks whose errors another rank's end or delay brings about, or that most ranks have."""
+    errors = [one for one in said if one.kind == "error" or (one.kind == "ended" and one.text)]
+    return frozenset(rank for one in errors if one.text in common or _FOLLOWS.search(one.text) for rank in one.ranks)
+
+
+def _apart(trace: Trace, ends: Collection[StandingRank]) -> Finding | None:
+    """The one rank that all others lost, where their errors tell that, and it has none of that kind itself."""
+    job = trace.job
+    followers = _followers(job.said, ())
+    aborted = [one for one in ends if one.state == "died" and one.signal == signal.SIGABRT]
+    if len(aborted) == 1 and followers and aborted[0].rank not in followers:
+        facts = (kinds.Died(None, float(signal.SIGABRT), ranks=in_order((aborted[0].rank,)), about=None),)
+        return finding_of(job, in_order((aborted[0].rank,)), None, facts)
+    silent = {*range(job.world_size)} - followers if len(followers) < _MOST_RANKS else frozenset()
+    if len(silent) != 1 or len(followers) < _FEWEST or any(one.kind == "folded" for one in job.said):
+        return None
+    last = next(one for one in job.said if one.kind in ("error", "ended") and set(one.ranks) & followers and one.text)
+    others = kinds.OthersLost(float(len(followers)), ranks=in_order(silent), about=last.text)
+    return finding_of(job, in_order(silent), None, (others,))
 
 
 def _common(said: Collection[Saying], world: int) -> frozenset[str]:
