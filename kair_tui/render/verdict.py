@@ -7,6 +7,7 @@ from kair_engine.causes import CAUSES
 from kair_engine.ranks import Rank, runs
 from kair_engine.results.evidence_kinds import Network
 from kair_engine.results.rank import StepPart
+from kair_engine.results.steplog import LogOfSteps
 from kair_engine.results.triage import Finding, Pattern, TriageResult, Verdict
 from kair_engine.trace.model import KairWarning
 from kair_tui.render.delays import absorbed_briefly
@@ -56,10 +57,16 @@ _OPEN_HANGS = (
 
 def summary(result: TriageResult) -> str:
     """The answer in one sentence; of a job that somebody ended, that as well."""
-    if result.log is not None and not result.findings:
-        return log_summary(result.log)
     ended = _first(result.warnings, ("ended_from_outside",))
-    return _verdict(result) + (f"; {ended}" if ended else "")
+    told = _verdict(result) if result.log is None or result.findings else _of_log(result, result.log)
+    return told + (f"; {ended}" if ended else "")
+
+
+def _of_log(result: TriageResult, log: LogOfSteps) -> str:
+    """Say what a log shows of steps, behind what it leaves open of a job that stands still."""
+    stands, steps = _first(result.warnings, _OPEN_HANGS), log_summary(log)
+    verdict, _, of_steps = steps.partition(": ")
+    return f"{verdict}: {stands}; before that {of_steps}" if stands else steps
 
 
 def _verdict(result: TriageResult) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from kinds import in_words
 from kinds import triage as run
+from support.cli_samples import kair
 from support.job_logs import all_timed_out, nccl_init, timed_out, traceback
 from support.log_kinds import KINDS, NOBODY, SEVEN, WORLD
 
@@ -196,3 +197,14 @@ def test_a_file_that_is_no_recording_is_known(name: str, content: bytes, says: s
         with pytest.raises(InputError, match=says) as refused:
             open_trace(source, cache=tmp_path / "cache", workers=1)
         assert "torch.profiler" in str(refused.value.hint)
+
+
+def test_what_a_log_leaves_open_of_a_hang_comes_before_its_steps(tmp_path: Path) -> None:
+    steps = [
+        f" iteration {step:8d}/  500 | elapsed time per iteration (ms): {1400 + step % 7:.1f} | learning rate: 1e-4 |"
+        for step in range(1, 100)
+    ]
+    path = tmp_path / "driver.log"
+    path.write_text("\n".join([*steps, *NOBODY["folded lines"][0]]) + "\n")
+    said = kair("triage", str(path))
+    assert said.status == 0 and "RAY_DEDUP_LOGS=0" in said.out.splitlines()[0] and "99 steps" in said.out
