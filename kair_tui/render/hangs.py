@@ -43,8 +43,8 @@ _TO_DO: Final = {
         "Look at why {who} left: a return, sys.exit or os._exit that not every rank takes, or fewer batches there."
     ),
     "died": (
-        "Look at why {who} died: the last lines of its log, its stacks (hangs/ in a watched job's folder), the kernel's "
-        "log (dmesg: the OOM killer, segfault, XID), and the launcher's, which may have ended it."
+        "Look at why {who} died: the last lines of its log, its stacks (hangs/ in a watched job's folder), the "
+        "kernel's log (dmesg: the OOM killer, segfault, XID), and the launcher's, which may have ended it."
     ),
     "stuck_watchdog": (
         "Look at which call {who} is held in (py-spy dump --native --pid PID): a call of CUDA that hangs, or a thread "

@@ -32,6 +32,8 @@ def test_peels(line: str, expected: Peeled) -> None:
 def test_plain_unpacks_containers_and_colours() -> None:
     docker = rb'{"log":"\u001b[32mloss \"1\"\u001b[0m\r 2%\n","stream":"stderr","time":"2026-01-01T00:00:00.1Z"}'
     assert plain(docker + b"\n") == b'loss "1"\n 2%\n'
+    spaced = rb'{"level": "error", "message": "step 3"}'
+    assert plain(spaced + b"\n" + b"{'loss': 1.0}\n") == b"step 3\n{'loss': 1.0}\n"
     kubelet = b"2026-01-01T00:00:00.123456789Z stdout P begin, \n2026-01-01T00:00:00.2Z stdout F end\n"
     assert plain(kubelet) == b"begin, end\n"
     assert plain(b"\x1b[1;31mred\x1b[0m\r\n") == b"red\n\n"

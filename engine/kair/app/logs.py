@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from kair_engine.errors import InputError
-from kair_engine.readers.formats import is_job_log, read_head
+from kair_engine.readers.formats import is_job_log, is_log_of_records, read_head
 from kair_engine.recording.opening import find_files, job_name
 from kair_engine.results.steplog import LogOfSteps
 from kair_engine.results.triage import TriageResult
@@ -43,7 +43,8 @@ def _is_text(file: Path) -> bool:
     if not file.is_file():
         return False
     try:
-        return is_job_log(read_head(file))
+        head = read_head(file)
+        return is_job_log(head) or is_log_of_records(head)
     except (OSError, InputError):
         return False
 

@@ -12,7 +12,6 @@ from typing import Final
 from kair_engine.readers import log_sayings, watchdog
 from kair_engine.readers.blocks import BlockReader
 from kair_engine.readers.formats import NotATraceError
-from kair_engine.readers.log_records import text_in_record
 from kair_engine.readers.log_sayings import Sayings
 from kair_engine.readers.paths import MAX_RANKS, host_of, rank_from_name
 from kair_engine.readers.prefixes import Peeled, peel, plain
@@ -136,22 +135,15 @@ def _info(source: Path, jobs: Sequence["_Job"], untold: Sequence[KairWarning]) -
 
 def _whole_lines(source: Path) -> Iterator[bytes]:
     """What the job printed, in blocks that end where a line does, or where one is too long."""
-    rest, is_of_objects = b"", None
+    rest = b""
     for block in BlockReader(source):
         end = block.rfind(b"\n") + 1
         if not end and len(rest) < _LONGEST_LINE:
             rest += block
             continue
-        text, rest = rest + block[:end], block[end:]
-        if is_of_objects is None:
-            is_of_objects = text.lstrip()[:1] == b"{"
-        yield plain(b"\n".join(map(_text_of, text.split(b"\n"))) if is_of_objects else text)
-    yield plain(_text_of(rest) if is_of_objects or rest[:1] == b"{" else rest)
-
-
-def _text_of(line: bytes) -> bytes:
-    text = text_in_record(line)
-    return line if text is None else text
+        yield plain(rest + block[:end])
+        rest = block[end:]
+    yield plain(rest)
 
 
 class _Log:

@@ -1,24 +1,19 @@
 """What launchers, schedulers and containers put before the lines of a job's log, and what it says of the process.
 
 `plain` makes a block of a log what the job printed: without colours, one line for each time a progress bar was drawn
-anew, Docker's and the kubelet's records unpacked. `peel` takes the prefixes off one line, which may nest: torchrun's,
-`srun -l`'s, Ray's, kubectl's. `ProcessRanks` turns what they say into ranks of the job.
+anew, the records of Docker, the kubelet and collectors of logs unpacked. `peel` takes the prefixes off one line, which
+may nest: torchrun's, `srun -l`'s, Ray's, kubectl's. `ProcessRanks` turns what they say into ranks of the job.
 """
 
 import re
 from typing import Final
 
 from kair_engine.frozen import dataclass
+from kair_engine.readers.log_records import text_in_record
 
 MOST_RANKS: Final = 1 << 20
 """Larger numbers are no ranks."""
 _ANSI: Final = re.compile(rb"\x1b(?:\[[0-9;?]{0,32}[ -/]{0,4}[@-~]|\][^\x07\x1b\n]{0,256}(?:\x07|\x1b\\))")
-_DOCKER: Final = re.compile(
-    rb'(?m)^\{"log":"((?:[^"\\\n]|\\.)*)","stream":"\w{1,10}"(?:,"attrs":\{[^{}\n]{0,1000}\})?'
-    rb',"time":"[^"\n]{0,40}"\}\r?$'
-)
-_ESCAPES: Final = {b"n": b"", b"r": b"\n", b"t": b"\t", b"b": b"", b"f": b""}
-_ESCAPE: Final = re.compile(rb"\\(?:u([0-9a-fA-F]{4})|(.))")
 _CRI: Final = re.compile(rb"(?m)^\d{4}-\d\d-\d\dT[\d:.]{8,20}(?:Z|[+-]\d\d:\d\d) std(?:out|err) ([FP])(?: |$)")
 _CRI_PART: Final = b"\x00"
 """Stands before what goes on with the line before it: no text has it."""
@@ -26,8 +21,8 @@ _CRI_PART: Final = b"\x00"
 
 def plain(block: bytes) -> bytes:
     """Return whole lines of a log as the job printed them; what a carriage return sets apart are lines of their own."""
-    if b'{"log":"' in block:
-        block = _DOCKER.sub(_unpacked, block)
+    if block.startswith(b"{") or b"\n{" in block:
+        block = b"\n".join(map(_text_of, block.split(b"\n")))
     if b" stdout " in block or b" stderr " in block:
         block = _joined(block)
     if b"\x1b" in block:
@@ -35,15 +30,9 @@ def plain(block: bytes) -> bytes:
     return block.replace(b"\r", b"\n") if b"\r" in block else block
 
 
-def _unpacked(record: "re.Match[bytes]") -> bytes:
-    text = record[1]
-    return _ESCAPE.sub(_unescaped, text) if b"\\" in text else text
-
-
-def _unescaped(sign: "re.Match[bytes]") -> bytes:
-    if sign[1] is not None:
-        return chr(int(sign[1], 16)).encode("utf-8", "replace")
-    return _ESCAPES.get(sign[2], sign[2])
+def _text_of(line: bytes) -> bytes:
+    text = text_in_record(line)
+    return line if text is None else text
 
 
 def _joined(block: bytes) -> bytes:
