@@ -1,7 +1,7 @@
 """The commands that `kair mcp` offers, as its clients see them, and the words of the command line that a call stands
 for."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -294,7 +294,37 @@ def _below(place: str, root: Path) -> str:
         raise UsageError(f"{place} cannot be looked at") from error
     if not whole.is_relative_to(root):
         raise UsageError(f"{place} is outside of the folder that kair mcp was given with --root")
+    for link in _links_out(whole, root):
+        raise UsageError(f"{link} is a link out of the folder that kair mcp was given with --root")
     return place
+
+
+def _links_out(whole: Path, root: Path) -> Iterator[Path]:
+    """Links that would be followed on the way, out of `root`: below a folder, and next to a file."""
+    seen: set[Path] = set()
+    folders = [whole] if whole.is_dir() else [whole.parent]
+    is_file = not whole.is_dir()
+    while folders:
+        folder = folders.pop()
+        try:
+            seen.add(folder.resolve())
+            entries = sorted(folder.iterdir())
+        except (OSError, RuntimeError):
+            continue
+        for entry in entries:
+            if entry.is_symlink() and not _leads_below(entry, root):
+                yield entry
+            # Next to a file only its evidence is looked into.
+            elif entry.is_dir() and (not is_file or entry.name == _EVIDENCE) and entry.resolve() not in seen:
+                folders.append(entry)
+        is_file = False
+
+
+def _leads_below(link: Path, root: Path) -> bool:
+    try:
+        return link.resolve().is_relative_to(root)
+    except (OSError, RuntimeError):
+        return True  # a circle leads nowhere
 
 
 def _definition(schema: Mapping[str, Any], reference: str) -> dict[str, Any]:

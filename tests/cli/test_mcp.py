@@ -296,6 +296,28 @@ def test_a_root_bounds_what_is_read(tmp_path: Path) -> None:
     assert kair("mcp", "--root", str(tmp_path / "gone")).status == 2
 
 
+def test_links_below_a_root_lead_nowhere_else(tmp_path: Path) -> None:
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    write_job(outside, [0, 1])
+    write_job(root / "sound", [0])
+    for name in ("files", "evidence_beside", "deep"):
+        write_job(root / name, [0])
+    trace = next(path for path in outside.rglob("*") if path.is_file())
+    (root / "files" / f"more_{trace.name}").symlink_to(trace)
+    (root / "evidence_beside" / "evidence").symlink_to(outside)
+    (root / "deep" / "a").mkdir()
+    (root / "deep" / "a" / "b").symlink_to(outside)
+    (root / "sound" / "again").symlink_to(root / "sound")
+    (root / "by_link").symlink_to(root / "files")
+    client = Client("--root", str(root), "--store", str(tmp_path / "store"))
+    assert client.call("info", job="sound")["structuredContent"]["job"]["name"] == "sound"
+    own = next(path for path in (root / "evidence_beside").iterdir() if path.is_file())
+    for place in ("files", "evidence_beside", "deep", "by_link", str(own.relative_to(root))):
+        assert "is a link out of the folder" in said(client.call("info", job=place)), place
+        assert "is a link out of the folder" in said(client.call("triage", job="sound", evidence=[place])), place
+    assert client.close() == 0
+
+
 def test_without_the_library_it_is_told_where_that_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "kair_tui.commands.mcp_server", raising=False)
     monkeypatch.setitem(sys.modules, "anyio", None)
