@@ -2,19 +2,27 @@
 
     python validation/step_logs.py healthy --count 1000 --seed 66 --into healthy.json
     python validation/step_logs.py faults --count 1000 --seed 66 --into faults.json
+    python validation/step_logs.py real REPOSITORY
 
-Each log is text as a trainer prints it, and read and judged as `kair triage LOG` does: 300 to 2,000 steps with warm-up,
-evaluations, spikes and noise of 0.2 to 10 % (normal, Student's t with 3 degrees of freedom, or log-normal) that has up
-to 0.8 in common with that of the step before; a quarter drifts besides. A fault adds 3 to 100 % to the steps since some
+Each generated log is text as a trainer prints it, and read and judged as `kair triage LOG` does: 300 to 2,000 steps
+with warm-up, evaluations, spikes and noise of 0.2 to 10 % (normal, Student's t with 3 degrees of freedom, or log-normal)
+that has up to 0.8 in common with that of the step before; a quarter drifts besides. A fault adds 3 to 100 % to the steps since some
 step, or between two, or to every n-th. Numbers are printed as JSON.
+
+`real` judges the logs of PipeMorph: REPOSITORY is a clone of github.com/wutianyuan1/PipeMorph that holds commit
+a500b85b. Its log of 1,200 iterations on 128 GPUs has nine labelled slow periods, and the short ones of `experiments/`
+are slow from the delay's begin in their trace file to its end. Logs are read from there and nothing of them is kept.
 """
 
 import argparse
 import json
+import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +33,7 @@ from kair_engine.results.steplog import LogOfSteps
 from kair_engine.steplog.analysis import judge
 from kair_engine.steplog.reading import read_steps
 
+REVISION = "a500b85b3b9b1ae0b0846f4ba82bf149a7ab2744"
 NEAR = 3
 """Steps within which an onset is right."""
 
@@ -263,15 +272,80 @@ def shares(rows: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+LARGE = "experiments/large-scale/superpod"
+
+
+def git(repository: Path, *words: str) -> str:
+    """Return what git prints of the repository."""
+    command = ["git", "-C", str(repository), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def of_real(options: argparse.Namespace) -> dict[str, Any]:
+    """Compare what is said of PipeMorph's long log with its labels, and count what is said of its short ones."""
+    repository = options.repository
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "log.txt"
+        log.write_text(git(repository, "show", f"{REVISION}:{LARGE}/1F1B/log.txt"), encoding="utf-8")
+        labels = git(repository, "show", f"{REVISION}:{LARGE}/large-scale.trace")
+        long = compared(log, labels)
+        names = git(repository, "ls-tree", "-r", "--name-only", REVISION, "experiments").splitlines()
+        short = [name for name in names if name.endswith("log.txt") and not name.startswith(LARGE)]
+        rows = []
+        for name in short:
+            log.write_text(git(repository, "show", f"{REVISION}:{name}"), encoding="utf-8")
+            rows.append({"log": name, **of_short(log)})
+    found = [row for row in rows if row["slower_since"]]
+    by_first = Counter(min(row["slower_since"]) for row in found)
+    return {"long": long, "short": {"logs": len(rows), "slower": len(found), "since": dict(sorted(by_first.items()))}}
+
+
+def compared(log: Path, labels: str) -> dict[str, Any]:
+    """Return begin, end and price of each labelled period, those that were said, and what was said besides."""
+    lines = read_steps([log])
+    assert lines is not None
+    judged_log = judge(lines)
+    marks = [line.split(";") for line in labels.split() if line]
+    delays = [(int(first[0]), int(last[0])) for first, last in pairwise(marks) if first[2] not in ("0.00", "inf")]
+    times = dict(zip(lines.step.tolist(), (lines.value / 1e3).tolist(), strict=True))
+    said = [one for one in judged_log.changes if one.kind in ("slower", "slow_start", "faster")]
+    rows = []
+    for begin, end in delays:
+        near = [one for one in said if one.share > 0 and abs(one.since - begin) <= 10]
+        inside = [s for n, s in times.items() if begin + 5 <= n <= end - 5]
+        healthy = [s for n, s in times.items() if all(n < b - 1 or n > e + 2 for b, e in delays) and n > 20]
+        price = float(np.mean(inside) - np.median(healthy)) * 1e6
+        row: dict[str, Any] = {"label": [begin, end], "said": [[one.since, one.until] for one in near]}
+        if near and near[0].extra_us_per_step is not None:
+            row["price_off"] = near[0].extra_us_per_step / price - 1
+        rows.append(row)
+    matched = {
+        one.since for row, (begin, _) in zip(rows, delays, strict=True) for one in said if abs(one.since - begin) <= 10
+    }
+    return {
+        "periods": rows,
+        "others": [[one.kind, one.since, one.until, one.share] for one in said if one.since not in matched],
+    }
+
+
+def of_short(log: Path) -> dict[str, Any]:
+    """Return since which steps a short log is slower."""
+    lines = read_steps([log])
+    if lines is None:
+        return {"slower_since": []}
+    return {"slower_since": [one.since for one in judge(lines).changes if one.kind == "slower"]}
+
+
 def main() -> int:
     """Run one part and print its figures."""
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("part", choices=("healthy", "faults"))
+    options.add_argument("part", choices=("healthy", "faults", "real"))
+    options.add_argument("repository", type=Path, nargs="?")
     options.add_argument("--count", type=int, default=1000)
     options.add_argument("--seed", type=int, default=66)
     options.add_argument("--into", type=Path)
     chosen = options.parse_args()
-    figures = {"healthy": of_healthy, "faults": of_faults}[chosen.part](chosen)
+    figures = {"healthy": of_healthy, "faults": of_faults, "real": of_real}[chosen.part](chosen)
     text = json.dumps(figures, indent=1)
     if chosen.into:
         chosen.into.write_text(text + "\n", encoding="utf-8")

@@ -95,7 +95,8 @@ LINES: dict[str, Line] = {
 }
 
 
-def _text(name: str, rows: Sequence[float]) -> str:
+def log_of(name: str, rows: Sequence[float]) -> str:
+    """Return a log of one trainer with a line for each of these times."""
     ends = np.cumsum(rows)
     return "".join(LINES[name](n, s, t) + "\n" for n, (s, t) in enumerate(zip(rows, ends.tolist(), strict=True), 1))
 
@@ -103,7 +104,7 @@ def _text(name: str, rows: Sequence[float]) -> str:
 @pytest.mark.parametrize("name", LINES)
 def test_reads_the_steps_of(name: str, tmp_path: Path) -> None:
     log = tmp_path / "train.log"
-    log.write_text(f"Starting\n{_text(name, TIMES)}done\n")
+    log.write_text(f"Starting\n{log_of(name, TIMES)}done\n")
     lines = read_steps([log])
     assert lines is not None
     assert lines.form.name == name

@@ -193,7 +193,7 @@ class _Columns:
         names = form.expression.groupindex
         columns = dict(zip(names, zip(*[one.groups() for one in found], strict=True), strict=True))
         part: dict[str, Any] = {
-            "step": _numbers(columns["step"]).astype(np.int64),
+            "step": _whole(columns["step"]),
             "rank": self._ranks(text, found, columns),
         }
         part["value"] = self._values(columns)
@@ -210,7 +210,7 @@ class _Columns:
 
     def _values(self, columns: dict[str, Any]) -> Floats:
         if "time" not in columns:  # the phases are the whole step
-            return np.array([sum(float(ms) for _, ms in PHASE.findall(one)) for one in columns["phases"]])
+            return np.array([sum(_number(ms) for _, ms in PHASE.findall(one)) for one in columns["phases"]])
         values = _numbers(columns["time"])
         if "unit" in columns:
             by_unit = {b"it/s": -1.0, b"s/it": 1.0, b"us": 1e-6, b"ms": 1e-3, b"s": 1.0, b"K": 1e3, b"": 1.0}
@@ -221,7 +221,7 @@ class _Columns:
 
     def _ranks(self, text: bytes, found: "list[re.Match[bytes]]", columns: dict[str, Any]) -> Ints:
         if "rank" in columns and columns["rank"][0] is not None:
-            return _numbers(columns["rank"]).astype(np.int64)
+            return _whole(columns["rank"])
         if self._of_file is not None:
             return np.full(len(found), self._of_file, np.int64)
         if self._has_prefixes is None:
@@ -358,6 +358,11 @@ def _numbers(texts: Sequence[bytes | None]) -> Floats:
         return np.array(texts, dtype="S").astype(np.float64)
     except (ValueError, TypeError):
         return np.array([_number(one) for one in texts])
+
+
+def _whole(texts: Sequence[bytes | None]) -> Ints:
+    """Whole numbers as they were printed; -1 for none."""
+    return np.nan_to_num(_numbers(texts), nan=-1, posinf=-1).astype(np.int64)
 
 
 def _number(text: bytes | None) -> float:
