@@ -18,12 +18,11 @@ from kair_engine.steplog.reading import read_steps  # noqa: E402 (the path above
 
 LINE = (
     " [2026-01-01 00:00:00.000000] iteration {:8d}/  500000 | consumed samples: {:12d} | elapsed time per iteration "
-    "(ms): {:.1f} | throughput per GPU (TFLOP/s/GPU): 300.0 | learning rate: 1.0E-04 | global batch size:   256 | lm "
-    "loss: 2.0E+00 | loss scale: 1.0 | grad norm: 1.0 | number of skipped iterations:   0 | number of nan iterations:   0 |\n"
+    "(ms): {:.1f} | throughput per GPU (TFLOP/s/GPU): 300.0 | learning rate: 1.0E-04 | global batch size:   256 | "
+    "lm loss: 2.0E+00 | loss scale: 1.0 | grad norm: 1.0 | number of skipped iterations:   0 | number of nan "
+    "iterations:   0 |\n"
 )
-OTHER = (
-    "node-7:4711:4711 [3] NCCL INFO Channel 05/0 : 3[3] -> 4[4] [send] via NET/IB/0/GDRDMA/Shared and some more text\n"
-)
+OTHER = "node-7:4711:4711 [3] NCCL INFO Channel 05/0 : 3[3] -> 4[4] [send] via NET/IB/0/GDRDMA/Shared and more text\n"
 CHUNK = 5000
 """Lines that are written at once."""
 

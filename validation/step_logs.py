@@ -5,9 +5,9 @@
     python validation/step_logs.py real REPOSITORY
 
 Each generated log is text as a trainer prints it, and read and judged as `kair triage LOG` does: 300 to 2,000 steps
-with warm-up, evaluations, spikes and noise of 0.2 to 10 % (normal, Student's t with 3 degrees of freedom, or log-normal)
-that has up to 0.8 in common with that of the step before; a quarter drifts besides. A fault adds 3 to 100 % to the steps since some
-step, or between two, or to every n-th. Numbers are printed as JSON.
+with warm-up, evaluations, spikes and noise of 0.2 to 10 % (normal, Student's t with 3 degrees of freedom, or
+log-normal) that has up to 0.8 in common with that of the step before; a quarter drifts besides. A fault adds 3 to 100 %
+to the steps since some step, or between two, or to every n-th. Numbers are printed as JSON.
 
 `real` judges the logs of PipeMorph: REPOSITORY is a clone of github.com/wutianyuan1/PipeMorph that holds commit
 a500b85b. Its log of 1,200 iterations on 128 GPUs has nine labelled slow periods, and the short ones of `experiments/`
@@ -307,7 +307,8 @@ def compared(log: Path, labels: str) -> dict[str, Any]:
     judged_log = judge(lines)
     marks = [line.split(";") for line in labels.split() if line]
     delays = [(int(first[0]), int(last[0])) for first, last in pairwise(marks) if first[2] not in ("0.00", "inf")]
-    times = dict(zip(lines.step.tolist(), (lines.value / 1e3).tolist(), strict=True))
+    # Of an attempt that was started again the first lines count.
+    times = dict(zip(lines.step[::-1].tolist(), (lines.value[::-1] / 1e3).tolist(), strict=True))
     said = [one for one in judged_log.changes if one.kind in ("slower", "slow_start", "faster")]
     rows = []
     for begin, end in delays:

@@ -24,6 +24,8 @@ from kair_engine.trace.model import short_warning
 _MOST_SPIKES: Final = 10
 _MOST_ATTEMPTS: Final = 20
 """The last ones are looked at."""
+_FASTER: Final = 0.02
+"""Of the step: nobody acts on steps that are faster by less."""
 _PARTS: Final = 240
 _HOUR_US: Final = 3.6e9
 _SECOND_US: Final = 1e6
@@ -145,7 +147,7 @@ def _changes(one: Judged) -> list[LogChange]:
             usual = level.height
         else:  # what is usual may creep
             usual = level.height
-    return _joined_drifts(made)
+    return _joined_drifts([one for one in made if not -_FASTER < one.share < 0])
 
 
 def _joined_drifts(made: list[LogChange]) -> list[LogChange]:

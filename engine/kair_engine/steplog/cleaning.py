@@ -22,6 +22,8 @@ _BEYOND_NEXT: Final = 11
 _WARM: Final = 8.0
 """Times the noise; and at least this share of the step:"""
 _WARM_SHARE: Final = float(np.log(1.05))
+_SURELY_WARM: Final = float(np.log(1.5))
+"""So much more is warm-up however noisy the log is."""
 _DISPATCHED: Final = 3
 """The first steps may print how long they took to launch, which is less than a step."""
 SPIKE: Final = 4.0
@@ -74,7 +76,7 @@ _PART: Final = 1 << 16
 def warm_up(y: Floats, noise: Noise) -> int:
     """Return how many steps at the begin are warm-up: compilation, autotuning, caches that fill."""
     limit = min(_MOST_WARM_UP, len(y) // 4)
-    beyond = max(_WARM * noise.of_mean, _WARM_SHARE)
+    beyond = min(max(_WARM * noise.of_mean, _WARM_SHARE), _SURELY_WARM)
     count = 0
     for at in range(limit):
         usual = float(np.median(y[at + 1 : at + 1 + _BEYOND_NEXT]))

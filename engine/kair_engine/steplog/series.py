@@ -76,7 +76,10 @@ def series_of(lines: StepLines) -> Series:
             rows = own[attempt[own] == number]
             seconds[rows] = _times(lines, rows, step[rows])
     seconds, by_work = _by_work(seconds, lines.work)
-    usable = np.isfinite(seconds) & (seconds > 0) & ~lines.skipped
+    usable = np.isfinite(seconds) & (seconds > 0)
+    # A skipped step runs no optimizer: it is compared with its like alone, and where there are no others.
+    of_one_kind = usable & ~lines.skipped
+    usable = of_one_kind if of_one_kind.sum() >= FEWEST else usable & lines.skipped if lines.skipped.any() else usable
     is_absolute, scale = lines.form.is_absolute, 1.0
     if not is_absolute and (known := _scale(lines, attempt, step, seconds)) is not None:
         is_absolute, scale = True, known
@@ -88,7 +91,12 @@ def series_of(lines: StepLines) -> Series:
     of_line[places], step_of[places] = np.where(usable, attempt, -1), step
     processes = max(len(np.unique(lines.rank)), round(len(step) / max(len(np.unique(step)), 1)) if several else 1)
     return Series(
-        tuple(one for one in made if len(one)), of_line, step_of, int(lines.skipped.sum()), processes, by_work
+        tuple(one for one in made if len(one)),
+        of_line,
+        step_of,
+        int((lines.skipped & ~usable).sum()),
+        processes,
+        by_work,
     )
 
 
