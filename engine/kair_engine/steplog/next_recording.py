@@ -14,7 +14,7 @@ _MOST: Final = 50
 _OF_RANK: Final = ((4, 0.70), (8, 0.61), (16, 0.55), (32, 0.50), (64, 0.46))
 """Ranks, and the noise of a step over that of one rank: a step is the maximum of its ranks'."""
 _FLOOR: Final = 0.03
-"""A change by a smaller share of the step was not settled by any number of steps (docs/logs.md)."""
+"""A change by a smaller share of the step was not settled by any number of steps (docs/methods.md)."""
 _LOOKED_FOR: Final = 0.05
 """Of the step: what is looked for where nothing was found."""
 _MANY: Final = 64
