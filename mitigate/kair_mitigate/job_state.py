@@ -4,6 +4,7 @@ import contextlib
 import json
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,18 @@ class StateWriter:
         self._path, self._attempt, self._is_uneven, self._has_rate = folder / FILE, attempt, is_uneven, has_rate
         known = read_state(folder)
         self._in_force = list(known.in_force) if known else []
+        self._due: tuple[State, int, int] | None = None
+        self._thread = ThreadPoolExecutor(1, "kair-state")
+
+    def write_soon(self, state: State, samples: int, fetched: int) -> None:
+        """Writes it in a thread, for a loop that must not wait: ext4 flushes a file that replaces another, 10 ms."""
+        self._due = (state, samples, fetched)
+        self._thread.submit(self._write_due)
+
+    def _write_due(self) -> None:
+        due, self._due = self._due, None
+        if due is not None:
+            self.write(*due)
 
     def write(self, state: State, samples: int, fetched: int) -> None:
         """Puts this moment in place of the one before; nothing where that cannot be written."""

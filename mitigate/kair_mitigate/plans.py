@@ -8,6 +8,7 @@ out: the state is in the model's checkpoint, the only commit point, and every ra
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Literal, get_args
 
 Kind = Literal["sizes", "leave"]
@@ -231,7 +232,8 @@ def divided(total: int, shares: Sequence[int]) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def _cut(spans: Sequence[Span], first: int, last: int) -> tuple[range, ...]:
+@lru_cache(maxsize=64)  # the loader asks four times for a step's
+def _cut(spans: tuple[Span, ...], first: int, last: int) -> tuple[range, ...]:
     """The `first`-th to before the `last`-th of the spans' places."""
     cut = list[range]()
     for begin, end in spans:

@@ -272,7 +272,7 @@ class Loader:
         if self._folder is None or self._state.step % control.EVERY:
             return
         if self._told is not None:
-            self._told.write(self._state, self._samples, self._ahead.step - self._state.step)
+            self._told.write_soon(self._state, self._samples, self._ahead.step - self._state.step)
         if self._control is not None:
             newest = max(plan.version for plan in (self._state.plan, *self._state.coming))
             self._control.ask(self._ahead.step, newest)
