@@ -73,6 +73,10 @@ def run(
             "With plan and leave: sizes may add up to another batch, which the learning rate follows so.",
         ),
     ] = None,
+    claims: Annotated[
+        Literal["on", "off"] | None,
+        Option("--claims", "With plan: whether ranks claim their samples while a step runs, a part at a time."),
+    ] = None,
     from_step: Annotated[int, Option("--from-step", "With plan and leave: not before.", metavar="N", minimum=0)] = 0,
     leave_out: Annotated[
         str | None, Option("--leave-out", "With leave: a host that is to start no further attempt.", metavar="HOST")
@@ -81,8 +85,8 @@ def run(
         Sequence[str],
         Option(
             "--policy",
-            "With control: continuous (the default), continuous-deadline, deterministic, each-step, static, or your own"
-            " as module:class. With simulate: backup-workers, too; can be repeated. Default: all.",
+            "With control: continuous (the default), continuous-deadline, claims, deterministic, each-step, static, or"
+            " your own as module:class. With simulate: backup-workers, too; can be repeated. Default: all.",
             metavar="POLICY",
         ),
     ] = (),
@@ -219,6 +223,7 @@ def run(
             controller.run(once=once)
         elif action in ORDERS:
             shares = {"sizes": sizes, "batches": batches, "deadline": deadline, "learning_rate": learning_rate}
+            shares["claims"] = None if claims is None else claims == "on"
             ORDERS[action](records, rest, from_step=from_step, leave_out=leave_out, **shares)
         result = replace(status_of(session, action, name, records), rates=rates_of_steps(session, name, records))
         return replace(result, audited=audited(folder, result, epochs)) if action == "audit" else result

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kair_engine.errors import InputError, UsageError
 
 if TYPE_CHECKING:
+    from kair_mitigate.job_state import JobState
     from kair_mitigate.plans import Rule
     from kair_mitigate.records import Records
 
@@ -33,6 +34,7 @@ def _order(
     deadline: float | None,
     from_step: int,
     learning_rate: "Rule | None" = None,
+    claims: bool | None = None,
     **_: Any,  # noqa: ANN401
 ) -> None:
     from kair_mitigate.job_state import read_state
@@ -42,7 +44,7 @@ def _order(
     if known is None:
         raise InputError("the job has not said yet how many ranks it has", "kair mitigate status JOB tells when it has")
     now = known.state.plan.sizes
-    is_of_sizes = sizes is not None or (batches is None and deadline is None and kind != "leave")
+    is_of_sizes = sizes is not None or (batches is None and deadline is None and claims is None and kind != "leave")
     wanted = sizes_in(sizes) if is_of_sizes else now
     if len(wanted) != len(now) or (sum(wanted) != sum(now) and learning_rate is None):
         raise UsageError(
@@ -56,10 +58,19 @@ def _order(
         raise InputError(
             "all ranks of this job take a step in as many batches", "kair_mitigate.loader(…, uneven_accumulation=True)"
         )
+    if claims and (why := _why_no_claims(records, known)) is not None:
+        raise InputError(why)
     deadline_us = None if deadline is None else round(1000 * deadline)
     by = getpass.getuser()
-    shares = {"batches": parts, "deadline_us": deadline_us, "learning_rate": learning_rate}
+    shares = {"batches": parts, "deadline_us": deadline_us, "learning_rate": learning_rate, "claims": claims}
     records.order(wanted, by, kind=kind, from_step=from_step, **shares)  # type: ignore[arg-type]
+
+
+def _why_no_claims(records: "Records", known: "JobState") -> str | None:
+    from kair_mitigate.controller import why_no_claims
+    from kair_mitigate.known_units import units_of
+
+    return why_no_claims(known, units_of(records.folder, len(known.state.plan.sizes)))
 
 
 def sizes_in(text: str | None, what: str = "--sizes takes the samples of each rank in a step") -> tuple[int, ...]:
@@ -88,10 +99,12 @@ def _undo(records: "Records", rest: Sequence[str], **_: Any) -> None:  # noqa: A
 
     nothing_more(rest)
     known = read_state(records.folder)
-    before = [] if known is None else [plan for plan in known.in_force if plan.sizes != known.state.plan.sizes]
+    plans, now = ((), None) if known is None else (known.in_force, known.state.plan)
+    before = [plan for plan in plans if now and (plan.sizes, plan.claims) != (now.sizes, now.claims)]
     if not before:
         raise InputError("no other sizes were in force before")
-    records.order(before[-1].sizes, getpass.getuser(), learning_rate=before[-1].learning_rate)
+    shares = {"learning_rate": before[-1].learning_rate, "claims": before[-1].claims}
+    records.order(before[-1].sizes, getpass.getuser(), **shares)  # type: ignore[arg-type]
 
 
 def nothing_more(rest: Sequence[str]) -> None:

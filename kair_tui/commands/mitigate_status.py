@@ -78,7 +78,7 @@ def status_of(session: OpenStore, action: MitigateAction, name: str, records: "R
         by, proposal = (None, None) if one is None else (one.by, one.proposal)
         begun = began.get(plan.version)
         factor = 1.0 if known is None else known.state.rate_factor(plan)
-        shares = plan.batches, plan.deadline_us or None, factor
+        shares = plan.batches, plan.deadline_us or None, factor, plan.claims
         return MitigationPlan(plan.version, plan.from_step, plan.sizes, plan.kind, at, by, proposal, begun, *shares)
 
     result = MitigateResult(

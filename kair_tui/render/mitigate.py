@@ -31,7 +31,13 @@ if TYPE_CHECKING:
     from kair_tui.render.page import Page
 
 _MOST_SIZES: Final = 12
-_ACTIONS: Final = {"adjust_bs": "resize", "kill_restart": "restart", "backup_workers": "deadline", "adjust_lr": "batch"}
+_ACTIONS: Final = {
+    "adjust_bs": "resize",
+    "kill_restart": "restart",
+    "backup_workers": "deadline",
+    "adjust_lr": "batch",
+    "claim": "claims",
+}
 
 
 def _headline(result: MitigateResult) -> str:
@@ -67,9 +73,12 @@ def _audit_text(audited: MitigationAudit, shards: MitigationShards | None, *, is
 
 def shares_text(plan: MitigationPlan) -> str:
     """What the ranks take, in how many batches where these differ, and until when."""
+    rate = f", learning rate × {plan.learning_rate:.3g}" if plan.learning_rate != 1 else ""
+    if plan.claims:
+        samples = plural(sum(plan.sizes), "sample")
+        return f"{samples} a step, claimed by {plural(len(plan.sizes), 'rank')} while it runs{rate}"
     parts = f" in {','.join(map(str, plan.batches[:_MOST_SIZES]))} batches" if plan.batches else ""
     until = f", {duration(plan.deadline_us)} at most" if plan.deadline_us else ""
-    rate = f", learning rate × {plan.learning_rate:.3g}" if plan.learning_rate != 1 else ""
     return f"{sizes_text(plan.sizes)}{parts}{until}{rate}"
 
 
@@ -101,6 +110,8 @@ def _figures(proposal: MitigationProposal) -> str:
 def what(proposal: MitigationProposal) -> str:
     """`resize to 21,6,21 samples a step`."""
     doing = _ACTIONS.get(proposal.action, proposal.action)
+    if proposal.action == "claim":
+        return "ranks claim their samples while a step runs"
     if proposal.deadline_us is not None:
         return f"{doing} of {duration(proposal.deadline_us)} a step"
     parts = f" in {','.join(map(str, proposal.batches))} batches" if proposal.batches else ""

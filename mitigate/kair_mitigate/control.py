@@ -137,7 +137,7 @@ def _packed(plan: Plan) -> list[int]:
     """The numbers of a plan, as many for all plans of a job."""
     batches = plan.batches or (0,) * len(plan.sizes)
     each = [size | count << _SIZE_BITS for size, count in zip(plan.sizes, batches, strict=True)]
-    kind = _KINDS.index(plan.kind) + len(_KINDS) * RULES.index(plan.learning_rate)
+    kind = _KINDS.index(plan.kind) + len(_KINDS) * (RULES.index(plan.learning_rate) + len(RULES) * plan.claims)
     return [plan.version, plan.from_step, kind, plan.deadline_us, *each]
 
 
@@ -147,7 +147,8 @@ def _unpacked(numbers: Sequence[int], first: int) -> Plan:
     sizes = tuple(one & (1 << _SIZE_BITS) - 1 for one in each)
     batches = tuple(one >> _SIZE_BITS for one in each) if each[0] >> _SIZE_BITS else ()
     rule, kind = divmod(kind, len(_KINDS))
-    return Plan(version, max(from_step, first), sizes, _KINDS[kind], batches, deadline_us, RULES[rule])
+    claims, rule = divmod(rule, len(RULES))
+    return Plan(version, max(from_step, first), sizes, _KINDS[kind], batches, deadline_us, RULES[rule], bool(claims))
 
 
 def _missing(rank: int, ranks: int) -> list[int]:

@@ -71,6 +71,8 @@ class Controller:
     """The last step that was taken in."""
     _ordered_at: list[float] = field(default_factory=list)
     _proposed: tuple[str, tuple[int, ...], tuple[int, ...] | None] | None = None
+    _has_refused: bool = False
+    """Whether it was said why ranks cannot claim."""
 
     def __post_init__(self) -> None:
         self._policy = self.make_policy()
@@ -100,21 +102,25 @@ class Controller:
         units = self._find_units(known.state.plan.sizes)
         if (told := stepped(self.places.steps, known)) is None:
             return decided
-        numbers, self_s, step_s = told
+        numbers, self_s, step_s, samples = told
         # Of the steps before the first look only the last one's decision is of today.
         is_first = self._rates is None
         if self._rates is None:
             self._rates = Rates(len(units.members))
         for column, number in enumerate(numbers.tolist()):
-            sizes = known.sizes_at(number)
-            if number <= self._seen or sizes is None:
+            plan = known.plan_at(number)
+            if number <= self._seen or plan is None:
                 continue
             self._seen = number
             of_ranks = self_s[:, column]
-            compute, now = units.compute_s(of_ranks), units.micro_batches(sizes)
+            compute, now = units.compute_s(of_ranks), units.micro_batches(plan.sizes)
+            done = units.micro_batches(samples[:, column]) if plan.claims else now
             rest = max(float(step_s[:, column].max() - compute.max()), 0.0)
-            self._rates.add(number, compute, now, rest)
-            action = self._policy.decide(self._view(known, units, number, compute, now))
+            self._rates.add(number, compute, now, rest, done)
+            action = self._policy.decide(self._view(known, units, number, compute, done))
+            if action.kind == "claim" and not self._has_refused and (why := why_no_claims(known, units)) is not None:
+                self._has_refused = True
+                self.say(why)
             if action.kind == "kill_restart" and len(action.units):
                 slowest = units.slowest(of_ranks, int(action.units[0]))
                 action = replace(action, reason={**action.reason, "rank": slowest})
@@ -124,6 +130,7 @@ class Controller:
         sizes_stay = units.why_fixed(known.state.plan.sizes) is not None
         is_possible = {"kill_restart": True, "adjust_bs": not sizes_stay, "backup_workers": known.is_uneven}
         is_possible["adjust_lr"] = known.has_rate and not sizes_stay
+        is_possible["claim"] = why_no_claims(known, units) is None
         if is_possible.get(decided.kind, False):
             self._propose(decided, known, units)
         return decided
@@ -151,24 +158,27 @@ class Controller:
         return units
 
     def _view(
-        self, known: JobState, units: Units, step: int, compute: npt.NDArray[np.float64], now: npt.NDArray[np.int64]
+        self, known: JobState, units: Units, step: int, compute: npt.NDArray[np.float64], done: npt.NDArray[np.int64]
     ) -> View:
         assert self._rates is not None
         state, of_one = known.state, units.micro_batch or 1
-        newest = units.micro_batches((state.coming[-1] if state.coming else state.plan).sizes)
+        plan = state.coming[-1] if state.coming else state.plan
+        newest = units.micro_batches(plan.sizes)
         largest = max(max(plan.sizes) for plan in (*known.in_force, *state.coming))
-        highest = np.full(len(now), (self.most or int(largest * LARGER)) // of_one)
+        highest = np.full(len(newest), (self.most or int(largest * LARGER)) // of_one)
         fixed = units.why_fixed(state.plan.sizes) is not None
         return View(
             step=step,
             steps_left=max(state.step, 1),  # as long as it has lasted: nobody says when a job ends
             sizes=newest,
             pending=bool(state.coming) or self._is_unheard(known),
-            lowest=newest if fixed else np.minimum(now, -(-SMALLEST // of_one)),
+            lowest=newest if fixed else np.minimum(units.micro_batches(state.plan.sizes), -(-SMALLEST // of_one)),
             highest=newest if fixed else np.maximum(highest, newest),
             rates=self._rates,
             compute_s=compute,
-            done=now,
+            done=done,
+            claims=plan.claims,
+            can_claim=why_no_claims(known, units) is None,
             restart_s=self.restart_s,
             has_deadline=state.plan.deadline_us > 0,
             can_adjust_lr=known.has_rate,
@@ -216,6 +226,17 @@ class Controller:
         return len(self._ordered_at) < self.per_hour
 
 
+def why_no_claims(known: JobState, units: Units) -> str | None:
+    """Return why ranks cannot claim their samples, in a line; None where they can."""
+    if not known.is_uneven:
+        return "claims: a rank's batches of a step are fixed; kair_mitigate.loader(…, uneven_accumulation=True)"
+    if len(units.members) == 1 < units.ranks:
+        return f"claims: all {units.ranks} ranks meet in every micro-batch, so none can take its own samples"
+    if len(units.members) < units.ranks:
+        return f"claims: ranks {'+'.join(map(str, units.largest))} meet in every micro-batch"
+    return None if units.known != "in part" else f"claims: {units.why_fixed(known.state.plan.sizes)}"
+
+
 def _changed_ns(path: Path) -> int:
     """0 where it is not there."""
     try:
@@ -228,29 +249,29 @@ def rates_of(steps: Path, known: JobState) -> tuple[list[float], list[float]] | 
     """Per rank, what a sample takes and what a step takes whatever its samples, s; None where no step tells."""
     if (told := stepped(steps, known)) is None:
         return None
-    numbers, self_s = told[0][-NEWEST:], told[1][:, -NEWEST:]
+    numbers, self_s, samples = told[0][-NEWEST:], told[1][:, -NEWEST:], told[3][:, -NEWEST:]
     rates = Rates(len(known.state.plan.sizes))
     for column, number in enumerate(numbers.tolist()):
-        if (sizes := known.sizes_at(number)) is not None:
-            rates.add(number, self_s[:, column], np.array(sizes, dtype=np.int64))
+        if (plan := known.plan_at(number)) is not None:
+            done = samples[:, column] if plan.claims else None
+            rates.add(number, self_s[:, column], np.array(plan.sizes, dtype=np.int64), done=done)
     if not rates.counted:
         return None
     fit = rates.fitted()
     return fit.slope_s.tolist(), fit.fixed_s.tolist()
 
 
-def stepped(
-    steps: Path, known: JobState
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64]] | None:
-    """(the loader's steps that all told, (ranks × steps) of self times and of step times, s); None without any."""
-    told = _told(read_all(steps, MOST_ROWS), len(known.state.plan.sizes), known) if steps.is_dir() else None
-    return None if told is None else (told[0] - told[3], told[1], told[2])
+Steps = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.int64]]
+"""(numbers of steps that all ranks told, (ranks × steps) of self times and of step times in s, and of samples)."""
 
 
-def _told(
-    rows: npt.NDArray[Any], ranks: int, known: JobState
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64], int] | None:
-    """(steps that all ranks told, (ranks × steps) of self times and of step times in s, capture's number of step 0)."""
+def stepped(steps: Path, known: JobState) -> Steps | None:
+    """Return the loader's steps that all told; None without any."""
+    return _told(read_all(steps, MOST_ROWS), len(known.state.plan.sizes), known) if steps.is_dir() else None
+
+
+def _told(rows: npt.NDArray[Any], ranks: int, known: JobState) -> Steps | None:
+    """Capture's steps, numbered as the loader's."""
     of_first = rows[rows["rank"] == 0]
     if not len(of_first):
         return None
@@ -259,13 +280,12 @@ def _told(
     if away[nearest] > _NEAR_US:
         return None
     first = int(of_first["step"][nearest]) - known.state.step
-    return *_matrices(rows, ranks), first
+    numbers, self_s, step_s, samples = _matrices(rows, ranks)
+    return numbers - first, self_s, step_s, samples
 
 
-def _matrices(
-    rows: npt.NDArray[Any], ranks: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """(steps that all ranks told, (ranks × steps) of self times and of step times in s)."""
+def _matrices(rows: npt.NDArray[Any], ranks: int) -> Steps:
+    """The steps by capture's own numbers."""
     rows = rows[rows["rank"] < ranks]
     numbers, place, counts = np.unique(rows["step"], return_inverse=True, return_counts=True)
     whole = np.flatnonzero(counts == ranks)
@@ -275,10 +295,10 @@ def _matrices(
 
     def matrix(name: str) -> npt.NDArray[np.float64]:
         of = np.zeros((ranks, len(whole)))
-        of[rows["rank"][kept], column[place][kept]] = rows[name][kept] / 1e6
+        of[rows["rank"][kept], column[place][kept]] = rows[name][kept]
         return of
 
-    own, device_s = matrix("self_us"), matrix("device_us")
-    if (device_s > 0).any(axis=1).all():
-        own = told_last(device_s.T).T
-    return numbers[whole].astype(np.int64), own, matrix("step_us")
+    own, device = matrix("self_us"), matrix("device_us")
+    if (device > 0).any(axis=1).all():
+        own = told_last(device.T).T
+    return numbers[whole].astype(np.int64), own / 1e6, matrix("step_us") / 1e6, matrix("samples").astype(np.int64)

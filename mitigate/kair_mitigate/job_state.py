@@ -35,10 +35,10 @@ class JobState:
     has_rate: bool = False
     """Whether the loader knows the optimizer, whose learning rate can follow the samples of a step."""
 
-    def sizes_at(self, step: int) -> tuple[int, ...] | None:
-        """What the ranks took in a step; None before the first plan that is remembered."""
+    def plan_at(self, step: int) -> Plan | None:
+        """Return what was in force in a step; None before the first plan that is remembered."""
         of = [plan for plan in self.in_force if plan.from_step <= step]
-        return of[-1].sizes if of else None
+        return of[-1] if of else None
 
 
 class StateWriter:
@@ -81,7 +81,7 @@ class StateWriter:
 
 
 def _shares(plan: Plan) -> tuple[object, ...]:
-    return plan.sizes, plan.batches, plan.deadline_us, plan.learning_rate
+    return plan.sizes, plan.batches, plan.deadline_us, plan.learning_rate, plan.claims
 
 
 def read_state(folder: Path) -> JobState | None:

@@ -57,6 +57,12 @@ def _recorded(folder: Path, ranks: int) -> list[tuple[int, ...]] | None:
         return None  # it is written, or damaged: there will be another
 
 
+def units_of(folder: Path, ranks: int) -> Units:
+    """Return a job's units as they were written down in its folder, else as they can be found."""
+    places = JobPlaces(folder.parent.parent, folder.parent.name)
+    return kept_units(folder, ranks) or found_units(places, ranks, None)
+
+
 def keep_units(folder: Path, units: Units) -> None:
     """Writes them down in the job's folder, whole. Raises OSError."""
     write_whole(folder / FILE, msgspec.json.encode(units))

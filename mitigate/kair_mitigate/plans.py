@@ -40,6 +40,8 @@ class Plan:
     """Whoever computes longer in a step leaves the rest of its batches for a later one; 0 where nobody does."""
     learning_rate: Rule = "linear"
     """How the learning rate follows a step of other samples than the job's own."""
+    claims: bool = False
+    """Whether ranks claim their samples while a step runs, in place of these sizes, batches and the deadline."""
 
     def __post_init__(self) -> None:
         if (
@@ -60,7 +62,8 @@ class Plan:
         """The plan as a JSON object."""
         kind = {"version": self.version, "from_step": self.from_step, "kind": self.kind}
         sizes = {"sizes": list(self.sizes), "batches": list(self.batches)}
-        return {**kind, **sizes, "deadline_us": self.deadline_us, "learning_rate": self.learning_rate}
+        shares = {"deadline_us": self.deadline_us, "learning_rate": self.learning_rate, "claims": self.claims}
+        return {**kind, **sizes, **shares}
 
     @classmethod
     def from_json(cls, document: Any) -> "Plan":  # noqa: ANN401 (whatever was read)
@@ -69,12 +72,15 @@ class Plan:
             version, from_step, kind = document["version"], document["from_step"], document["kind"]
             sizes, batches = tuple(document["sizes"]), tuple(document.get("batches", ()))
             deadline_us, rule = document.get("deadline_us", 0), document.get("learning_rate", "linear")
+            claims = document.get("claims", False)
         except (KeyError, TypeError, IndexError, AttributeError):
             raise ValueError("no plan: it lacks version, from_step, kind or sizes") from None
         numbers = version, from_step, deadline_us, *sizes, *batches
         if any(type(number) is not int for number in numbers) or not isinstance(kind, str) or rule not in RULES:
             raise ValueError("no plan: its numbers are no integers")
-        return cls(version, from_step, sizes, kind, batches, deadline_us, rule)  # type: ignore[arg-type]  # checked there
+        if type(claims) is not bool:
+            raise ValueError("no plan: claims is neither true nor false")
+        return cls(version, from_step, sizes, kind, batches, deadline_us, rule, claims)  # type: ignore[arg-type]  # checked
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +105,11 @@ class Share:
         """Those of one rank, from its `begin`-th to before its `end`-th."""
         first = sum(self.sizes[:rank])
         last = first + (self.sizes[rank] if end is None else end)
-        return _cut(self.spans, first + begin, last)
+        return self.cut(first + begin, last)
+
+    def cut(self, begin: int, end: int) -> tuple[range, ...]:
+        """Return the step's places from the `begin`-th to before the `end`-th, of all ranks."""
+        return _cut(self.spans, begin, end)
 
     def weight(self, rank: int) -> float:
         """What the rank's gradient of a mean loss counts when all ranks' are averaged: W · n / N."""
@@ -195,8 +205,8 @@ class State:
         if len(self.plan.sizes) == count:
             return self
         even = divided(sum(self.plan.sizes), (1,) * count)
-        kept = {"deadline_us": self.plan.deadline_us, "learning_rate": self.plan.learning_rate}
-        return replace(self, plan=Plan(self.newest_version, self.step, even, **kept), coming=())  # type: ignore[arg-type]
+        kept = {name: getattr(self.plan, name) for name in ("deadline_us", "learning_rate", "claims")}
+        return replace(self, plan=Plan(self.newest_version, self.step, even, **kept), coming=())
 
     def as_json(self) -> dict[str, Any]:
         """For a checkpoint: plain numbers and lists."""

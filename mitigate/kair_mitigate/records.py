@@ -28,7 +28,7 @@ CREATE TABLE IF NOT EXISTS ordered(
     version INTEGER PRIMARY KEY, at REAL NOT NULL, kind TEXT NOT NULL, from_step INTEGER NOT NULL,
     sizes TEXT NOT NULL, by TEXT NOT NULL, proposal INTEGER REFERENCES proposal(id),
     batches TEXT NOT NULL DEFAULT '[]', deadline_us INTEGER NOT NULL DEFAULT 0,
-    learning_rate TEXT NOT NULL DEFAULT 'linear');
+    learning_rate TEXT NOT NULL DEFAULT 'linear', claims INTEGER NOT NULL DEFAULT 0);
 """
 FILE = "mitigation.db"
 
@@ -91,6 +91,7 @@ class Records:
         """Sends what was proposed to the job. Raises ValueError, RunKeyError, OSError as `order` does."""
         kind: Kind = "leave" if proposal.action == "kill_restart" else "sizes"
         shares = {name: getattr(proposal, name) or None for name in ("batches", "deadline_us", "learning_rate")}
+        shares["claims"] = True if proposal.action == "claim" else None
         return self.order(proposal.sizes, by, kind=kind, proposal=proposal.number, **shares)  # type: ignore[arg-type]
 
     def decide(self, proposal: int, decision: Literal["approved", "denied"], by: str) -> MitigationProposal | None:
@@ -113,6 +114,7 @@ class Records:
         batches: tuple[int, ...] | None = None,
         deadline_us: int | None = None,
         learning_rate: Rule | None = None,
+        claims: bool | None = None,
     ) -> Plan:
         """Sends a plan to the job, newer than all before; what is None stays as it was.
 
@@ -124,10 +126,11 @@ class Records:
             newest = max(before.version, _heard(self.folder)) + 1
             batches = (before.batches if len(before.sizes) == len(sizes) else ()) if batches is None else batches
             deadline_us = before.deadline_us if deadline_us is None else deadline_us
-            plan = Plan(newest, from_step, sizes, kind, batches, deadline_us, learning_rate or before.learning_rate)
+            claims, rule = before.claims if claims is None else claims, learning_rate or before.learning_rate
+            plan = Plan(newest, from_step, sizes, kind, batches, deadline_us, rule, claims)
             told = (plan.version, time.time(), kind, from_step, json.dumps(sizes), by, proposal)
-            row = (*told, json.dumps(batches), deadline_us, plan.learning_rate)
-            database.execute("INSERT INTO ordered VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+            row = (*told, json.dumps(batches), deadline_us, plan.learning_rate, claims)
+            database.execute("INSERT INTO ordered VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
             orders.write_plan(self.folder, plan, key)
         return plan
 
@@ -195,6 +198,7 @@ def moment(at: float) -> str:
 def _ordered(database: sqlite3.Connection, most: int) -> Iterator[Ordered]:
     """The newest plan first."""
     rows = database.execute("SELECT * FROM ordered ORDER BY version DESC LIMIT ?", (most,)).fetchall()
-    for version, at, kind, from_step, sizes, by, proposal, batches, *rest_of_plan in rows:
-        plan = Plan(version, from_step, tuple(json.loads(sizes)), kind, tuple(json.loads(batches)), *rest_of_plan)
+    for version, at, kind, from_step, sizes, by, proposal, batches, *rest_of_plan, claims in rows:
+        shares = tuple(json.loads(batches)), *rest_of_plan, bool(claims)
+        plan = Plan(version, from_step, tuple(json.loads(sizes)), kind, *shares)
         yield Ordered(plan, at, by, proposal)

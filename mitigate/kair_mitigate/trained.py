@@ -40,8 +40,8 @@ class TrainedLog:
             warnings.warn(f"kair: what is trained is not written down: {error}", RuntimeWarning, stacklevel=2)
         return cls(None, generation)
 
-    def write(self, share: Share, rank: int, poisoned: Sequence[Poisoned], done: int | None = None) -> None:
-        """That the rank was given its part of a step, or the first `done` of it.
+    def write(self, share: Share, rank: int, poisoned: Sequence[Poisoned], places: Sequence[range]) -> None:
+        """Write down the places that the rank was given of a step.
 
         Samples that could not be read are named, and told once each.
         """
@@ -52,7 +52,7 @@ class TrainedLog:
         row = {"gen": self._generation, "rank": rank, "step": share.step, "epoch": share.epoch}
         bad = {"poisoned": [one.sample for one in poisoned]} if poisoned else {}
         # A rank that was given nothing says so: its file is otherwise one of a rank that is not there.
-        rows = [row | {"begin": one.start, "end": one.stop} for one in share.places(rank, 0, done) or (range(0),)]
+        rows = [row | {"begin": one.start, "end": one.stop} for one in places or (range(0),)]
         line = "".join(json.dumps(one | bad) + "\n" for one in rows).encode("ascii")
         try:
             if self._rows is None or self._end + len(line) > len(self._rows):

@@ -13,22 +13,24 @@ It is no DataLoader itself: libraries that shard every DataLoader over the ranks
 import sys
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
+from torch.utils.data import Dataset, IterableDataset
 
 from kair_mitigate import control, deadline, gradients, restarts
+from kair_mitigate.claiming import FAILED, ClaimedStep, Claims
 from kair_mitigate.control import Control
 from kair_mitigate.deadline import LearningRate, Pace
+from kair_mitigate.fetching import Fetching
 from kair_mitigate.job_state import StateWriter
 from kair_mitigate.permutation import Permutation
-from kair_mitigate.plans import Plan, Share, State, divided
-from kair_mitigate.poison import Batch, Guarded, collated
+from kair_mitigate.plans import Plan, Share, Span, State, divided
+from kair_mitigate.poison import Batch, Poisoned
 from kair_mitigate.trained import TrainedLog
 
 GHOSTS = 2
@@ -60,33 +62,24 @@ class Loader:
 
         `batch_size` is what a rank takes in a step while sizes are even. A job that adds up the gradients of
         `accumulate` batches, and divides by that, gets as many of each step, in a row. With `uneven_accumulation`,
-        where its loop asks `accumulating` and `is_last_of_step`, plans may give a rank more of them or fewer, and end a
-        step by a deadline. The learning rate of the `optimizer` follows the samples of a step, where a plan or a
-        deadline changes these. Where losses are means over
-        tokens, `tokens` tells a batch's: all ranks then meet in every step. A `model` is looked through for what no
+        where its loop asks `accumulating` and `is_last_of_step`, plans may give a rank more of them or fewer, end a
+        step by a deadline, and have ranks claim samples while a step runs. The learning rate of the `optimizer` follows
+        the samples of a step, where a plan or a deadline changes these. Where losses are means over tokens, `tokens`
+        tells a batch's: all ranks then meet in every step. A `model` is looked through for what no
         weight makes exact. Without `weigh` gradients are left alone. `options` are DataLoader's. Raises ValueError for
         sizes that are none, and TypeError for a dataset without samples by number, and for options that would choose
         other samples.
         """
+        _refuse(dataset, batch_size, accumulate, options)
         if uneven_accumulation and (tokens is not None or not weigh):
             raise ValueError("uneven_accumulation needs losses that are means over samples, and weighs them")
-        if batch_size < 1 or accumulate < 1 or batch_size < accumulate:
-            raise ValueError(f"a rank cannot take {batch_size} samples a step in {accumulate} batches")
-        if mine := [name for name in _OURS if name in options]:
-            raise TypeError(
-                f"kair_mitigate.loader takes no {mine[0]}: its plan chooses the samples, in an order by seed="
-            )
-        if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
-            raise TypeError(
-                f"kair_mitigate.loader needs samples by number, which {type(dataset).__name__} does not have;"
-                " kair mitigate shards gives out files and streams"
-            )
         self.rank: int = dist.get_rank() if dist.is_initialized() else 0
         self.ranks: int = dist.get_world_size() if dist.is_initialized() else 1
         self.accumulate, self._tokens, self._weigh = accumulate, tokens, weigh
         self._is_uneven, self._is_accumulating = uneven_accumulation, False
         self._pace = Pace()
         self._telling: tuple[torch.Tensor, dist.Work | None] | None = None
+        self._must_hear = False
         self._rate = None if optimizer is None else LearningRate(optimizer)
         self._samples = len(dataset)
         self._state = State(seed, 0, 0, 0, Plan(0, 0, (batch_size,) * self.ranks))
@@ -94,20 +87,30 @@ class Loader:
         self._order: tuple[int, Permutation] | None = None
         self._drawn: dict[tuple[range, ...], list[int]] = {}
         self._fetched: deque[tuple[int, tuple[range, ...], int]] = deque()
+        self._claimed: deque[ClaimedStep] = deque()
+        self._is_claiming = False
+        """Whether what is fetched is claimed."""
         self._is_drawn = False
         self._trained: list[int] = []
         self.is_last_of_step = False
         """Whether the batch that was handed out last ends its step: the optimizer's turn."""
+        self.counted = 0
+        """Samples of the last batch handed out; 0 where it does not count, as the rank has none in the step."""
         self._is_leaving = False
         self.has_left = False
         """Whether the job ends here, as ordered: the loop has no more batches."""
         self.last: Share | None = None
-        """The step whose batch was handed out last."""
+        """The step whose batch was handed out last; its sizes are the plan's, also where ranks claim others."""
         self._capture = sys.modules.get("kair_capture.job.api")
         """Where capture watches this process it is told how many samples a step has."""
         self._folder = restarts.run_folder()
         meets = self._folder is not None or tokens is not None or uneven_accumulation
         self._control = Control(self._folder) if meets else None
+        self._claims: Claims | None = None
+        """None where ranks cannot claim samples: of all ranks or of none."""
+        self._tied: str | None = None
+        if uneven_accumulation and self._control is not None and self.ranks > 1:
+            self._claims = Claims.of_job(self._control, -(-batch_size // accumulate))
         self._told: StateWriter | None = None
         if self._folder is not None and self.rank == 0:
             _warn_of_second()
@@ -115,10 +118,7 @@ class Loader:
                 self._folder, restarts.attempt(), is_uneven=uneven_accumulation, has_rate=optimizer is not None
             )
         self._log = TrainedLog.of_run(self._folder, self.rank, restarts.generation())
-        collate = options.pop("collate_fn", None) or default_collate
-        self._batches = DataLoader(
-            Guarded(dataset), batch_sampler=_Sampler(self), collate_fn=collated(collate), **options
-        )
+        self._fetching = Fetching(dataset, options, self.next_indices, self.claimed_indices, self.__len__)
         if model is not None:
             _warn_of(model)
 
@@ -153,18 +153,17 @@ class Loader:
         if self.has_left:
             return
         self._hear()
-        epoch, self._ahead = self._state.epoch, self._state
-        self._fetched.clear()
-        self._is_drawn = False
+        epoch = self._state.epoch
         # Workers fetch as soon as they are there: a plan is asked for after that, and heard before.
-        batches = iter(self._batches)
+        batches = self._begin()
         try:
             while self._state.epoch == epoch and not self.has_left:
                 self._hear()
                 self._ask()
-                if self._is_drawn and not self._fetched:  # the epoch goes on with what was left undone
-                    self._is_drawn, self._ahead, batches = False, self._state, iter(self._batches)
-                yield from self._one_step(batches)
+                is_left = self._is_drawn and not self._fetched and not self._claimed
+                if is_left or self._claims_in(self._state) != self._is_claiming:
+                    batches = self._begin()
+                yield from self._claimed_step(batches) if self._is_claiming else self._one_step(batches)
                 if self._state.leaves_after(self._state.step - 1):
                     self._leave()
         finally:
@@ -172,11 +171,65 @@ class Loader:
             if self._is_leaving and not self.has_left:  # a trainer that is told to stop asks for no other batch
                 self._leave()
 
+    def _begin(self) -> Iterator[Any]:
+        """Fetch from the state on; anew where an epoch goes on with what was left undone, or claims begin or end."""
+        self._ahead, self._is_drawn, self._is_claiming = self._state, False, self._claims_in(self._state)
+        self._fetched.clear()
+        self._claimed.clear()
+        if self._is_claiming and self._claims is not None:
+            self._claims.begin(self._state.step)
+        return self._fetching.begin(claims=self._is_claiming)
+
+    def _claims_in(self, state: State) -> bool:
+        """Whether ranks claim their samples of the step that is due."""
+        return self._claims is not None and state.next(self._samples)[1].plan.claims
+
+    def _claimed_step(self, batches: Iterator[Any]) -> Iterator[Any]:
+        assert self._claims is not None
+        share, after = self._state.next(self._samples)
+        self._follow_rate(after)
+        poisoned, done, at = list[Poisoned](), 0, 0
+        self.last, self.is_last_of_step = share, False
+        while not self.is_last_of_step:
+            self._claims.pace(done)
+            batch = self._fetching.next_part(batches)
+            claimed = self._claimed[0]
+            if claimed.share != share:
+                raise RuntimeError(f"step {claimed.share.step} was fetched where step {share.step} is trained")
+            claimed.claim(at + 1)
+            begin, end = claimed.parts[at]
+            poisoned += batch.poisoned
+            done, at = done + end - begin, at + 1
+            if at == len(claimed.parts):
+                self.is_last_of_step, self._state = True, after
+                self._tell_done(done, self._claims.shown)
+                places = [one for part in claimed.parts for one in share.cut(*part)]
+                self._log.write(share, self.rank, poisoned, places)
+            weight = self.ranks * self.accumulate * (end - begin) / share.samples
+            yield from self._handed_out(batch, end - begin, weight, weight, at - 1)
+        self._claimed.popleft()
+
+    def _handed_out(self, batch: Batch, samples: int, weight: float, of_step: float, at: int) -> Iterator[Any]:
+        """Yield the step's `at`-th batch, of so many samples that count, with its weight in force."""
+        _mark_dynamic(batch.data)
+        self.counted = samples
+        if self._capture is not None:
+            self._capture.samples(samples or GHOSTS)
+        if self._weigh:
+            gradients.weigh(weight, of_step, continues=at > 0)
+        self._is_accumulating = False
+        yield batch.data if weight else gradients.without_weight(batch.data)
+        if self._is_uneven and not self._is_accumulating:
+            raise RuntimeError("uneven_accumulation needs `with loader.accumulating(model)` around each batch")
+
+    def _follow_rate(self, after: State) -> None:
+        if self._rate is not None:
+            self._rate.factor, self._rate.share = after.rate_factor(after.plan), 1.0
+
     def _one_step(self, batches: Iterator[Any]) -> Iterator[Any]:
         share, after = self._state.next(self._samples)
         count, deadline_us = self._count(share), self._deadline_us(after.plan)
-        if self._rate is not None:
-            self._rate.factor, self._rate.share = after.rate_factor(after.plan), 1.0
+        self._follow_rate(after)
         taken = [next(batches) for _ in range(count)]
         if self._fetched.popleft() != (share.step, share.places(self.rank), count):
             raise RuntimeError(f"step {share.step} was fetched by another plan than it is trained by")
@@ -191,16 +244,8 @@ class Loader:
                 if deadline_us:
                     self._tell_done(done)
                 poisoned = [sample for one in taken[: at + 1] for sample in one.poisoned]
-                self._log.write(share, self.rank, poisoned, done)
-            _mark_dynamic(batch.data)
-            if self._capture is not None:
-                self._capture.samples(parts[at] or GHOSTS)
-            if self._weigh:
-                gradients.weigh(weight, sum(weights) / self.accumulate, continues=at > 0)
-            self._is_accumulating = False
-            yield batch.data if weight else gradients.without_weight(batch.data)
-            if self._is_uneven and not self._is_accumulating:
-                raise RuntimeError("uneven_accumulation needs `with loader.accumulating(model)` around each batch")
+                self._log.write(share, self.rank, poisoned, share.places(self.rank, 0, done))
+            yield from self._handed_out(batch, parts[at], weight, sum(weights) / self.accumulate, at)
             if self.is_last_of_step:
                 return
 
@@ -208,38 +253,64 @@ class Loader:
     def accumulating(self, model: DistributedDataParallel) -> Iterator[None]:
         """Around forward and backward of a batch: gradients meet at a step's last one only, exact whatever was done.
 
-        Raises TypeError for a model that is no DDP's: others meet at every batch.
+        Raises TypeError for a model that is no DDP's, or, while ranks claim samples, DDP's of a part of them: others
+        meet at every batch.
         """
         if not isinstance(model, DistributedDataParallel):
             raise TypeError(f"{type(model).__name__} is no DistributedDataParallel: its ranks meet at every batch")
+        if self._claims is not None and (joined := model.process_group.size()) < self.ranks:
+            self._tied = f"ranks meet in every batch, as DDP joins {joined} of {self.ranks}: they cannot claim samples"
+            if self._is_claiming:
+                raise TypeError(self._tied)
+            self._claims = None
         self._is_accumulating = True
         with nullcontext() if self.is_last_of_step else model.no_sync():
             yield
-        if self.is_last_of_step and self.last is not None and self._deadline_us(self._state.plan):
+        if self._must_hear and self.last is not None:
             self._hear_done(model, self.last)
 
-    def _tell_done(self, done: int) -> None:
-        """Begins to tell the others how many samples this rank has of the step, and what it has fetched."""
-        told = torch.zeros(2, self.ranks, dtype=torch.int64)
-        told[0, self.rank], told[1, self.rank] = done, self._ahead.step
+    def _tell_done(self, done: int, speed: float = 0.0) -> None:
+        """Begins to tell the others how many samples this rank has of the step, how fast, and what it has fetched."""
+        told = torch.zeros(3, self.ranks, dtype=torch.float64)
+        told[:, self.rank] = torch.tensor([done, self._ahead.step, speed], dtype=torch.float64)
         assert self._control is not None
-        self._telling = self._control.begin(told, dist.ReduceOp.SUM)
+        self._telling, self._must_hear = self._control.begin(told, dist.ReduceOp.SUM), True
 
     def _hear_done(self, model: torch.nn.Module, share: Share) -> None:
         """Makes the gradients those of what all ranks have done; the rest is owed from a step on that nobody fetched.
 
         Raises RuntimeError where ranks no longer meet: their gradients would be of different samples.
         """
-        begun, self._telling = self._telling, None
+        begun, self._telling, self._must_hear = self._telling, None, False
         told = None if begun is None or self._control is None else self._control.end(begun)
         if told is None:
             raise RuntimeError("the ranks did not tell each other how many samples they have done")
-        done, fetched = told.tolist()
-        deadline.scale(model, share.samples / sum(done))
+        done, fetched = told[:2].long().tolist()
+        if not self._is_claiming or self._claims is None:
+            undone = share.undone(done)
+        else:
+            self._claims.end(share.step, told[2].tolist())
+            undone = () if sum(done) == share.samples else self._unclaimed(share)
+            if min(told[2].tolist()) == FAILED:
+                self._claims = None
+        deadline.scale(model, share.samples / max(sum(done), 1))
         if self._rate is not None:
             self._rate.share = sum(done) / share.samples
-        owed = share.undone(done), max(fetched), share, self._samples
+        owed = undone, max(fetched), share, self._samples
         self._state, self._ahead = self._state.owes(*owed), self._ahead.owes(*owed)
+
+    def _unclaimed(self, share: Share) -> tuple[Span, ...]:
+        """Return the places that nobody has trained, as the claims of the fastest rank failed.
+
+        Raises RuntimeError where ranks do not meet, or have claimed a place twice.
+        """
+        times = torch.zeros(share.samples, dtype=torch.int64)
+        for begin, end in self._claimed[0].parts:
+            times[begin:end] = 1
+        if self._control is None or not self._control.all_reduce(times, dist.ReduceOp.SUM) or times.max() > 1:
+            raise RuntimeError(f"ranks do not agree on who has claimed which samples of step {share.step}")
+        left = (one for at in (times == 0).nonzero().flatten().tolist() for one in share.cut(at, at + 1))
+        return tuple((one.start, one.stop) for one in left)
 
     def _deadline_us(self, plan: Plan) -> int:
         """How long a rank computes in a step at most, µs; 0 where it takes what time it needs."""
@@ -267,6 +338,8 @@ class Loader:
             plan = self._control.answer()
             if plan is not None:
                 self._state, self._ahead = self._state.heard(plan), self._ahead.heard(plan)
+                if plan.claims and self._tied is not None:
+                    warnings.warn(f"kair: {self._tied}", RuntimeWarning, stacklevel=3)
 
     def _ask(self) -> None:
         if self._folder is None or self._state.step % control.EVERY:
@@ -286,31 +359,62 @@ class Loader:
 
     def next_indices(self) -> Iterator[list[int]]:
         """The samples of this rank's batches, from the state on to the epoch's end, a step ahead of what is trained."""
-        epoch = self._ahead.epoch
-        while self._ahead.epoch == epoch:
-            before = self._ahead
-            share, self._ahead = before.next(self._samples)
-            if self._order is None or self._order[0] != epoch:
-                self._order, self._drawn = (epoch, Permutation(self._samples, before.seed, epoch)), {}
+        for share in self._drawn_steps(claims=False):
             places, count = share.places(self.rank), self._count(share)
             self._fetched.append((share.step, places, count))
-            if places and places not in self._drawn:
-                self._draw(self._order[1], before)
             mine, begin = self._drawn.pop(places) if places else [], 0
-            # A rank that had none yet takes the epoch's first ones.
-            ghosts = self._trained[:GHOSTS] or self._order[1].of(range(min(GHOSTS, self._samples)))
+            ghosts = self._ghosts()
             for size in divided(len(mine), (1,) * count):
                 yield mine[begin : begin + size] or ghosts
                 begin += size
             self._trained = mine or self._trained
+
+    def claimed_indices(self) -> Iterator[list[int]]:
+        """Claim this rank's parts of steps, and yield the samples of each in as many lists as there are workers."""
+        assert self._claims is not None
+        for share in self._drawn_steps(claims=True):
+            claimed, at = self._claims.step(share), 0
+            self._claimed.append(claimed)
+            of_all = self._drawn.pop(share.cut(0, share.samples))
+            while at < len(claimed.parts):
+                begin, end = claimed.parts[at]
+                self._trained, first = of_all[begin:end] or self._ghosts(), 0
+                for size in divided(len(self._trained), (1,) * self._fetching.workers):
+                    yield self._trained[first : first + size]
+                    first += size
+                at += 1
+                claimed.claim(at)
+
+    def _ghosts(self) -> list[int]:
+        """A rank that had no samples yet takes the epoch's first ones."""
+        assert self._order is not None
+        return self._trained[:GHOSTS] or self._order[1].of(range(min(GHOSTS, self._samples)))
+
+    def _drawn_steps(self, *, claims: bool) -> Iterator[Share]:
+        """Draw the epoch's steps one after another, as long as ranks claim their samples, or as long as they do not."""
+        epoch = self._ahead.epoch
+        while self._ahead.epoch == epoch:
+            before, (share, after) = self._ahead, self._ahead.next(self._samples)
+            if (self._claims is not None and after.plan.claims) != claims:
+                break
+            self._ahead = after
+            if self._order is None or self._order[0] != epoch:
+                self._order, self._drawn = (epoch, Permutation(self._samples, before.seed, epoch)), {}
+            if (places := self._places(share)) and places not in self._drawn:
+                self._draw(self._order[1], before)
+            yield share
         self._is_drawn = True
 
+    def _places(self, share: Share) -> tuple[range, ...]:
+        """Those of a step that this rank may train: where ranks claim them, all."""
+        return share.cut(0, share.samples) if self._is_claiming else share.places(self.rank)
+
     def _draw(self, order: Permutation, state: State) -> None:
-        """The samples of this rank's next steps as the plans are now."""
+        """The samples of the next steps' places as the plans are now."""
         upcoming, epoch = list[tuple[range, ...]](), state.epoch
         while len(upcoming) < DRAWN_AHEAD and state.epoch == epoch:
             share, state = state.next(self._samples)
-            upcoming += [places] if (places := share.places(self.rank)) else []
+            upcoming += [places] if (places := self._places(share)) else []
         samples, begin = order.of(*(one for places in upcoming for one in places)), 0
         self._drawn = {}
         for places in upcoming:
@@ -319,17 +423,16 @@ class Loader:
             begin = end
 
 
-class _Sampler(torch.utils.data.Sampler[list[int]]):  # type: ignore[misc]  # torch's types are not looked at
-    """What the DataLoader inside asks for samples."""
-
-    def __init__(self, loader: Loader) -> None:
-        self._loader = loader
-
-    def __iter__(self) -> Iterator[list[int]]:
-        return self._loader.next_indices()
-
-    def __len__(self) -> int:
-        return len(self._loader)
+def _refuse(dataset: Dataset[Any], batch_size: int, accumulate: int, options: Mapping[str, Any]) -> None:
+    if batch_size < 1 or accumulate < 1 or batch_size < accumulate:
+        raise ValueError(f"a rank cannot take {batch_size} samples a step in {accumulate} batches")
+    if mine := [name for name in _OURS if name in options]:
+        raise TypeError(f"kair_mitigate.loader takes no {mine[0]}: its plan chooses the samples, in an order by seed=")
+    if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
+        raise TypeError(
+            f"kair_mitigate.loader needs samples by number, which {type(dataset).__name__} does not have;"
+            " kair mitigate shards gives out files and streams"
+        )
 
 
 def _mark_dynamic(batch: Any) -> None:  # noqa: ANN401 (whatever a data set holds)

@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,9 @@ from support.cli_samples import assert_valid, kair, store_variables
 
 from kair_mitigate import orders
 from kair_mitigate.job_state import StateWriter
+from kair_mitigate.known_units import keep_units
 from kair_mitigate.plans import Plan, State
+from kair_mitigate.policy.units import Units
 from kair_mitigate.records import Records
 
 
@@ -128,7 +131,9 @@ def test_a_run_without_a_loader_says_so_at_its_end_and_in_its_status(folder: Pat
 _WRITES = """
 from kair_mitigate import orders, restarts, running
 from kair_mitigate.job_state import StateWriter
+from kair_mitigate.known_units import keep_units
 from kair_mitigate.plans import Plan, State
+from kair_mitigate.policy.units import Units
 from kair_mitigate.records import Records
 from kair_mitigate.shards.store import ShardStore
 from kair_mitigate.trained import TrainedLog
@@ -193,3 +198,23 @@ def test_batches_and_a_deadline_are_for_loops_that_can_leave_off(folder: Path) -
     assert kair("mitigate", "plan", "job7", "--deadline", "0").status == 0
     history = json.loads(kair("mitigate", "history", "job7", "--json").out)["data"]["history"]
     assert [(one["batches"], one["deadline_us"]) for one in history[:2]] == [([2, 1, 2], None), ([2, 1, 2], 40_000)]
+
+
+def test_claims_are_turned_on_and_off_where_ranks_are_independent(folder: Path) -> None:
+    assert "uneven_accumulation=True" in kair("mitigate", "plan", "job7", "--claims", "on").err
+    state = State(1, 0, 960, 40, Plan(0, 0, (8, 8, 8)))
+    StateWriter(folder, 0, is_uneven=True).write(state, 2000, 2)
+    keep_units(folder, Units(((0, 1), (2,)), "recorded"))
+    said = kair("mitigate", "plan", "job7", "--claims", "on")
+    assert (said.status, said.err) == (3, "kair: error: claims: ranks 0+1 meet in every micro-batch\n")
+    keep_units(folder, Units(((0,), (1,), (2,)), "recorded"))
+    assert kair("mitigate", "plan", "job7", "--claims", "on").status == 0
+    assert ordered(folder) == Plan(1, 0, (8, 8, 8), claims=True)
+    StateWriter(folder, 0, is_uneven=True).write(replace(state, plan=Plan(1, 40, (8, 8, 8), claims=True)), 2000, 2)
+    assert "24 samples a step, claimed by 3 ranks while it runs" in kair("mitigate", "status", "job7").out
+    assert json.loads(kair("mitigate", "status", "job7", "--json").out)["data"]["plan"]["claims"] is True
+    assert kair("mitigate", "plan", "job7", "--claims", "off").status == 0
+    assert ordered(folder) == Plan(2, 0, (8, 8, 8))
+    assert kair("mitigate", "plan", "job7", "--claims", "on").status == 0
+    assert kair("mitigate", "undo", "job7").status == 0
+    assert ordered(folder) == Plan(4, 0, (8, 8, 8))

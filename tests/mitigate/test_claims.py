@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from mitigation.bound import bound_speed_up
 
 from kair_engine.errors import UsageError
-from kair_mitigate.policy.claims import Guide, claimed, shown_speeds
+from kair_mitigate.guide import Guide
+from kair_mitigate.policy.claims import claimed, shown_speeds
 from kair_mitigate.policy.job_patterns import PATTERNS, Pattern, conditions_of, pattern
 from kair_mitigate.policy.policies import Action, Claims, EachStep, View
 from kair_mitigate.policy.simulation import simulate
@@ -98,10 +99,11 @@ def test_ranks_claim_from_the_second_step_on() -> None:
     assert not any(alone.claims)
 
 
-def test_a_job_cannot_be_controlled_by_claims() -> None:
-    assert {"claims", "each-step-no-delay"} <= SIMULATED.keys() - POLICIES.keys()
-    with pytest.raises(UsageError, match="no policy 'claims'"):
-        policy_of("claims", print)
+def test_a_job_can_be_controlled_by_claims_and_not_by_sizes_that_come_with_gradients() -> None:
+    assert isinstance(policy_of("claims", print), Claims)
+    assert SIMULATED.keys() - POLICIES.keys() == {"each-step-no-delay", "backup-workers"}
+    with pytest.raises(UsageError, match="no policy 'each-step-no-delay'"):
+        policy_of("each-step-no-delay", print)
 
 
 def test_without_a_delay_sizes_are_those_of_the_step_before() -> None:

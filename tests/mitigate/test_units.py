@@ -198,7 +198,7 @@ class Watched:
         self.log = StepLog(self.places.steps)
         self.controller = Controller(self.places, self.records, policy, **told)
 
-    def look(self, self_s: Computed) -> list[MitigationProposal]:
+    def look(self, self_s: Computed, samples: int = 0, *, claims: bool = False) -> list[MitigationProposal]:
         """What is proposed once the ranks have computed so long (steps × ranks), the last step now."""
         steps, ranks = self_s.shape
         number = np.repeat(np.arange(self.step, self.step + steps), ranks)
@@ -206,9 +206,10 @@ class Watched:
         rows = np.zeros(self_s.size, ROW)
         rows["rank"], rows["step"], rows["self_us"] = np.tile(np.arange(ranks), steps), number, 1e6 * self_s.ravel()
         rows["step_us"] = np.repeat(1e6 * (self_s.max(axis=1) + 0.02), ranks)
-        rows["begin_us"] = 1e6 * time.time() - 100_000 * (self.step - 1 - number)
+        rows["begin_us"], rows["samples"] = 1e6 * time.time() - 100_000 * (self.step - 1 - number), samples
         self.log.append(rows)
-        now = State(1, 0, 0, self.step - 1, Plan(0, 0, self.sizes))
+        version = max((one.plan.version for one in self.records.history()), default=0)
+        now = State(1, 0, 0, self.step - 1, Plan(version, 0, self.sizes, claims=claims))
         can = {"is_uneven": self.is_uneven, "has_rate": self.has_rate}
         StateWriter(self.records.folder, 0, **can).write(now, 100_000, 0)
         self.controller.look()
@@ -319,6 +320,39 @@ def test_a_deadline_is_proposed_where_the_loop_can_leave_off(tmp_path: Path) -> 
 
 def test_no_deadline_is_proposed_where_all_ranks_have_to_meet(tmp_path: Path) -> None:
     assert Watched(tmp_path, (16,) * 4, POLICIES["continuous-deadline"]).look(short_spells()) == []
+
+
+def test_claims_are_proposed_once_where_ranks_can_claim(tmp_path: Path) -> None:
+    said: list[str] = []
+    told = {"say": said.append, "in_words": proposal_line, "auto": True, "restart_s": 2.0}
+    job = Watched(tmp_path, (16,) * 4, POLICIES["claims"], is_uneven=True, **told)
+    [proposal] = job.look(one_slow(4))
+    assert (proposal.action, proposal.sizes, proposal.decided_by) == ("claim", (16,) * 4, "auto")
+    assert any(line.startswith("proposal 1: ranks claim their samples while a step runs") for line in said)
+    [ordered] = job.records.history()
+    assert (ordered.plan.sizes, ordered.plan.claims) == ((16,) * 4, True)
+    # Ranks that claim are busy for as long; capture's samples show that rank 3 is slow once it is.
+    assert job.look(np.full((200, 4), 0.08), 16, claims=True) == [proposal]
+    restart, _ = job.look(np.full((100, 4), 0.1), np.tile([18, 18, 18, 5], 100), claims=True)  # type: ignore[arg-type]
+    assert (restart.action, restart.figures["rank"]) == ("kill_restart", 3.0)
+
+
+@pytest.mark.parametrize(
+    ("is_uneven", "told", "why"),
+    [
+        (False, {}, "uneven_accumulation=True"),
+        (True, {"unit_size": 4}, "all 4 ranks meet in every micro-batch"),
+        (True, {"units": "0-1", "micro_batch": 4}, "claims: ranks 0+1 meet in every micro-batch"),
+    ],
+)
+def test_claims_are_refused_in_a_line(is_uneven: bool, told: dict[str, Any], why: str, tmp_path: Path) -> None:
+    said: list[str] = []
+    job = Watched(tmp_path, (16,) * 4, POLICIES["claims"], is_uneven=is_uneven, say=said.append, **told)
+    proposals = [*job.look(one_slow(4)), *job.look(one_slow(4, 5))]
+    assert [line for line in said if why in line][1:] == []
+    assert any(why in line for line in said)
+    assert not any(one.action == "claim" for one in proposals)
+    assert any(one.action == "adjust_bs" for one in proposals) == (not is_uneven)  # it resizes where it can
 
 
 @pytest.mark.parametrize("is_uneven", [True, False])

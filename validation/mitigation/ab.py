@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kair_mitigate.controller import stepped
+from kair_mitigate.controller import Steps, stepped
 from kair_mitigate.job_state import JobState, read_state
 from kair_mitigate.policy.prices import replayed_s
 from kair_mitigate.policy.rates import Rates
@@ -81,7 +81,7 @@ def _turns(slow: str, folder: Path) -> Measured:
         records.order(sizes, "ab")
         begun = _in_force(folder, sizes)
         known = _after(folder, begun + STEPS)
-        numbers, _, step_s = _steps(folder, known)
+        numbers, _, step_s, _ = _steps(folder, known)
         chosen = (numbers >= begun + SETTLED) & (numbers < begun + STEPS)
         spans[sizes].append(float(step_s[:, chosen].max(axis=0).mean()))
     return Measured(slow, wanted, float(np.mean(spans[even])), float(np.mean(spans[wanted])), predicted)
@@ -95,15 +95,15 @@ def _best(rates: Rates, even: tuple[int, ...]) -> np.ndarray:
 
 def _rates(folder: Path, known: JobState) -> Rates:
     rates = Rates(RANKS)
-    numbers, self_s, step_s = _steps(folder, known)
+    numbers, self_s, step_s, _ = _steps(folder, known)
     for at, number in enumerate(numbers.tolist()):
-        if (sizes := known.sizes_at(number)) is not None:
+        if (plan := known.plan_at(number)) is not None:
             rest = max(float(step_s[:, at].max() - self_s[:, at].max()), 0.0)
-            rates.add(number, self_s[:, at], np.array(sizes), rest)
+            rates.add(number, self_s[:, at], np.array(plan.sizes), rest)
     return rates
 
 
-def _steps(folder: Path, known: JobState) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _steps(folder: Path, known: JobState) -> Steps:
     told = stepped(folder / "steps", known)
     if told is None:
         raise SystemExit(f"capture told no step of {folder.name}")

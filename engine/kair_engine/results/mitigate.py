@@ -49,6 +49,8 @@ class MitigationPlan:
     """A rank that computes longer in a step leaves its other batches for a later one; null where none does."""
     learning_rate: float = 1.0
     """The job's own learning rate is multiplied by this: other than 1 where a step has other samples than the job's."""
+    claims: bool = False
+    """Whether ranks claim their samples while a step runs, in place of `sizes`, `batches` and the deadline."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +62,8 @@ class MitigationProposal:
     proposed_at: str
     """UTC, ISO 8601."""
     action: str
-    """`adjust_bs`, `adjust_lr` (other samples a step, and another learning rate), `backup_workers` (a deadline) or
-    `kill_restart`."""
+    """`adjust_bs`, `adjust_lr` (other samples a step, and another learning rate), `backup_workers` (a deadline),
+    `claim` (ranks claim their samples while a step runs) or `kill_restart`."""
     sizes: tuple[int, ...]
     """Per rank; empty where none change."""
     figures: Mapping[str, float]

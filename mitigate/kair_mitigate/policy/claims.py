@@ -1,68 +1,10 @@
-"""How many samples of a running step a rank claims next: ranks share a step out among themselves, without a forecast.
-
-A counter gives each claim the next samples of the step, so that each is trained once whatever ranks believe of each
-other. Speeds only guide how large a claim is, and who leaves the rest to the others. The simulation decides by these
-functions; the loader has no claims yet.
-"""
+"""A step that simulated ranks share out by claims, as the loader's ranks do."""
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from heapq import heapify, heappop, heapreplace
 
-SHARE = 0.5
-"""A rank claims this share of what it should still do, as guided self-scheduling does."""
-SMALLEST = 4
-"""A claim is at least the micro-batch divided by this: the cost of each claim would count in smaller ones."""
-
-
-@dataclass(frozen=True)
-class Guide:
-    """What all ranks know when a step begins."""
-
-    speeds: Sequence[float]
-    """Samples a second of each rank, as the last step has shown them."""
-    samples: int
-    """Samples of the step."""
-    most: int
-    """Samples of the largest claim: the job's micro-batch, which fits into memory."""
-
-    @cached_property
-    def least(self) -> int:
-        """Return the samples of the smallest claim but the last."""
-        return max(self.most // SMALLEST, 1)
-
-    @cached_property
-    def total(self) -> float:
-        """Add up the speeds of all ranks."""
-        return sum(self.speeds)
-
-    @cached_property
-    def fastest(self) -> int:
-        """Return the rank that never leaves off: if all left the rest to each other, nobody would train it."""
-        return max(range(len(self.speeds)), key=self.speeds.__getitem__)
-
-    def first(self, rank: int) -> int:
-        """Return what the rank claims before it knows anything of the step; at least the smallest claim."""
-        wanted = round(SHARE * self.samples * self.speeds[rank] / self.total)
-        return min(max(wanted, self.least), self.most)
-
-    def next(self, rank: int, left: int, held: int, speed: float) -> int:
-        """Return what the rank claims as it begins a batch of `held` samples, where `left` are unclaimed.
-
-        `speed` is the rank's own in this step. The rank assumes that others have as much before them as it would have
-        itself at the speed known before. It leaves off, and claims 0, where its smallest claim would end after theirs.
-        """
-        believed = self.speeds[rank]
-        others = self.total - believed
-        if not left or (rank != self.fastest and self._ends_last(left, held, speed, believed, others)):
-            return 0
-        return min(max(int(SHARE * left * speed / (speed + others)), self.least), self.most)
-
-    def _ends_last(self, left: int, held: int, speed: float, believed: float, others: float) -> bool:
-        own_s = (held + self.least) / speed
-        return own_s > held / believed + left / others + self.least / self.speeds[self.fastest]
+from kair_mitigate.guide import Guide
 
 
 def claimed(

@@ -114,6 +114,8 @@ def _faults(action: Any, view: View) -> Iterator[str]:  # noqa: ANN401
     yield from _faults_of_sizes(action, view)
     if action.kind == "adjust_lr" and not view.can_adjust_lr:
         yield "answered adjust_lr: the job's loader was given no optimizer="
+    if action.kind == "claim" and not view.can_claim:
+        yield "answered claim: this job's ranks cannot claim their samples"
     if action.learning_rate not in _RULES:
         yield f"answered learning_rate {action.learning_rate!r}: there are {', '.join(_RULES)}"
     if action.micro_batches is not None and (action.micro_batches < 1).any():

@@ -60,6 +60,8 @@ class View:
     """Whether units leave off at one already."""
     claims: bool = False
     """Whether ranks claim their samples while a step runs: sizes then change nothing."""
+    can_claim: bool = False
+    """Whether they can."""
     can_adjust_lr: bool = False
     """Whether the global batch can change: the job's loader knows the optimizer."""
     slow_network: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
@@ -290,7 +292,7 @@ class Continuous:
 class Claims:
     """Has ranks claim their samples while a step runs, and restarts what that cannot get back.
 
-    Simulated only: the loader has no claims yet.
+    Where ranks cannot claim, it asks once, so that it can be said why, and is the continuous policy from then on.
     """
 
     def __init__(self) -> None:
@@ -298,11 +300,13 @@ class Claims:
         self._asked = False
 
     def decide(self, view: View) -> Action:
-        """Order claims, once; then decide as the continuous policy."""
-        if not self._asked and not view.claims and len(view.sizes) > 1:
-            self._asked = True
-            return Action("claim", reason={"units": float(len(view.sizes))})
-        return self._continuous.decide(view)
+        """Ask for claims until ranks claim; beside that decide as the continuous policy."""
+        if view.claims or len(view.sizes) == 1 or (self._asked and not view.can_claim):
+            return self._continuous.decide(view)
+        self._asked = True
+        decided = self._continuous.decide(replace(view, claims=True))  # what claims cannot get back either
+        asks = decided.kind == "none" and not view.pending
+        return Action("claim", reason={"units": float(len(view.sizes))}) if asks else decided
 
 
 def _restored(fit: Fit, best: Fit, units: Bools) -> Fit:

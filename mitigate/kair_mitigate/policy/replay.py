@@ -27,8 +27,8 @@ _DRAWS: Final = 3
 _MANY_RANKS: Final = 512
 """Of so many ranks one draw has to do: a step of it takes milliseconds."""
 _TO_COMPARE: Final = {"each-step", "each-step-no-delay", "claims", "backup-workers", "static"}
-"""Nobody is advised to take these: resizing costs nothing here, and no real job claims batches,
-or goes on without its slowest units."""
+"""Nobody is advised to take these: resizing costs nothing here, no prediction for claims was compared with a real job,
+and none goes on without its slowest units."""
 PER_CENT: Final = 100
 """Stands for the samples of a rank where they are not known: sizes are then per cent of the present ones."""
 

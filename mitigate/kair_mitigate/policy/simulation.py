@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from kair_engine.arrays import Bools, Floats, Ints
-from kair_mitigate.policy.claims import Guide, claimed, shown_speeds
+from kair_mitigate.guide import Guide
+from kair_mitigate.policy.claims import claimed, shown_speeds
 from kair_mitigate.policy.job_patterns import Conditions, Pattern, conditions_of, recorded_conditions
 from kair_mitigate.policy.policies import Action, Policy, View
 from kair_mitigate.policy.prices import MICRO_BATCHES, parts_done
@@ -115,6 +116,7 @@ def _played(policy: Policy, job: Conditions, restart_s: float | None, delay_step
                 sizes=newest,
                 pending=bool(coming),
                 claims=state.speeds is not None,
+                can_claim=True,
                 lowest=lowest,
                 highest=highest,
                 rates=rates,

@@ -20,11 +20,11 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "deterministic": Deterministic,
     "each-step": EachStep,
     "static": Static,
+    "claims": Claims,
 }
 """Those that a job can be controlled by."""
 SIMULATED: dict[str, Callable[[], Policy]] = {
     **POLICIES,
-    "claims": Claims,
     "each-step-no-delay": lambda: EachStep(by_ranks=True),
     "backup-workers": BackupWorkers,
 }

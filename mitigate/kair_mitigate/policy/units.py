@@ -45,7 +45,7 @@ class Units:
         """What each unit computes, which is what its slowest rank does, s."""
         return np.maximum.reduceat(of_ranks[self._order], self._starts)
 
-    def micro_batches(self, sizes: Sequence[int]) -> Ints:
+    def micro_batches(self, sizes: Sequence[int] | Ints) -> Ints:
         """How many micro-batches each unit takes of ranks' sizes, rounded up."""
         samples = np.maximum.reduceat(np.asarray(sizes, dtype=np.int64)[self._order], self._starts)
         return np.asarray(-(-samples // (self.micro_batch or 1)), dtype=np.int64)
@@ -101,6 +101,11 @@ class Units:
         fewest = max(int(self.micro_batches(sizes).min()), 1)
         of = f"{len(self.members)} units of {largest} rank{'s' if largest > 1 else ''}"
         return f"{of} take {fewest} micro-batches or more: a change of one is up to {1 / fewest:.0%} of a unit's step"
+
+    @property
+    def largest(self) -> tuple[int, ...]:
+        """Return the ranks of the first of the largest units."""
+        return max(self.members, key=len)
 
     @property
     def ties(self) -> tuple[Members, int | None]:

@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import kair_mitigate
 from kair_mitigate import deadline
-from kair_mitigate.plans import Plan, State, divided
+from kair_mitigate.plans import Plan, State
 
 SAMPLES, EPOCHS, BATCHES, RATE = 100, 2, 4, 0.05
 
@@ -57,15 +57,13 @@ class Run:
         """To its end, or to a checkpoint from which the job goes on."""
         loader, mine, batches = self.loader, list[int](), 0
         for batch, label, number in loader:
-            share = loader.last
-            count = share.batches[loader.rank] if share.batches else BATCHES
             # A batch in which a rank has none of its samples has two others, which do not count.
-            mine += number.tolist() * (divided(share.sizes[loader.rank], (1,) * count)[batches] > 0)
+            mine += number.tolist() * (loader.counted > 0)
             batches += 1
             with loader.accumulating(self.model):
                 (torch.nn.functional.mse_loss(self.model(batch), label) / BATCHES).backward()
             if loader.is_last_of_step:
-                self.step(samples_of_all(mine), share.samples)
+                self.step(samples_of_all(mine), loader.last.samples)
                 self.batches.append(batches)
                 mine, batches = [], 0
                 if self.steps % 5 == 0 and loader.step % 2:
