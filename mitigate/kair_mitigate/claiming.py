@@ -1,8 +1,9 @@
-"""Ranks claim their samples while a step runs, from a counter of the step in the process group's store.
+"""Ranks claim their samples while a step runs, from a counter in the process group's store.
 
-Each rank's first part of a step is worked out from speeds that all ranks know. Every other part is what the counter
-gives next: a part is taken once, whatever ranks believe of each other, and the believed fastest rank takes parts until
-none is left. DDP has to know a rank's last batch as it begins, so the next part is claimed when a batch begins.
+Each rank's first two parts of a step are worked out from speeds that all ranks know. Every other part is what the
+counter gives next: a part is taken once, whatever ranks believe of each other, and the believed fastest rank takes
+parts until none is left. DDP has to know a rank's last batch as it begins. So a part is asked for two batches before
+it is trained, and the answer comes while a batch runs: nobody waits for the store.
 """
 
 import contextlib
@@ -10,14 +11,15 @@ import secrets
 import time
 import warnings
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
 
 import torch
 import torch.distributed as dist
 
 from kair_mitigate.control import Control
-from kair_mitigate.guide import Guide, told_speeds
-from kair_mitigate.plans import Share, Span
+from kair_mitigate.guide import Guide, Span, as_believed, told_speeds
+from kair_mitigate.plans import Share
 
 FAILED = -1.0
 """A rank tells this speed where its claim failed: from the next step on no rank claims."""
@@ -33,8 +35,11 @@ class Claims:
         """Samples a second of each rank, as the last step has shown them; None before one has."""
         self.shown = 0.0
         """This rank's own in the step that runs; 0 before a batch of it has ended, FAILED once the store has."""
+        self.base = self.counter = 0
+        """Where the counter stood before the step that runs, and where this rank saw it last."""
         self._first_speeds = dict[int, list[float] | None]()
         self._begun_s, self._passes = 0.0, 0
+        self._asking = ThreadPoolExecutor(1, "kair-claims")
 
     @classmethod
     def of_job(cls, control: Control, most: int) -> "Claims | None":
@@ -47,8 +52,12 @@ class Claims:
         return cls(control.rank, control.ranks, most, store, f"kair/claims/{number.item():x}")
 
     def begin(self, step: int) -> None:
-        """Claim from this step on, with new counters: what was claimed ahead and not trained is claimed again."""
+        """Claim from this step on, with a new counter: what was claimed ahead and not trained is claimed again."""
+        if self.rank == 0 and self._passes:
+            with contextlib.suppress(RuntimeError):
+                self._store.delete_key(self._key)
         self._passes += 1
+        self.base = self.counter = 0
         self._first_speeds = dict.fromkeys((step, step + 1), self.speeds)
 
     def step(self, share: Share) -> "ClaimedStep":
@@ -64,10 +73,14 @@ class Claims:
         if self.shown != FAILED:
             self.shown = done / (now - self._begun_s) if done else 0.0
 
-    def add(self, step: int, samples: int) -> int | None:
-        """Return where the counter of a step stood before it gave so many samples; None where the store fails."""
+    def ask(self, samples: int) -> "Future[int]":
+        """Ask the counter for so many samples."""
+        return self._asking.submit(self._store.add, self._key, samples)
+
+    def answer(self, asked: "Future[int]", samples: int) -> int | None:
+        """Return how many samples of the step the counter gave before these; None where the store failed."""
         try:
-            return int(self._store.add(self._key(step), samples)) - samples
+            self.counter = int(asked.result())
         except RuntimeError as error:
             self.shown = FAILED
             text = (str(error).splitlines() or [type(error).__name__])[0][:200]
@@ -77,50 +90,64 @@ class Claims:
                 stacklevel=2,
             )
             return None
+        return self.counter - samples - self.base
 
-    def end(self, step: int, told: Sequence[float]) -> None:
-        """Take in what ranks have told of their speeds at a step's end; its counter goes, as all have claimed."""
-        self.speeds = told_speeds(self.speeds, told)
+    def end(self, step: int, speeds: Sequence[float], counters: Sequence[int]) -> None:
+        """Take in what ranks have told at a step's end of their speeds, and of where they saw the counter."""
+        self.speeds = told_speeds(self.speeds, speeds)
         # A rank may fetch its first part of the next step already: it takes the speeds of the step before for it.
         self._first_speeds.pop(step, None)
         self._first_speeds[step + 2] = self.speeds
-        if self.rank == 0:
-            with contextlib.suppress(RuntimeError):
-                self._store.delete_key(self._key(step))
+        self.base = self.counter = max(counters)
 
-    def _key(self, step: int) -> str:
-        return f"{self._name}/{self._passes}/{step}"
+    @property
+    def _key(self) -> str:
+        return f"{self._name}/{self._passes}"
 
 
 class ClaimedStep:
     """What a rank has claimed of one step."""
 
     def __init__(self, claims: Claims, share: Share, speeds: Sequence[float] | None) -> None:
-        """`speeds` are those by which all ranks work out everyone's first part."""
+        """`speeds` are those by which all ranks work out everyone's first parts."""
         self.share, self._claims = share, claims
-        ends = Guide(speeds or (1.0,) * claims.ranks, share.samples, claims.most).first_ends
-        self.parts: list[Span] = [(ends[claims.rank - 1] if claims.rank else 0, ends[claims.rank])]
+        forecast, self._first = Guide(speeds or (1.0,) * claims.ranks, share.samples, claims.most).forecast()
+        self.parts: list[Span] = forecast[claims.rank]
         """Of the step's places; the first one is empty where the ranks before have taken all."""
-        self._first = self._seen = ends[-1]
-        """Where the counter begins, and where it was seen last."""
-        self._is_over = False
+        self._seen = self._first
+        """How many samples were given out, as far as this rank knows."""
+        self._is_over = self._seen == share.samples
+        self._asked: tuple[Future[int], int] | None = None
 
     def claim(self, at: int) -> None:
-        """Claim the `at`-th part, as the one before begins, unless that is done; or leave the rest to others."""
-        if at < len(self.parts) or self._is_over:
+        """Have the `at`-th part, if there is one, as the part before begins to be trained; ask for the one after it."""
+        if at == len(self.parts):
+            self._ask()  # unless that is done: a rank may have no second part by the forecast, and be the fastest now
+            self._hear()
+        if at == len(self.parts) - 1:
+            self._ask()
+
+    def _ask(self) -> None:
+        if self._is_over or self._asked is not None:
             return
-        claims, left, (begin, end) = self._claims, self.share.samples - self._seen, self.parts[-1]
+        claims, held = self._claims, sum(end - begin for begin, end in self.parts[-2:])
         believed = self._guide.speeds[claims.rank]
-        speed = believed if claims.speeds is None else claims.shown or believed
-        wanted = self._guide.next(claims.rank, left, end - begin, speed)
-        before = claims.add(self.share.step, wanted) if wanted else None
-        if before is not None:
-            first = self._first + before
-            self._seen = min(first + wanted, self.share.samples)
-            if first < self._seen:
-                self.parts.append((first, self._seen))
-                return
-        self._is_over = True
+        has_shown = claims.speeds is not None and claims.shown > 0
+        speed = as_believed(claims.shown, believed) if has_shown else believed
+        wanted = self._guide.next(claims.rank, self.share.samples - self._seen, held, speed)
+        if wanted and claims.shown != FAILED:
+            self._asked = claims.ask(wanted), wanted
+        else:
+            self._is_over = True
+
+    def _hear(self) -> None:
+        if self._asked is None:
+            return
+        (asked, wanted), self._asked = self._asked, None
+        before, self._is_over = self._claims.answer(asked, wanted), True
+        if before is not None and (first := self._first + before) < self.share.samples:
+            self._seen, self._is_over = min(first + wanted, self.share.samples), False
+            self.parts.append((first, self._seen))
 
     @cached_property
     def _guide(self) -> Guide:

@@ -8,10 +8,15 @@ simulation (`policy.claims`) decide by these functions.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
+
+Span = tuple[int, int]
 
 SHARE = 0.5
-"""A rank claims this share of what it should still do, as guided self-scheduling does."""
+"""A rank claims this share of what it should still do, as guided self-scheduling does; a STEADY one all of it."""
+STEADY = 0.75
+"""A rank is steady at this share of the fastest one's speed: its last part then takes little longer than another's."""
+ALIKE = 0.1
+"""Speeds that differ by a smaller share are noise: a calm job's ranks claim even parts, in as few batches as ever."""
 SMALLEST = 4
 """A claim is at least the micro-batch divided by this: the cost of each claim would count in smaller ones."""
 
@@ -50,10 +55,22 @@ class Guide:
         wanted = round(SHARE * self.samples * self.speeds[rank] / self.total)
         return min(max(wanted, self.least), self.most)
 
-    @cached_property
-    def first_ends(self) -> list[int]:
-        """Return where each rank's first claim ends, one behind the other: all ranks know them, and decline none."""
-        return [min(end, self.samples) for end in accumulate(map(self.first, range(len(self.speeds))))]
+    def forecast(self) -> tuple[list[list[Span]], int]:
+        """Return each rank's first two parts of the step, which all ranks know, and how many samples these are.
+
+        Nobody declines a first part.
+        """
+        parts, taken = list[list[Span]](), 0
+        for rank in range(len(self.speeds)):
+            end = min(taken + self.first(rank), self.samples)
+            parts.append([(taken, end)])
+            taken = end
+        for rank, of_rank in enumerate(parts):
+            (begin, end), left = of_rank[0], self.samples - taken
+            if size := min(self.next(rank, left, end - begin, self.speeds[rank]), left):
+                of_rank.append((taken, taken + size))
+                taken += size
+        return parts, taken
 
     def next(self, rank: int, left: int, held: int, speed: float) -> int:
         """Return what the rank claims as it begins a batch of `held` samples, where `left` are unclaimed.
@@ -65,7 +82,9 @@ class Guide:
         others = self.total - believed
         if not left or (rank != self.fastest and self._ends_last(left, held, speed, believed, others)):
             return 0
-        return min(max(int(SHARE * left * speed / (speed + others)), self.least), self.most)
+        share = left * speed / (speed + others)
+        is_steady = speed >= STEADY * self.speeds[self.fastest]
+        return min(max(round(share) if is_steady else int(SHARE * share), self.least), self.most)
 
     def _ends_last(self, left: int, held: int, speed: float, believed: float, others: float) -> bool:
         own_s = (held + self.least) / speed
@@ -83,4 +102,10 @@ def told_speeds(before: Sequence[float] | None, told: Sequence[float]) -> list[f
         return None if before is None else list(before)
     mean, most = sum(known) / len(known), max(known)
     unknown = [mean] * len(told) if before is None else [min(speed / EASED, most) for speed in before]
-    return [speed if speed > 0 else believed for speed, believed in zip(told, unknown, strict=True)]
+    believed = [speed if speed > 0 else other for speed, other in zip(told, unknown, strict=True)]
+    return [as_believed(speed, mean) for speed in believed]
+
+
+def as_believed(speed: float, believed: float) -> float:
+    """Return the speed, or the one believed where they are alike."""
+    return believed if abs(speed - believed) < ALIKE * believed else speed

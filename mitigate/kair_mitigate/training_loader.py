@@ -202,7 +202,7 @@ class Loader:
             done, at = done + end - begin, at + 1
             if at == len(claimed.parts):
                 self.is_last_of_step, self._state = True, after
-                self._tell_done(done, self._claims.shown)
+                self._tell_done(done, self._claims.shown, self._claims.counter)
                 places = [one for part in claimed.parts for one in share.cut(*part)]
                 self._log.write(share, self.rank, poisoned, places)
             weight = self.ranks * self.accumulate * (end - begin) / share.samples
@@ -269,10 +269,10 @@ class Loader:
         if self._must_hear and self.last is not None:
             self._hear_done(model, self.last)
 
-    def _tell_done(self, done: int, speed: float = 0.0) -> None:
+    def _tell_done(self, done: int, speed: float = 0.0, counter: int = 0) -> None:
         """Begins to tell the others how many samples this rank has of the step, how fast, and what it has fetched."""
-        told = torch.zeros(3, self.ranks, dtype=torch.float64)
-        told[:, self.rank] = torch.tensor([done, self._ahead.step, speed], dtype=torch.float64)
+        told = torch.zeros(4, self.ranks, dtype=torch.float64)
+        told[:, self.rank] = torch.tensor([done, self._ahead.step, counter, speed], dtype=torch.float64)
         assert self._control is not None
         self._telling, self._must_hear = self._control.begin(told, dist.ReduceOp.SUM), True
 
@@ -285,13 +285,13 @@ class Loader:
         told = None if begun is None or self._control is None else self._control.end(begun)
         if told is None:
             raise RuntimeError("the ranks did not tell each other how many samples they have done")
-        done, fetched = told[:2].long().tolist()
+        (done, fetched, counters), speeds = told[:3].long().tolist(), told[3].tolist()
         if not self._is_claiming or self._claims is None:
             undone = share.undone(done)
         else:
-            self._claims.end(share.step, told[2].tolist())
+            self._claims.end(share.step, speeds, counters)
             undone = () if sum(done) == share.samples else self._unclaimed(share)
-            if min(told[2].tolist()) == FAILED:
+            if min(speeds) == FAILED:
                 self._claims = None
         deadline.scale(model, share.samples / max(sum(done), 1))
         if self._rate is not None:

@@ -44,19 +44,20 @@ def trained(workers: int, plan: Plan) -> dict[str, object]:
         "short": run.short,
         "batches": run.batches,
         "claims": claims is not None,
-        "keys": claims is not None and any(store.check([claims._key(step)]) for step in range(run.loader.step)),
+        "keys": [] if claims is None else [one for one in range(99) if store.check([f"{claims._name}/{one}"])],
         "exactly_once": sorted(run.trained) == sorted([*range(SAMPLES)] * EPOCHS),
     }
 
 
 class Failing:
-    """A store that is gone for some ranks from a step on."""
+    """A store that is gone for some ranks from a claim on."""
 
-    def __init__(self, store: dist.Store, ranks: tuple[int, ...], step: int) -> None:
-        self.store, self.step = store, step if dist.get_rank() in ranks else 1 << 32
+    def __init__(self, store: dist.Store, ranks: tuple[int, ...], claim: int) -> None:
+        self.store, self.claims_left = store, claim if dist.get_rank() in ranks else 1 << 32
 
     def add(self, key: str, count: int) -> int:
-        if int(key.rsplit("/", maxsplit=1)[-1]) >= self.step:
+        self.claims_left -= 1
+        if self.claims_left < 0:
             raise RuntimeError("the store is gone")
         return self.store.add(key, count)
 
@@ -64,12 +65,12 @@ class Failing:
         return self.store.delete_key(key)
 
 
-def failing(ranks: tuple[int, ...], step: int) -> dict[str, object]:
+def failing(ranks: tuple[int, ...], claim: int) -> dict[str, object]:
     make = Claims.of_job
 
     def made(*of_job: object) -> Claims | None:
         claims = make(*of_job)
-        claims._store = Failing(claims._store, ranks, step)
+        claims._store = Failing(claims._store, ranks, claim)
         return claims
 
     Claims.of_job = made
@@ -82,8 +83,8 @@ def main() -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     found = {f"{workers} workers": trained(workers, EVEN) for workers in (0, 1, 2)}
-    found["no store on rank 2"] = failing((2,), 1)
-    found["no store"] = failing((0, 1, 2, 3), 3)
+    found["no store on rank 2"] = failing((2,), 2)
+    found["no store"] = failing((0, 1, 2, 3), 0)
     every: list[object] = [None] * dist.get_world_size()
     dist.all_gather_object(every, found)
     if dist.get_rank() == 0:
