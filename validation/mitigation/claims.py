@@ -81,7 +81,7 @@ class Job:
         torch.manual_seed(1)
         self.model = DistributedDataParallel(torch.nn.Linear(8, 1))
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
-        rows = [(torch.zeros(8), torch.zeros(1))] * (1 << 16)
+        rows = [(torch.zeros(8), torch.zeros(1))] * (1 << 20)
         self.loader = Ordered(rows, BATCH, accumulate=BATCHES, uneven_accumulation=True)
         self.batches = iter(self.loader)
         self.ways = {"each-step, 8 steps late": Sizes(DELAY_STEPS), "each-step, no delay": Sizes(0)}

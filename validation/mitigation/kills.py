@@ -1,11 +1,12 @@
 """Kills of real jobs at random moments while their plans change: does every sample count once an epoch?
 
-    python validation/mitigation/kills.py --kills 50 [--seed 1] [--ranks 3]
+    python validation/mitigation/kills.py --kills 50 [--seed 1] [--ranks 3] [--claims]
 
 Jobs of train.py run under capture and `kair mitigate run`, one after another until so many kills were made. Killed, by
 SIGKILL or SIGTERM, are a worker (or one of its loader's), torchrun, the wrapper, capture's agent, the coordinator;
-every few tenths of a second a plan comes, now and then one to leave. Whoever is killed whole is started anew, as a
-scheduler would. Then the samples' own numbers, which the script writes down, are counted.
+every few tenths of a second a plan comes, now and then one to leave. With --claims ranks accumulate batches, one rank
+is slow, and three of four plans have ranks claim their samples. Whoever is killed whole is started anew, as a scheduler
+would. Then the samples' own numbers, which the script writes down, are counted.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from kair_mitigate.plans import Plan
 
 HERE = Path(__file__).parent
 SAMPLES, EPOCHS, BATCH = 600, 40, 8
+CLAIMED = 0.75
 LONGEST_S, MOST_KILLS = 2400, 25
 """Of one job."""
 KAIR = [sys.executable, "-m", "kair_tui"]
@@ -42,6 +44,7 @@ class Job:
     name: str
     ranks: int
     random: random.Random
+    claims: bool = False
     kills: dict[str, int] = field(default_factory=dict)
     orders: int = 0
 
@@ -86,6 +89,7 @@ class Job:
         command += ["--nproc-per-node", str(self.ranks), str(HERE / "train.py"), "--numbers", str(self.folder)]
         command += ["--checkpoint", str(self.folder / "checkpoint.pt")]
         command += ["--epochs", str(EPOCHS), "--batch", str(BATCH), "--workers", str(self.random.choice((0, 1, 2)))]
+        command += ["--accumulate", "4", "--slow", f"{self.random.randrange(self.ranks)}:3"] if self.claims else []
         return self._popen([*command, "--per-sample-ms", "1"])
 
     def _popen(self, command: list[str]) -> subprocess.Popen[bytes]:
@@ -102,7 +106,9 @@ class Job:
         sizes = tuple(b - a for a, b in zip([0, *cuts], [*cuts, BATCH * self.ranks], strict=True))
         self.orders += 1
         kind = "leave" if self.orders % 60 == 0 else "sizes"
-        orders.write_plan(self.folder, Plan(newest + 1, known.state.step + self.random.randrange(20), sizes, kind), key)
+        begins = known.state.step + self.random.randrange(20)
+        claims = self.claims and self.random.random() < CLAIMED
+        orders.write_plan(self.folder, Plan(newest + 1, begins, sizes, kind, claims=claims), key)
 
     def _kill(self, process: subprocess.Popen[bytes], coordinator: subprocess.Popen[bytes]) -> None:
         torchrun = _children(process.pid)
@@ -156,12 +162,13 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--ranks", type=int, default=3)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--claims", action="store_true")
     options = parser.parse_args()
     drawn, left, faults, jobs = random.Random(options.seed), options.kills, 0, 0
     kinds: dict[str, int] = {}
     while left > 0:
         with tempfile.TemporaryDirectory() as store:
-            job = Job(Path(store), f"kills{options.seed}-{jobs}", options.ranks, drawn)
+            job = Job(Path(store), f"kills{options.seed}-{jobs}", options.ranks, drawn, options.claims)
             left -= job.run(min(left, MOST_KILLS))
             jobs += 1
             found = audit(sorted(job.folder.glob("numbers-*.jsonl")), SAMPLES, EPOCHS)

@@ -6,6 +6,7 @@ Run by torchrun under `kair mitigate run`; kills.py and ab.py start it. What it 
 import argparse
 import os
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import torch
@@ -62,6 +63,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--checkpoint", type=Path, required=True)
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--batch", type=int, default=8, help="samples of a rank and step")
+    parser.add_argument("--accumulate", type=int, default=1, help="batches of a step; ranks of more can claim samples")
     parser.add_argument("--every", type=int, default=15, help="steps from one checkpoint to the next")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--per-sample-ms", type=float, default=0.0, help="of pretended computing")
@@ -87,7 +89,8 @@ def main() -> None:
         torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=options.lr, momentum=0.9)
-    loader = kair_mitigate.loader(Rows(), options.batch, seed=5, num_workers=options.workers)
+    accumulated = {"accumulate": options.accumulate, "uneven_accumulation": options.accumulate > 1}
+    loader = kair_mitigate.loader(Rows(), options.batch, seed=5, num_workers=options.workers, **accumulated)
     if options.checkpoint.exists():
         kept = torch.load(options.checkpoint, weights_only=True)
         model.module.load_state_dict(kept["model"])
@@ -102,12 +105,15 @@ def main() -> None:
             if numbers is not None:
                 share = loader.last
                 row = {"gen": generation, "rank": rank, "step": share.step, "epoch": share.epoch}
-                for sample in samples.tolist() if share.sizes[rank] else [0]:
-                    end = sample + (share.sizes[rank] > 0)  # a rank without samples has two that do not count
+                for sample in samples.tolist() if loader.counted else [0]:
+                    end = sample + (loader.counted > 0)  # a rank without samples has two that do not count
                     numbers.write({**row, "begin": sample, "end": end})
             time.sleep(pace * (options.fixed_ms + options.per_sample_ms * len(inputs)) / 1e3)
-            loss = torch.nn.functional.mse_loss(model(inputs), wanted)
-            loss.backward()
+            with loader.accumulating(model) if options.accumulate > 1 else nullcontext():
+                loss = torch.nn.functional.mse_loss(model(inputs), wanted)
+                (loss / options.accumulate).backward()
+            if not loader.is_last_of_step:
+                continue
             optimizer.step()
             optimizer.zero_grad()
             if loader.should_checkpoint() or loader.step % options.every == 0:
