@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 
 from kair_mitigate.control import Control
-from kair_mitigate.guide import Guide, Span, as_believed, told_speeds
+from kair_mitigate.guide import SUDDEN, Guide, Span, evened, is_alike, told_speeds
 from kair_mitigate.plans import Share
 
 FAILED = -1.0
@@ -111,7 +111,7 @@ class ClaimedStep:
     def __init__(self, claims: Claims, share: Share, speeds: Sequence[float] | None) -> None:
         """`speeds` are those by which all ranks work out everyone's first parts."""
         self.share, self._claims = share, claims
-        forecast, self._first = Guide(speeds or (1.0,) * claims.ranks, share.samples, claims.most).forecast()
+        forecast, self._first = self._guided(speeds).forecast()
         self.parts: list[Span] = forecast[claims.rank]
         """Of the step's places; the first one is empty where the ranks before have taken all."""
         self._seen = self._first
@@ -132,8 +132,8 @@ class ClaimedStep:
             return
         claims, held = self._claims, sum(end - begin for begin, end in self.parts[-2:])
         believed = self._guide.speeds[claims.rank]
-        has_shown = claims.speeds is not None and claims.shown > 0
-        speed = as_believed(claims.shown, believed) if has_shown else believed
+        has_changed = claims.speeds and claims.shown > 0 and not is_alike(claims.shown, believed, SUDDEN)
+        speed = claims.shown if has_changed else believed
         wanted = self._guide.next(claims.rank, self.share.samples - self._seen, held, speed)
         if wanted and claims.shown != FAILED:
             self._asked = claims.ask(wanted), wanted
@@ -152,5 +152,7 @@ class ClaimedStep:
     @cached_property
     def _guide(self) -> Guide:
         """By the newest speeds: the step before is over by the first claim."""
-        speeds = self._claims.speeds or (1.0,) * self._claims.ranks
-        return Guide(speeds, self.share.samples, self._claims.most)
+        return self._guided(self._claims.speeds)
+
+    def _guided(self, speeds: Sequence[float] | None) -> Guide:
+        return Guide(evened(speeds or (1.0,) * self._claims.ranks), self.share.samples, self._claims.most)

@@ -17,6 +17,9 @@ STEADY = 0.75
 """A rank is steady at this share of the fastest one's speed: its last part then takes little longer than another's."""
 ALIKE = 0.1
 """Speeds that differ by a smaller share are noise: a calm job's ranks claim even parts, in as few batches as ever."""
+SUDDEN = 0.25
+"""A smaller change of a rank's speed is mostly noise, and counts by WEIGHT; a larger one, as a spell's, at once."""
+WEIGHT = 0.3
 SMALLEST = 4
 """A claim is at least the micro-batch divided by this: the cost of each claim would count in smaller ones."""
 
@@ -101,11 +104,25 @@ def told_speeds(before: Sequence[float] | None, told: Sequence[float]) -> list[f
     if not known:
         return None if before is None else list(before)
     mean, most = sum(known) / len(known), max(known)
-    unknown = [mean] * len(told) if before is None else [min(speed / EASED, most) for speed in before]
-    believed = [speed if speed > 0 else other for speed, other in zip(told, unknown, strict=True)]
-    return [as_believed(speed, mean) for speed in believed]
+    if before is None:
+        return [speed if speed > 0 else mean for speed in told]
+    return [
+        _followed(speed, believed) if speed > 0 else min(believed / EASED, most)
+        for speed, believed in zip(told, before, strict=True)
+    ]
 
 
-def as_believed(speed: float, believed: float) -> float:
-    """Return the speed, or the one believed where they are alike."""
-    return believed if abs(speed - believed) < ALIKE * believed else speed
+def _followed(speed: float, before: float) -> float:
+    """Return the speed to go by where a rank has shown one after another."""
+    return before + WEIGHT * (speed - before) if is_alike(speed, before, SUDDEN) else speed
+
+
+def evened(speeds: Sequence[float]) -> list[float]:
+    """Return the speeds, those that are like their mean as if they were that."""
+    mean = sum(speeds) / len(speeds)
+    return [mean if is_alike(speed, mean, ALIKE) else speed for speed in speeds]
+
+
+def is_alike(speed: float, other: float, share: float) -> bool:
+    """Whether a speed differs by less than a share of the other one."""
+    return abs(speed - other) < share * other

@@ -12,7 +12,7 @@ from support.ranks import run_ranks
 
 pytest.importorskip("torch")
 from kair_mitigate.claiming import ClaimedStep, Claims
-from kair_mitigate.guide import Guide, told_speeds
+from kair_mitigate.guide import Guide, evened, told_speeds
 from kair_mitigate.plans import Plan, Share, State, divided
 
 JOB = Path(__file__).parent / "jobs" / "claims.py"
@@ -159,7 +159,8 @@ def test_a_rank_whose_only_batch_shows_no_speed_is_tried_again() -> None:
         speeds = told_speeds(speeds, [100.0, 0.0])
     assert speeds == [100.0, 100.0]
     assert told_speeds([100.0, 50.0], [0.0, 0.0]) == [100.0, 50.0]
-    assert told_speeds(None, [102.0, 98.0, 100.0]) == [100.0] * 3  # noise
+    assert told_speeds([100.0, 100.0], [90.0, 50.0]) == [97.0, 50.0]  # noise, and a spell
+    assert evened([102.0, 98.0, 150.0, 50.0]) == [100.0, 100.0, 150.0, 50.0]
 
 
 def test_a_plan_with_claims_is_what_was_written() -> None:
