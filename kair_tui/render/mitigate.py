@@ -187,13 +187,16 @@ PROPOSALS = (
     Column[MitigationProposal]("proposed_at", "at (UTC)", lambda row: minute(row.proposed_at), align="left", weight=5),
 )
 
+
+def _kind(plan: MitigationPlan) -> str:
+    return "restart" if plan.kind == "leave" else "claims" if plan.claims else "sizes"
+
+
 PLANS = (
     Column[MitigationPlan]("version", "version", lambda row: str(row.version), weight=9),
     Column[MitigationPlan]("began", "from step", lambda row: "–" if row.began is None else count(row.began), weight=8),
     Column[MitigationPlan]("from_step", "not before", lambda row: count(row.from_step), weight=4, detail=True),
-    Column[MitigationPlan](
-        "kind", "what", lambda row: "restart" if row.kind == "leave" else "sizes", align="left", weight=8
-    ),
+    Column[MitigationPlan]("kind", "what", _kind, align="left", weight=8),
     Column[MitigationPlan]("sizes", "sizes", shares_text, align="left", weight=8),
     Column[MitigationPlan]("ordered_by", "by", lambda row: row.ordered_by or "–", align="left", weight=6),
     Column[MitigationPlan]("proposal", "proposal", lambda row: str(row.proposal or "–"), weight=5),
