@@ -1,10 +1,12 @@
 """What the documents point at is there, and the thresholds they list are those of the code."""
 
 import ast
+import contextlib
 import importlib.util
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -20,6 +22,7 @@ from support.forked_kair import forked_kair
 from kair_engine.results.open_kinds import KINDS
 from kair_engine.results.sensitivity import Reason, ReasonKind
 from kair_engine.results.triage import OpenKind
+from kair_tui.cli.app import parameters
 from kair_tui.cli.failures import ExitCode
 from kair_tui.cli.registry import COMMANDS
 from kair_tui.commands.schema import schema_of
@@ -241,3 +244,39 @@ def test_the_demo_prints_what_the_readme_shows(programs: Path) -> None:
     shown = (ROOT / "README.md").read_text().partition("```text\n")[2].partition("```")[0]
     printed = printed_by("COLUMNS=200 kair triage sample_traces/slow_operator", programs).splitlines()
     assert [line for line in shown.splitlines() if line.strip() != "…" and line not in printed] == []
+
+
+READ = (ROOT / "README.md", *(page for page in sorted((ROOT / "docs").glob("*.md")) if page.name != "glossary.md"))
+"""What a reader reads; `docs/reference` and the glossary are for looking things up."""
+
+
+def test_documents_stay_short() -> None:
+    assert len(READ) == 14
+    assert sum(len(page.read_text(encoding="utf-8").split()) for page in READ) <= 22_000
+    assert len(READ[0].read_text(encoding="utf-8").split()) <= 960
+
+
+def command_lines(page: Path) -> Iterator[list[str]]:
+    """Yield the words of every `kair …` in a page's code, up to a pipe, a comment or an ellipsis."""
+    text = page.read_text(encoding="utf-8")
+    fenced = re.findall(r"^```(?:console|sh|text)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    lines = [line.removeprefix("$ ") for block in fenced for line in block.splitlines()]
+    lines += re.findall(r"`(kair [^`]+)`", text)
+    for line in lines:
+        begin = re.match(r"(?:.*[;&|(] *|\w+=\S+ )*(kair [^#|>&;`…]*)", line)
+        if begin is not None and "://" not in line.partition("kair ")[0]:
+            with contextlib.suppress(ValueError):  # half of a quotation
+                yield shlex.split(begin[1])
+
+
+@pytest.mark.parametrize("page", READ, ids=name_of)
+def test_commands_that_a_page_shows_exist_with_their_options(page: Path) -> None:
+    known = {entry.name: {option for of in parameters(entry) for option in of.opts} for entry in COMMANDS}
+    general = {"--version", "--help", "-h", "--man-pages", "--install-completion", "--show-completion"}
+    for _, first, *rest in (words for words in command_lines(page) if len(words) > 1):
+        if first in known:
+            own = rest[: rest.index("--")] if "--" in rest else rest
+            options = {word.partition("=")[0] for word in own if re.match(r"--?[a-zA-Z]", word)}
+            assert options <= known[first] | general, (first, options - known[first])
+        else:
+            assert first in general or re.search(r"[/.]|^[A-Z]+$", first), first
