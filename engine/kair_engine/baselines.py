@@ -131,7 +131,9 @@ class Baselines:
         except (OSError, ValueError, RecursionError) as error:
             raise InputError(f"baseline {name} is damaged: {error}", "save it again with --replace") from error
         if kept.version != FILE_VERSION or not _is_sound(kept.profile):
-            raise InputError(f"baseline {name} is none that this Kair reads", "save it again with --replace")
+            raise InputError(
+                f"baseline {name} has a version that this Kair does not read", "save it again with --replace"
+            )
         return kept
 
 

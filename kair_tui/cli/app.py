@@ -36,8 +36,8 @@ def program() -> click.Group:
         name="kair",
         cls=Commands,
         help="Which rank slows a distributed training job down, in which operator, why, and how sure that is.",
-        epilog="kair traces/ is kair triage traces/. kair COMMAND --help tells more; kair help WORD what a word of the "
-        "answers means. "
+        epilog="kair traces/ is kair triage traces/. kair COMMAND --help explains a command, kair help WORD a word of "
+        "the answers. "
         "Exit: 0 answered, 1 failed, 2 wrong usage, 3 bad input, 10 --fail-on.",
         no_args_is_help=True,
         **PLAIN,

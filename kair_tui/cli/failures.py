@@ -102,7 +102,7 @@ def _way_out(error: click.UsageError) -> str:
         taking_part = [f"kair {entry.name}" for entry in COMMANDS if entry.on_workers]
         return f"a cluster works for {', '.join(taking_part)}; this command works in its own process alone"
     if isinstance(error, click.NoSuchOption) and error.option_name == "--rank":
-        return "kair rank JOB --rank R tells where one rank's time goes"
+        return "kair rank JOB --rank R shows where one rank's time goes"
     if isinstance(error, click.NoSuchOption) and (option := _option_meant(error)):
         return f"did you mean {option}?"
     return f"{error.ctx.command_path if error.ctx else 'kair'} --help"

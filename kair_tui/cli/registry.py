@@ -142,8 +142,9 @@ Hosts are drained by the site's own command, of kair.toml in your configuration 
 it is Slurm's or Kubernetes', whichever is seen."""
 
 EVIDENCE_NOTES: Final = """\
-A folder evidence/ beside traces is read by itself, by kair triage too. What is read: metrics of dcgm-exporter and
-node_exporter, Prometheus, nvidia-smi, kernel logs, NCCL Inspector, ncclras, Slurm, Kubernetes, PyTorch's memory.
+A folder evidence/ next to traces is read without being asked, by kair triage too. What is read: metrics of
+dcgm-exporter and node_exporter, Prometheus, nvidia-smi, kernel logs, NCCL Inspector, ncclras, Slurm, Kubernetes,
+PyTorch's memory.
 `kair help docs/evidence` says how to get each of them."""
 
 QUERY_NOTES: Final = """\
@@ -151,8 +152,8 @@ A query reads and changes nothing, and names no file. Names in _us are microseco
 ORDER BY, groups and joins are sorted by their columns. `kair help python#sql` has examples."""
 
 MCP_NOTES: Final = """\
-A client starts it: pip install 'kair[mcp]' first. It reads what the user may read who runs it, or with --root what is
-below that folder and in the store. `kair help json` has the configuration of a client, and what it is told."""
+A client starts it: pip install 'kair[mcp]' first. It reads what its user may read, or with --root only what is below
+that folder and in the store. `kair help json` has the configuration of a client."""
 
 RUNBOOK_NOTES: Final = """\
 Runbooks that come with Kair (kair run NAME):
@@ -288,7 +289,7 @@ COMMANDS: Final = (
     Entry(
         "rank",
         LOOKS,
-        "Where one rank's step time goes, and how its operations complete, beside its peers.",
+        "Where one rank's step time goes, and how its operations complete, compared with its peers.",
         ("kair rank traces/ --rank 3", "kair rank job123 --rank 3 --step 40-60 --json"),
     ),
     Entry(
@@ -322,7 +323,7 @@ COMMANDS: Final = (
     Entry(
         "collectives",
         LOOKS,
-        "Bandwidth of groups and links beside their siblings, overlap, TFLOP/s of matrix products.",
+        "Bandwidth of groups and links compared with their siblings, overlap, TFLOP/s of matrix products.",
         (
             "kair collectives traces/",
             "kair collectives job123 --kind all_reduce --rank 3",
@@ -482,7 +483,7 @@ COMMANDS: Final = (
     Entry(
         "coordinator",
         RUNNING,
-        "Beside a running job: notices slow ranks, has them sampled, and keeps what is found.",
+        "Next to a running job: notices slow ranks, has them sampled, and keeps what it finds.",
         (
             "kair coordinator --job job123",
             "kair coordinator --job job123 --listen 0.0.0.0:7433 --max-overhead 0.5%",

@@ -34,7 +34,7 @@ def ask_now(store: Path, job: str | None, ranks: str | None, steps: int, options
         raise InputError(f"nothing is sampled: {reply.why_not}")
     last = reply.first_step + reply.steps - 1
     besides = f", with {', '.join(options.names)}" if options else ""
-    say(f"kair: steps {reply.first_step} to {last} are sampled{besides}; kair watch {places.job} tells when")
+    say(f"kair: steps {reply.first_step} to {last} are sampled{besides}; kair watch {places.job} shows when")
     return 0
 
 

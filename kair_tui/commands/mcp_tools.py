@@ -113,10 +113,10 @@ TOOLS: Final = (
         "their units.",
         without=frozenset({"fields"}),
     ),
-    Tool("collectives", "Bandwidths are GB/s of transfers from their last member's arrival: waiting is none of it."),
+    Tool("collectives", "Bandwidths are GB/s of transfers from their last member's arrival on, without waiting."),
     Tool("timeline", "Times are microseconds from the begin of what is shown; a long collective is mostly waiting."),
     Tool("steps", "Durations are microseconds of each step on each rank; all ranks wait for the slowest."),
-    Tool("info", "Where triage is inconclusive, this tells what the recording lacks."),
+    Tool("info", "If triage is inconclusive, this shows what the recording lacks."),
     Tool("jobs", "Their names are what `job` of other tools takes.", without=frozenset({"action", "names"})),
     Tool("fleet", "It is about all jobs of the store; shares are of 1."),
     Tool("ledger", "Predicted and actual savings are microseconds a step."),
@@ -127,7 +127,7 @@ TOOLS: Final = (
         first=("list",),
         called=(("words", "job"),),
     ),
-    Tool("watch", "It tells what the coordinator of a running job saw last.", flags=("--once",)),
+    Tool("watch", "It shows what the coordinator of a running job saw last.", flags=("--once",)),
     Tool("help", "It explains words of Kair's answers, such as straggler or excess.", called=(("word", "word"),)),
 )
 """Those that look. None writes into the store (`kair_tui.cli.read_only`), and none runs anything."""
@@ -171,7 +171,7 @@ def input_schema(tool: Tool) -> dict[str, Any]:
             "type": "integer",
             "minimum": 1,
             "default": DEFAULT_ROWS,
-            "description": "At most so many rows of every table, the first ones; a warning tells what was left out.",
+            "description": "The most rows of every table, counted from the first; a warning says what was left out.",
         }
     return {
         "type": "object",

@@ -42,7 +42,7 @@ def _order(
     nothing_more(rest)
     known = read_state(records.folder)
     if known is None:
-        raise InputError("the job has not said yet how many ranks it has", "kair mitigate status JOB tells when it has")
+        raise InputError("the job has not said yet how many ranks it has", "kair mitigate status JOB shows when it has")
     now = known.state.plan.sizes
     is_of_sizes = sizes is not None or (batches is None and deadline is None and claims is None and kind != "leave")
     wanted = sizes_in(sizes) if is_of_sizes else now

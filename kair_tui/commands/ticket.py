@@ -42,12 +42,12 @@ def run(
     ] = None,
     gpu_cost: Annotated[
         float | None,
-        Option("--gpu-cost", "The price of a GPU hour; what it costs is then told in money too.", "PRICE", 0),
+        Option("--gpu-cost", "The price of a GPU hour; costs are then shown in money, too.", "PRICE", 0),
     ] = None,
     evidence: Annotated[Sequence[str], EVIDENCE] = (),
     report: Annotated[
         Path | None,
-        Option("--report", "Also write it to this .md file, and the timeline as .svg beside it.", metavar="FILE"),
+        Option("--report", "Also write it to this .md file, and the timeline as .svg next to it.", metavar="FILE"),
     ] = None,
     drain: Annotated[bool, Option("--drain", "Print the commands that drain the accused hosts, and no more.")] = False,
     yes: Annotated[bool, Option("--yes", "With --drain: run the commands. Default: they are printed.")] = False,

@@ -51,7 +51,7 @@ STYLES: Final[Mapping[BarPart, str]] = {
 """Of Rich; the signs alone tell the parts apart."""
 _OF_STRAGGLER: Final = ("waiting for stragglers", "stragglers")
 """What the same part is called where the verdict names one."""
-_UNKNOWN: Final = ("waiting for others, bubble not told apart", "waiting")
+_UNKNOWN: Final = ("waiting for others, bubble included", "waiting")
 """And where no replay says what of it is bubble."""
 _WIDEST: Final = 100
 _GAP: Final = "   "

@@ -30,7 +30,7 @@ def summary(result: CompareResult) -> str:
     steps = f"{result.base.steps} and {result.new.steps} steps"
     step = f"{signed_duration(result.step_change_us)} a step ({signed_whole_percent(result.step_change_share)})"
     if result.verdict == "inconclusive":
-        return f"inconclusive: {steps} are too few to tell a change from chance"
+        return f"inconclusive: {steps} are too few to separate a change from chance"
     if result.verdict == "no_change":
         told = f"the step takes {duration(result.base.step_time_us)} and {duration(result.new.step_time_us)}"
         return f"no change: {steps}, no operator differs beyond chance; {told}"
@@ -45,7 +45,7 @@ def left_in_words(result: CompareResult) -> str:
     """What the changes do not explain, and whether that is more than noise."""
     left = f"{signed_duration(result.unexplained_us or 0.0)} is left"
     if result.noise_us is None:
-        return f"{left}: whether that is noise a single step does not tell"
+        return f"{left}: a single step cannot show whether that is noise"
     varies = f"the ±{duration(result.noise_us)} that mean steps differ by chance"
     if abs(result.unexplained_us or 0.0) <= result.noise_us:
         return f"{left}, within {varies}"

@@ -162,7 +162,7 @@ RANK_COLUMNS = (
     Column[RankRates](
         "product_tflop_per_s", "matrix products", lambda row: compute_rate(row.product_tflop_per_s), weight=9
     ),
-    Column[RankRates]("product_ratio", "beside peers", lambda row: beside(row.product_ratio), weight=8),
+    Column[RankRates]("product_ratio", "vs peers", lambda row: beside(row.product_ratio), weight=8),
     Column[RankRates]("product_p_value", "p", lambda row: p_value(row.product_p_value), weight=5),
     Column[RankRates]("products_slow", "", lambda row: flag(row.products_slow), align="left", weight=8),
 )

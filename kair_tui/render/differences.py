@@ -92,7 +92,7 @@ def _when(one: Happening, finding: Finding) -> str:
     step = "" if finding.since is None else f"step {count(finding.since)}, "
     began = f"{what} ({step}{clock(one.at_ns + one.before_s * 1e9)} UTC)"
     apart = f"{duration(abs(one.before_s) * 1e6)} {'before' if one.before_s >= 0 else 'after'} {began}"
-    return apart if one.order_known else f"{apart}, as far as clocks tell"
+    return apart if one.order_known else f"{apart}, as far as the clocks show"
 
 
 def _others(one: Happening) -> str:
@@ -100,4 +100,4 @@ def _others(one: Happening) -> str:
         return f"also on {plural(one.on_others, 'other')}"
     if one.others_observed:
         return f"nothing on {plural(one.others_observed, 'peer')}"
-    return "no source tells of others"
+    return "no source covers the others"

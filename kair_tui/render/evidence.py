@@ -45,7 +45,7 @@ def _headline(result: EvidenceResult) -> str:
         known = f"; {plural(there, 'file')} {'was' if there == 1 else 'were'} there already" if there else ""
         return f"{result.name}: {plural(new, 'file')} of evidence added{known}"
     if not result.sources:
-        return f"{result.name}: no evidence beside the recording (kair evidence add {result.name} FILE keeps some)"
+        return f"{result.name}: no evidence next to the recording (kair evidence add {result.name} FILE keeps some)"
     rows = sum(one.rows for one in result.sources)
     return f"{result.name}: {plural(len(result.sources), 'source')} of evidence, {plural(rows, 'row')}"
 
@@ -108,7 +108,7 @@ COLUMNS = (
     Column[EvidenceSource]("first_ns", "from (UTC)", lambda row: _known(row.first_ns), align="left", weight=7),
     Column[EvidenceSource]("last_ns", "to (UTC)", lambda row: _known(row.last_ns), align="left", weight=7),
     Column[EvidenceSource](
-        "observes", "would tell", lambda row: ", ".join(row.observes) or "–", align="left", detail=True
+        "observes", "would show", lambda row: ", ".join(row.observes) or "–", align="left", detail=True
     ),
 )
 

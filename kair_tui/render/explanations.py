@@ -20,9 +20,9 @@ def explanation_in_words(one: Explanation) -> str:
     if one.word == "excluded":
         return f"{part}: looked for, and not there"
     if one.word == "not_tied":
-        return f"{part}: a source tells it of devices that are tied to no rank"
+        return f"{part}: measured on devices that are tied to no rank"
     if one.word == "not_observed":
-        return f"{part}: no source tells"
+        return f"{part}: not measured"
     return f"{part}: {'; '.join([*_figures(one), *_why(one)])}"
 
 

@@ -28,7 +28,7 @@ def nobody_to_blame(finding: Finding) -> str:
     if "died" in kinds:
         return "a failure of any other rank causes that as well: read the last lines of each rank's log"
     if "no_majority" in kinds:
-        return "they called different things, and which is right is not told: compare their code paths"
+        return "they called different things, and it is unknown which is right: compare their code paths"
     if "wait_circle" in kinds:
         return "they wait for each other: look at the order of their calls"
     return "no rank is missing: look at the network between them"

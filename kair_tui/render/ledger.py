@@ -30,7 +30,7 @@ _WHY: Final[Mapping[WhyNotComparable, str]] = {
     "few_steps": "too few steps",
     "noisy": "steps differ too much",
     "other_samples": "other numbers of samples",
-    "other_work": "nothing tells that a step is the same",
+    "other_work": "nothing shows that a step does the same work",
     "other_world_size": "other number of ranks",
     "other_framework": "other framework",
     "together": "ended together with another",

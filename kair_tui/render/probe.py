@@ -71,7 +71,7 @@ def _summary(result: ProbeResult) -> str:
         return f"confirmed: {whose}'s {_all_of(_with_verdict(result, 'slower'))}{_busy(result.machine)}"
     if result.verdict == "cannot_tell":
         unsure = _with_verdict(result, "cannot_tell")
-        return f"cannot tell: {whose}'s {_all_of(unsure)}; probe both again with nothing else running, --seconds 60"
+        return f"undecided: {whose}'s {_all_of(unsure)}; probe both again with nothing else running, --seconds 60"
     worst = max(result.measurements, key=lambda row: row.slowdown or 0)
     return (
         f"not confirmed: {whose} is within what devices of one type differ by (at most {change(worst.slowdown or 1)}: "
@@ -142,7 +142,7 @@ def _slowdown(row: Measurement) -> str:
 def _verdict(row: Measurement) -> Cell:
     if row.verdict == "slower":
         return Styled("▲ slower", ALARM)
-    return {"as_fast": "as fast", "cannot_tell": "cannot tell"}.get(row.verdict or "", "–")
+    return {"as_fast": "as fast", "cannot_tell": "undecided"}.get(row.verdict or "", "–")
 
 
 def _over_time(row: Measurement) -> str:

@@ -39,7 +39,7 @@ def _headline(result: SensitivityResult) -> str:
     if first is None:
         verb = "stands" if len(result.corrected_ranks) == 1 else "stand"
         out = f" ({ranks_in_words(result.corrected_ranks)} {verb} out already)" if result.corrected_ranks else ""
-        return f"no smallest fault can be told of this recording{out}: {result.faults[0].reason}"
+        return f"this recording has no smallest fault that can be stated{out}: {result.faults[0].reason}"
     probability = exact_percent(result.probability)
     return f"in {steps} a {_name(first)} is found with {probability} probability from {_from(first)} on"
 

@@ -74,7 +74,7 @@ def _in_words(scopes: Sequence[ScopeTime]) -> str:
     """The change that matters most."""
     first = scopes[0]
     if first.change_us is None or first.waits or first.change_us < 0:
-        return "in no part of the step did a rank become slower than before, beside the others"
+        return "no rank became slower than before, compared with the others, in any part of the step"
     who = "all ranks" if first.rank is None else f"rank {first.rank}"
     than = "before" if first.peers_us is None else "its peers, beyond what it took before"
     return f"{who} took {duration(first.change_us)} longer in {first.scope} since step {first.since_step} than {than}"

@@ -108,7 +108,7 @@ def refuse_no_terminal(environment: Mapping[str, str]) -> None:
     """Raises UsageError where a full screen cannot be drawn: no terminal at either end, or one that cannot."""
     for stream, name in ((0, "stdin"), (1, "stdout"), (2, "stderr")):
         if not os.isatty(stream):
-            raise UsageError(f"kair-tui needs a terminal, and {name} is none", _NO_TERMINAL)
+            raise UsageError(f"kair-tui needs a terminal, and {name} is not one", _NO_TERMINAL)
     kind = environment.get("TERM", "")
     if kind in _UNSUPPORTED_TERMINALS:
         raise UsageError(f"kair-tui needs a terminal that moves its cursor (TERM is {kind or 'not set'})", _NO_TERMINAL)

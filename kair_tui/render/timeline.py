@@ -99,7 +99,7 @@ def _body(result: TimelineResult, page: Page) -> None:
     columns = max(min(page.options.width, WIDEST + before + _FIGURE) - before - _FIGURE, _NARROWEST)
     drawn_with = signs(ascii_only=page.options.ascii_only, coloured=page.options.color)
     page.line(f"{rows_in_words(result)}, {view_in_words(result)}", DIM)
-    page.pieces([(" " * before + axis(result, columns), DIM), (f"{'imposed':>{_FIGURE}}", DIM)])
+    page.pieces([(" " * before + axis(result, columns), DIM), (f"{'awaited':>{_FIGURE}}", DIM)])
     if result.fixed is not None:
         page.line(recorded_in_words(result.fixed))
     _draw(result, page, before, columns, drawn_with)
@@ -115,7 +115,7 @@ def _body(result: TimelineResult, page: Page) -> None:
     page.line(
         f"{told}   {marks['arrival']} arrives {marks['last']} last   {marks['path']} blame path from {marks['delay']}"
     )
-    page.line("imposed: what others, summed, waited in view for the rank that is drawn", DIM)
+    page.line("awaited: how long the others, summed, waited in view for the rank that is drawn", DIM)
     if (clock := clock_in_words(result)) is not None:
         page.line(clock, DIM)
     page.line()
@@ -263,7 +263,7 @@ def _axis(root: Xml.Element, result: TimelineResult, bottom: int) -> None:
         time = result.begin_us + (result.end_us - result.begin_us) * tick / _TICKS
         _rect(root, (_x(result, time), _TOP - 8), (0.5, bottom - _TOP + 8), "#d5d9de")
         _text(root, _x(result, time), _TOP - 12, duration(time), anchor="middle", colour=_DIM)
-    _text(root, _LEFT + WIDTH + 40, _TOP - 12, "imposed", colour=_DIM)
+    _text(root, _LEFT + WIDTH + 40, _TOP - 12, "awaited", colour=_DIM)
 
 
 def _legend(root: Xml.Element, result: TimelineResult, y: int) -> None:

@@ -202,7 +202,7 @@ COLUMNS = (
         lambda row: signed_duration(row.self_time_excess_us),
         weight=6,
     ),
-    Column[RankedRank]("wait_imposed_us", "wait imposed/step", lambda row: duration(row.wait_imposed_us), weight=6),
+    Column[RankedRank]("wait_imposed_us", "others wait/step", lambda row: duration(row.wait_imposed_us), weight=6),
     Column[RankedRank]("flagged", "flag", lambda row: flag(row.flagged), align="left", weight=8),
 )
 PART_COLUMNS = tuple(column for column in OF_PARTS if column.key in ("part", "own_us", "share"))

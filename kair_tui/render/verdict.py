@@ -37,7 +37,7 @@ _FEW_RUNS = 3
 """`0-3, 8` are two: ranks in more are counted."""
 _NOT_COMPARED = ("no_common_step", "no_peer", "fewer_recorded")
 _LIMITS = ("several_runs", "graphs_not_recorded", *_NOT_COMPARED, "other_run", "one_rank")
-"""Codes of warnings that say why a recording cannot tell: they come before how much is open."""
+"""Codes of warnings that say why a recording undecided: they come before how much is open."""
 _OPEN_HANGS = (
     "no_step_yet",
     "ranks_untold",
@@ -121,7 +121,7 @@ def _no_hang(result: TriageResult) -> str:
     """Of recordings of calls, where nobody is waited for."""
     scope = plural(len(result.ranking), "rank")
     if result.verdict == "inconclusive":
-        why = _first(result.warnings, _OPEN_HANGS) or "who is waited for is not told"
+        why = _first(result.warnings, _OPEN_HANGS) or "it is unknown who is waited for"
         return f"inconclusive: {scope}; {why}"
     return f"no straggler: {scope}, all are through with every collective that they called"
 
@@ -268,7 +268,7 @@ def _job_wide(result: TriageResult) -> str:
     link = next((f", from {one.about} first" for one in first.evidence if isinstance(one, Network)), "")
     where = f"no rank is to blame: {CAUSES[first.cause].look_at}{link}"
     if len(result.ranking) == 1:
-        where = "one rank only: whether others lose the same, or it waits for one of them, cannot be told"
+        where = "one rank only: it is unknown whether others lose the same, or whether it waits for one of them"
     return f"job-wide: {_some(told)}; {where}{_unseen(result)}"
 
 

@@ -244,7 +244,7 @@ def _body(result: WatchResult, page: Page) -> None:
     columns = _OF_PAST if ranks and not any(row.has_peers for row in ranks) else COLUMNS
     page.table(columns, ranks, limit=page.options.limit(*RANKS_SHOWN))
     if result.unwritten_since is not None:
-        page.line(f"since {result.unwritten_since[:19]} UTC step times cannot be written: what is later is not told")
+        page.line(f"since {result.unwritten_since[:19]} UTC step times cannot be written: nothing later is shown")
     if result.moved_at_step is not None:
         page.line(f"the job's folder in the store was replaced before step {result.moved_at_step}")
     page.line()

@@ -11,11 +11,11 @@ from kair_tui.render.units import count
 
 _ADVICE: Final[Mapping[str, str]] = {
     "attention": (
-        "What attention takes depends on data that no shape tells: compare how sequences are packed on {who} and on a "
-        "peer (cu_seqlens, document lengths; work goes with the sum of their squares), and pack them evenly."
+        "The work of attention depends on data that no shape shows: compare how sequences are packed on {who} and on a "
+        "peer (cu_seqlens, document lengths; work grows with the sum of their squares), and pack them evenly."
     ),
     "experts": (
-        "What experts take depends on how many tokens they are given: compare tokens per expert on {who} and on a "
+        "The work of experts depends on how many tokens they are given: compare tokens per expert on {who} and on a "
         "peer, then look at the capacity factor, the load-balancing loss and where experts are placed."
     ),
     "lookups": (

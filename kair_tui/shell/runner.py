@@ -210,7 +210,7 @@ def require_written_out(statement: Command, words: Sequence[str]) -> None:
             raise
         raise UsageError(f"{MITIGATE}: what is to be done is written out, and comes from no value") from None
     if arguments["action"] in {"run", "shards"} or (arguments["action"] == "control" and not arguments["once"]):
-        raise UsageError(f"{MITIGATE} {arguments['action']} goes on beside the job", "give it a shell of its own")
+        raise UsageError(f"{MITIGATE} {arguments['action']} goes on next to the job", "give it a shell of its own")
 
 
 def _filled(word: Word, state: "ShellState") -> str:

@@ -18,7 +18,7 @@ _SELF_TIME: Final = (
     "self time",
     "what a rank spends itself in a step beyond the median of its role; what it waited for others is not in it",
 )
-_IMPOSED: Final = ("others wait", "imposed: what other ranks, summed, waited for this one, per step")
+_IMPOSED: Final = ("others wait", "how long other ranks, summed, waited for this one, per step")
 _SLOWDOWN: Final = (
     "S",
     "slowdown: the step time over the step time without any straggler, both replayed: 1.1 is a step a tenth longer",
@@ -37,7 +37,7 @@ OF_SCREEN: Final[Mapping[str, Figures]] = {
         ("differs", "what a part of the step takes beyond the median of the rank's role"),
         (
             "Δ from rank",
-            "how far two ranks' completion curves lie apart, the most at any moment; a curve tells how much of the "
+            "how far two ranks' completion curves lie apart, the most at any moment; a curve shows how much of the "
             "step's operations had ended by then",
         ),
         ("outlier", "an operation that takes longer than the same one among peers, beyond chance"),

@@ -284,7 +284,7 @@ class Loader:
         begun, self._telling, self._must_hear = self._telling, None, False
         told = None if begun is None or self._control is None else self._control.end(begun)
         if told is None:
-            raise RuntimeError("the ranks did not tell each other how many samples they have done")
+            raise RuntimeError("the ranks did not learn from each other how many samples they have done")
         (done, fetched, counters), speeds = told[:3].long().tolist(), told[3].tolist()
         if not self._is_claiming or self._claims is None:
             undone = share.undone(done)

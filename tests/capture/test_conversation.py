@@ -345,7 +345,7 @@ def test_a_stranger_is_not_heard_and_nothing_is_heard_twice(tmp_path: Path) -> N
     epoch = first.epoch
     told = asked(talk, replace(capture, epoch=epoch))
     assert told is not None
-    assert CaptureReply.read(told.body).why_not == "no rank has told enough steps yet"
+    assert CaptureReply.read(told.body).why_not == "no rank has reported enough steps yet"
     assert asked(talk, replace(capture, epoch=epoch)) is None  # recorded, and sent again
     assert len(sealed(talk.key, first)) <= len(sealed(talk.key, capture))
     # A flood from the same address, and of what was recorded, silences nobody.

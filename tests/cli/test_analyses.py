@@ -55,7 +55,7 @@ def test_sensitivity_of_a_single_step_is_one_clear_line() -> None:
     outcome = kair("sensitivity", str(SAMPLES / "healthy"), "--step", "4")
     assert outcome.status == 0
     first, empty, rest, *more = outcome.out.splitlines()
-    assert first.startswith("no smallest fault can be told of this recording: 1 step")
+    assert first.startswith("this recording has no smallest fault that can be stated: 1 step")
     assert (empty, more) == ("", [])
     assert "1 step analysed" in rest
 

@@ -108,7 +108,7 @@ def test_evidence_is_added_once_and_listed(job: str, tmp_path: Path) -> None:
 
 def test_the_job_in_use_is_taken_and_told_where_none_is_named(job: str) -> None:
     outcome = kair("evidence")
-    assert outcome.out == f"{job}: no evidence beside the recording (kair evidence add {job} FILE keeps some)\n"
+    assert outcome.out == f"{job}: no evidence next to the recording (kair evidence add {job} FILE keeps some)\n"
     assert f"using job {job}" in outcome.err
 
 

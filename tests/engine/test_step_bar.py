@@ -224,7 +224,7 @@ def test_ranks_wait_for_stragglers_only_where_the_verdict_names_one() -> None:
     assert [(one.name, one.short_name) for one in told] == [
         ("waiting for the last rank", "last rank"),
         ("waiting for stragglers", "stragglers"),
-        ("waiting for others, bubble not told apart", "waiting"),
+        ("waiting for others, bubble included", "waiting"),
     ]
     assert waiting_in_words(bar) == "ranks wait 50.0 % of their time for the last rank"
     assert waiting_in_words(accusing) == "ranks wait 50.0 % of their time for stragglers"

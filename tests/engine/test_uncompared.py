@@ -84,7 +84,7 @@ def test_a_slow_rank_is_found_where_its_peers_are_seen_to_wait_for_it(tmp_path: 
     if change is without_step_marks:
         assert len(result.steps) == 12
         (told,) = [one.message for one in recorded.job.warnings if one.code == "steps_inferred"]
-        assert "marks no steps (ProfilerStep#N); its 12 steps are told by Optimizer.step#" in told
+        assert "marks no steps (ProfilerStep#N); its 12 steps are found by Optimizer.step#" in told
     if change is undistributed:
         # The process group is that of its peers, so that the price is what it is with a whole file.
         assert result.findings[0].time_lost_us_per_step == pytest.approx(22_300, rel=0.02)
@@ -122,7 +122,7 @@ def test_steps_that_nothing_marks_are_told_by_the_operators_that_repeat(tmp_path
     assert (result.verdict, [finding.ranks for finding in result.findings]) == ("straggler", [(2,)])
     assert result.step_time_us == pytest.approx(94_500, rel=0.01)
     (told,) = [one.message for one in trace.job.warnings]
-    assert "marks no steps (ProfilerStep#N); its 12 steps are told by what repeats up to aten::_fused_sgd_" in told
+    assert "marks no steps (ProfilerStep#N); its 12 steps are found by what repeats up to aten::_fused_sgd_" in told
 
 
 def test_steps_that_one_rank_on_another_host_does_not_mark_are_matched_by_its_collectives(tmp_path: Path) -> None:

@@ -52,4 +52,4 @@ def test_a_server_s_own_annotation_tells_its_steps(tmp_path: Path) -> None:
     trace = open_trace(CASES / "vllm_tp2_custom_ar" / "input", cache=tmp_path)
     assert len(trace.steps) == 24
     (told,) = (one.message for one in trace.job.warnings if one.code == "steps_inferred")
-    assert "its 24 steps are told by execute_context_" in told
+    assert "its 24 steps are found by execute_context_" in told

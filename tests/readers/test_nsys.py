@@ -172,7 +172,7 @@ def test_steps_without_numbers_are_told_by_what_spans_or_repeats(
     trace = open_trace(write_job(tmp_path / "job", range(4), slow=2, mark=mark), cache=tmp_path / "cache")
     assert trace.steps == tuple(range(8))
     (told,) = (one.message for one in trace.job.warnings)
-    assert f"its 8 steps are told by {told_by}" in told
+    assert f"its 8 steps are found by {told_by}" in told
     (finding,) = (one for one in triage(trace).findings if one.ranks)
     assert finding.ranks == (2,)
     assert finding.time_lost_us_per_step == pytest.approx(150, abs=5)

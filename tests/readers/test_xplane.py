@@ -163,7 +163,7 @@ def test_runs_of_the_module_that_takes_most_time_are_the_steps(tmp_path: Path) -
     (tmp_path / "host.xplane.pb").write_bytes(unmarked_host())
     job = open_trace(tmp_path / "host.xplane.pb", cache=tmp_path / "cache").job
     assert job.steps == tuple(range(8)), "two all-reduces before, each a step of its own, and six runs"
-    assert any("8 steps are told by jit_f" in warning.message for warning in job.warnings)
+    assert any("8 steps are found by jit_f" in warning.message for warning in job.warnings)
 
 
 @pytest.mark.parametrize("with_host", [True, False])

@@ -84,7 +84,7 @@ async def test_resizes_draw_it_for_the_new_size() -> None:
             await pilot.resize_terminal(*size)
             await until(pilot, lambda: answered(app))
             assert rows.column < rows.cells
-            assert f"imposed\n{'0':<4}"[:7] in screen_text(app)
+            assert f"awaited\n{'0':<4}"[:7] in screen_text(app)
 
 
 @played

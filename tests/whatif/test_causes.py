@@ -185,6 +185,6 @@ def test_one_step_cannot_tell_long_sequences_from_a_slow_rank(tmp_path: Path) ->
 
     result = job(tmp_path, factor, steps=1, dp=16)
     assert named(result)[0] == "sequence_imbalance"
-    assert "or slow ranks 2: one step is too few to tell" in verdict_in_words(result)
+    assert "or slow ranks 2: one step is too few to decide" in verdict_in_words(result)
     (tmp_path / "more").mkdir()
     assert named(job(tmp_path / "more", factor, steps=3, dp=16))[0] == "slow_workers"

@@ -31,7 +31,7 @@ CAUSES = {
         UNEVEN
     ),
     "sequence-length imbalance (forward and backward correlate by 0.99 within a rank, the forward varies by 22 %; or "
-    "slow ranks 2: 2 steps are too few to tell)": (UNEVEN.changed(or_slow_ranks=(2,))),
+    "slow ranks 2: 2 steps are too few to decide)": (UNEVEN.changed(or_slow_ranks=(2,))),
     "stage imbalance (an ideal last stage saves 14.0 ms a step, 70 % of the slowdown)": (StageImbalance(share=0.7)),
     "garbage collection (5 forward computations pause on 2 ranks in 3 steps, backward does not); it costs 22.0 ms a "
     "step, all of the slowdown": (GarbageCollection(ranks=(0, 4), share=1.1, paused_forwards=5, steps=3)),

@@ -176,7 +176,7 @@ class Confirming:
         ranks = tuple(np.flatnonzero(self._table.latest >= 0).tolist())
         step_us = watching.step_us
         if step_us is None or not ranks or self._table.last_common_step < FIRST_STEP + _FEWEST_BEFORE:
-            raise RefusedError(f"the job has not told {FIRST_STEP + _FEWEST_BEFORE} steps yet")
+            raise RefusedError(f"the job has not reported {FIRST_STEP + _FEWEST_BEFORE} steps yet")
         if len(ranks) < 2:
             raise RefusedError("the job has one rank: there is nobody to compare it with")
         self._require_allowed(ranks)

@@ -274,7 +274,7 @@ class Coordinator:
         unknown = sorted(set(capture.ranks) - told)
         step_us = self._watching.step_us
         if not told or step_us is None:
-            return CaptureReply(0, 0, "no rank has told enough steps yet")
+            return CaptureReply(0, 0, "no rank has reported enough steps yet")
         if unknown:
             return CaptureReply(0, 0, f"rank {unknown[0]} is not among those that are heard")
         if why := self._why_busy():

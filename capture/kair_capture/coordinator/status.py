@@ -54,7 +54,7 @@ _OF_RANKS: Final = {
     ),
     "kair_sample_seconds": (
         "sample_time_us",
-        "The same for one of the samples that the rank takes, where the job tells how many these are.",
+        "The same for one of the samples that the rank takes, if the job reports how many these are.",
     ),
     "kair_slow": ("slow", "1 for a rank that is slow."),
     "kair_self_excess_ratio": ("self_time_excess", "A rank's self time beyond its peers', as a share of that."),

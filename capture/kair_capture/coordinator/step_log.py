@@ -152,7 +152,7 @@ def read_all(folder: Path, most: int | None = None) -> Rows:
         known = [(name, pa.from_numpy_dtype(ROW[name])) for name in COLUMNS]
         # Earlier versions told less.
         if len(told) < _FEWEST_COLUMNS or told != known[: len(told)] or any(one.null_count for one in table.columns):
-            raise pa.ArrowInvalid(f"{path.name} is none of Kair's")
+            raise pa.ArrowInvalid(f"{path.name} was not written by Kair")
         rows = np.zeros(len(table), ROW)
         for name, _ in told:
             rows[name] = table[name].to_numpy()

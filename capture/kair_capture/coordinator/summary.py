@@ -49,7 +49,7 @@ def _noticed(status: WatchResult, known: Collection[int]) -> str:
                     began[rank] = alert
                     ended.pop(rank, None)
     if not began:
-        return "no rank was slow, as far as its last 100 alerts tell" if status.alerts else "no rank was slow"
+        return "no rank was slow, as far as its last 100 alerts show" if status.alerts else "no rank was slow"
     # Who is slow still, and then who was for longest.
     order = sorted(began, key=lambda rank: (rank in ended, began[rank].step))
     told = []

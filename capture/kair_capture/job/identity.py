@@ -89,7 +89,7 @@ class IdentityFile:
             self._has_failed = True
             if isinstance(error, OSError) and error.errno in NO_ROOM:
                 return  # the next that needs room says so, and without it there is no capture
-            warn(f"who this rank is (device, versions, variables) is not told: {described(error)}")
+            warn(f"who this rank is (device, versions, variables) is not recorded: {described(error)}")
 
 
 def identity_of(

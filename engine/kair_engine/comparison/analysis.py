@@ -342,7 +342,7 @@ def _warnings(base: RunProfile, new: RunProfile) -> Iterator[KairWarning]:
     for run in (base, new):
         if len(run.step_times_us) < FEWEST_STEPS:
             text = (
-                f"{run.name} has {len(run.step_times_us)} steps: a change needs {FEWEST_STEPS} in each run to be told"
+                f"{run.name} has {len(run.step_times_us)} steps: a change needs {FEWEST_STEPS} in each run to be found"
             )
             yield KairWarning("few_steps", text)
 

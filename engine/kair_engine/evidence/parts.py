@@ -403,7 +403,7 @@ PARTS: Final[Mapping[str, Part]] = {
         observe="journalctl -k on its host; scontrol show node, kubectl get nodes -o json",
     ),
     "device_error": Part(
-        words="an error that its device's driver told",
+        words="an error that its device's driver reported",
         kind="device",
         causes=frozenset({"hang", "compute", "host", "communication", "unknown"}),
         events=("xid", "sxid"),

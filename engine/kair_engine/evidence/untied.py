@@ -99,7 +99,7 @@ _WHY: Final[Mapping[Obstacle, str]] = {
     "hidden": "their processes saw fewer devices than the host has (CUDA_VISIBLE_DEVICES), so that they number them "
     f"differently; {_ALL_VISIBLE}, or {_CAPTURE}",
     "same_number": f"several ranks of the host give their device the same number; {_ALL_VISIBLE}, or {_CAPTURE}",
-    "no_number": "it does not tell the number (index) of a device, by which alone the recording knows it; query index "
+    "no_number": "it lacks the number (index) of a device, which is all that the recording knows of it; query index "
     f"as well, or {_CAPTURE}",
     "other_names": "the recording knows their devices by other names; query uuid and pci.bus_id as well",
 }

@@ -71,7 +71,7 @@ def _kind(path: Path) -> Format:
     name = path.name.lower()
     kind = next((kind for suffix, kind in SUFFIXES.items() if name.endswith(suffix)), None)
     if kind is None:
-        raise UsageError(f"{path.name}: the name tells no format", f"end it with {', '.join(SUFFIXES)}")
+        raise UsageError(f"{path.name}: the name has no known ending", f"end it with {', '.join(SUFFIXES)}")
     return kind
 
 

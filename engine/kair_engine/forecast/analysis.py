@@ -78,7 +78,7 @@ def forecast(
         found, steps = meetings_of(trace), np.array(trace.steps)
     unknown = sorted(set(left_out) - set(found.ranks.tolist()))
     if unknown:
-        raise UsageError(f"rank {unknown[0]} is none of those that the steps tell of", "kair info lists them")
+        raise UsageError(f"rank {unknown[0]} is not among those in the steps", "kair info lists them")
     without = np.isin(found.ranks, sorted(flagged | set(left_out)))
     if len(found.ranks) - int(without.sum()) < FEWEST_RANKS:
         out = f", {int(without.sum())} of which are left out as slow" if without.any() else ""
@@ -250,13 +250,13 @@ def _causes(lost: float, of_kinds: Floats, of_own: dict[NoiseKind, float]) -> It
 def _warnings(of: Meetings, most: int) -> Iterator[KairWarning]:
     if len(of.ranks) < 4:
         yield KairWarning(
-            "few_peers", f"{len(of.ranks)} ranks: which of them is late can hardly be told from which is early"
+            "few_peers", f"{len(of.ranks)} ranks: one late rank can hardly be separated from one early rank"
         )
     if not of.has_hosts:
         known = "hosts are not known" if of.host is None else "all ranks are of one host"
         if most > len(of.ranks):
             yield KairWarning(
-                "one_host", f"{known}: what ranks of a host share is told only by which are late in the same steps"
+                "one_host", f"{known}: only ranks that are late in the same steps show what ranks of a host share"
             )
     if of.by == "own_times":
         yield KairWarning(

@@ -142,7 +142,9 @@ def warnings_of(found: Localization) -> tuple[KairWarning, ...]:
         named = ", ".join(few[:3]) + (", …" if len(few) > 3 else "")
         result.append(KairWarning("few_peers", f"too few peers in a role for a test within it ({named})"))
     elif len(roles) == 1 and len(job.ranks) < 4:
-        result.append(KairWarning("few_peers", f"{len(job.ranks)} ranks: a slow one can hardly be told from chance"))
+        result.append(
+            KairWarning("few_peers", f"{len(job.ranks)} ranks: a slow one can hardly be separated from chance")
+        )
     collectives = sum(step.collectives for step in job.steps)
     rejected = sum(step.rejected_collectives for step in job.steps)
     if len(job.ranks) > 1:

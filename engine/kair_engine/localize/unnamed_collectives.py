@@ -46,7 +46,7 @@ def with_collectives_marked(trace: Trace) -> Trace:
     # What a what-if recording holds has its type from the format, not by a kernel's name.
     if not trace.job.has_device or trace.job.format == "whatif" or len(trace.job.ranks) == 1:
         return trace
-    return known_once(trace, "told apart", lambda: _with_collectives_marked(trace))
+    return known_once(trace, "separated", lambda: _with_collectives_marked(trace))
 
 
 def _with_collectives_marked(trace: Trace) -> Trace:

@@ -67,7 +67,7 @@ def _loaded(source: Path) -> tuple[dict[str, Any], tuple[KairWarning, ...], bool
     try:
         value = load_plain(content) if content.startswith(b"\x80") else json.loads(content)
     except CutError as error:
-        text = f"{source.name} is cut off: its last calls are missing, and its pg_status tells how far its rank came"
+        text = f"{source.name} is cut off: its last calls are missing, but its pg_status shows how far its rank came"
         return error.held, (short_warning("truncated_file", text),), True
     except NotPlainError as error:
         hint = "dump it as JSON (torch._C._distributed_c10d._dump_nccl_trace_json or _dump_fr_trace_json)"
@@ -84,7 +84,7 @@ def _loaded(source: Path) -> tuple[dict[str, Any], tuple[KairWarning, ...], bool
 
 
 def _cut_off(source: Path) -> InputError:
-    text = f"{source.name} is cut off or damaged: it cannot be told how far its rank came"
+    text = f"{source.name} is cut off or damaged: it is unknown how far its rank came"
     return InputError(text, "dump it again; the last collective that was called stands at its end")
 
 

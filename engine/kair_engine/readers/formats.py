@@ -377,17 +377,17 @@ UNSUPPORTED: Final = (
     Unsupported(
         "a Chakra execution trace",
         is_chakra,
-        "it tells what depends on what, for simulators; give the Kineto traces that were recorded beside it",
+        "it lists what depends on what, for simulators; give the Kineto traces that were recorded with it",
     ),
     Unsupported(
         "a dump of stacks by py-spy",
         is_py_spy,
-        "it tells where one process is, and not who waits for whom: give the job's log or its Flight Recorder dumps",
+        "it shows where one process is, and not who waits for whom: give the job's log or its Flight Recorder dumps",
     ),
     Unsupported(
         "a list of events by ncclras -m",
         is_ras_monitor,
-        "it tells who came and went: ask the job how far it is with ncclras -v",
+        "it shows who came and went: ask the job how far it is with ncclras -v",
     ),
     Unsupported(
         "a checkpoint",

@@ -53,7 +53,7 @@ _UNUSABLE: Final = (
         "a log of NCCL without a time-out of PyTorch's watchdog",
         re.compile(rb"NCCL (?:INFO|WARN|TRACE) "),
         "ask the hung job with ncclras -v, or run it with TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1: "
-        "Flight Recorder dumps tell who has called what",
+        "Flight Recorder dumps show who has called what",
     ),
     (
         "a table of nccl-tests",
@@ -186,7 +186,7 @@ class _Log:
     def untold(self) -> list[KairWarning]:
         """Jobs that cannot be told apart."""
         names = [job.name for job in self._jobs.values() if job.is_of_several]
-        text = "processes of {} report as one rank at one time: they are of several jobs, which the log does not tell"
+        text = "processes of {} report as one rank at one time: they are of several jobs, which the log does not keep"
         return [
             short_warning("jobs_untold", f"{text.format(name)} apart: give the workers' own logs") for name in names
         ]

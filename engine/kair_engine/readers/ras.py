@@ -180,7 +180,7 @@ def _device(rank: Mapping[str, Any]) -> tuple[Any, ...]:
 
 _KEPT_CALLS: Final = 64
 _ONE_QUERY: Final = (
-    "one answer of RAS does not tell a hang from a job that runs: ask again, and see whether the counts stand still"
+    "one answer of RAS cannot separate a hang from a job that runs: ask again, and see whether the counts stand still"
 )
 
 
@@ -258,7 +258,7 @@ def _progress(one: Communicator, job_rank: dict[int, int]) -> dict[int, list[Gro
 
 
 def _unclear(one: Communicator, kind: str) -> KairWarning:
-    text = f"the ranks of communicator {one.name} have launched different numbers of {kind}, and it is not told which"
+    text = f"the ranks of communicator {one.name} have launched different numbers of {kind}, and it is unknown which"
     return short_warning("ranks_untold", f"{text}: ask with ncclras -v")
 
 
@@ -267,10 +267,10 @@ def _untranslated(one: Communicator) -> Iterator[KairWarning]:
     for kind, fewer, _ in one.behind():
         text = (
             f"of communicator {one.name} rank {listed(list(fewer))} has launched fewer {kind} than the others; "
-            "which rank of the job that is is not told (ncclras -v -f json tells)"
+            "it is unknown which rank of the job that is (ncclras -v -f json says)"
         )
         yield short_warning("ranks_untold", text)
     if one.missing:
         what = ", ".join(filter(None, one.missing.values()))[:100]
         text = f"of communicator {one.name} rank {listed(list(one.missing))} does not answer ({what})"
-        yield short_warning("ranks_untold", f"{text}; which rank of the job that is is not told")
+        yield short_warning("ranks_untold", f"{text}; it is unknown which rank of the job that is")

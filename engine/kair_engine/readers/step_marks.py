@@ -83,7 +83,7 @@ class Steps:
             text = f"{source.name} marks no steps ({mark}); the whole recording counts as one step"
             return (short_warning("no_step_marks", text),)
         if self.inferred_from is not None:
-            text = f"{source.name} numbers no steps ({mark}); its {len(self.number)} steps are told by "
+            text = f"{source.name} numbers no steps ({mark}); its {len(self.number)} steps are found by "
             return (short_warning("steps_inferred", text + self.inferred_from),)
         return ()
 

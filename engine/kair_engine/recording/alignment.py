@@ -417,7 +417,7 @@ def _of_pairs(columns: Ints) -> Iterator[tuple[Pair, Ints]]:
 
 
 def _fit(times: Ints) -> Shared | None:
-    """Of a pair's collectives (block, begins and ends), in order of time; None where there are too few to tell."""
+    """Of a pair's collectives (block, begins and ends), in order of time; None where there are too few to decide."""
     blocks = np.unique(times[0]).tolist()
     of_block = [_fit_of(times[1:, times[0] == block].astype(float), in_known_group=block == 0) for block in blocks]
     if blocks[0] == 0 and of_block[0] is not None:

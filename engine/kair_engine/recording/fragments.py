@@ -91,7 +91,7 @@ def damaged_dumps(fragments: Sequence[Fragment], lost: Mapping[Path, int | None]
     for path, hint in lost.items():
         rank = rank_from_name(path) if hint is None else hint
         if rank is not None and rank < MAX_RANKS and _without_numbers(path) in dumps:
-            text = f"{path.name} is cut off or damaged: it cannot be told how far rank {rank} came"
+            text = f"{path.name} is cut off or damaged: it is unknown how far rank {rank} came"
             found[path] = short_warning("unreadable_file", text, (rank,))
     return found
 
@@ -127,10 +127,10 @@ def with_calls_once(fragments: Sequence[Fragment]) -> tuple[list[Fragment], list
     warnings = []
     if best and lacking:
         of_log = f"those of rank {listed(sorted(lacking))} by the log"
-        text = f"the calls are told by {len(best)} Flight Recorder dumps, {of_log}"
+        text = f"the calls are taken from {len(best)} Flight Recorder dumps, {of_log}"
         warnings.append(short_warning("calls_from_log", text))
     if len(fragments) > len(best) + len(logs) and (best or logs):
-        text = f"the calls are told by {'dumps' if best else 'the log'}; what NCCL's RAS told of them is left out"
+        text = f"the calls are taken from {'dumps' if best else 'the log'}; what NCCL's RAS says of them is left out"
         warnings.append(short_warning("calls_from_log", text))
     return kept, warnings
 

@@ -127,7 +127,7 @@ def _read(task: ImportTask, out: Path) -> FragmentInfo:
     except OSError as error:
         raise InputError(f"cannot read {task.source}: {error.strerror or error}") from error
     if form is None:
-        raise NotATraceError(f"its content is none of {', '.join(words_of_formats())}")
+        raise NotATraceError(f"it is in no format that is read: {', '.join(words_of_formats())}")
     if form.needs_file and is_member(task.source):
         text = f"{task.source.name} lies in an archive, where {form.words} cannot be read"
         raise UnsupportedFormatError(text, "unpack it")

@@ -26,7 +26,7 @@ class Explanation:
     word: Word
     """explains: differs from peers, and its size and time fit; consistent: differs, and nothing speaks against it;
     seen: peers have it too; excluded: well sampled, and absent; not_tied: a source tells it, of devices that could not
-    be tied to the rank; not_observed: no source tells.
+    be tied to the rank; not_observed: not measured.
     """
     rank: Rank
     """Of the finding's, whom it is about."""

@@ -509,7 +509,7 @@ class OwnThreads(Evidence):
     """
 
     template = (
-        "ranks lack cores for threads of their own: those beside the training thread (OpenMP's, say) compute "
+        "ranks lack cores for threads of their own: those other than the training thread (OpenMP's, say) compute "
         "{helpers_us_per_step:duration} a step on the mean rank, and {ranks_:plural rank} of a host use "
         "{used_share:percent} of the {cores:plural core} that they may run on; fewer threads have the same work to do, "
         "and save less"
@@ -686,7 +686,7 @@ class LongerBatches(Evidence):
     template = (
         "{ranks:who} {ranks:?takes|take} {passes_share:percent} longer than peers in forward and backward passes, "
         "{optimizer_share:percent} in the optimizer: longer batches rather than a slower device (recorded shapes would "
-        "tell)"
+        "show it)"
     )
     passes_share: float
     optimizer_share: float
@@ -756,8 +756,8 @@ class SameInputs(Evidence):
     """What it spends longer on inputs as large as its peers'."""
 
     template = (
-        "{ranks:who} {ranks:?takes|take} {excess_us_per_step:duration} a step longer for inputs as large as peers': no "
-        "larger batch"
+        "{ranks:who} {ranks:?takes|take} {excess_us_per_step:duration} a step longer, and its inputs are no larger "
+        "than its peers': this is not extra work"
     )
     excess_us_per_step: float
 
@@ -923,8 +923,8 @@ class Exposed(Evidence):
     """Of one rank alone: communication that no compute hides, waiting included."""
 
     template = (
-        "{exposed_us:duration} a step ({share_of_step:percent}) go by in communication that no compute hides; how much "
-        "of it is waiting for a slow rank, only the other ranks' recordings tell"
+        "{exposed_us:duration} a step ({share_of_step:percent}) go by in communication that no compute hides; only the "
+        "other ranks' recordings show how much of it is waiting for a slow rank"
     )
     exposed_us: float
     share_of_step: float
@@ -1197,7 +1197,7 @@ class WaitsFor(_OfCall, kw_only=True):
     def wording(self) -> str:
         """Name both ends, and the transfer's number where it has one."""
         end = {"send": "a send to", "recv": "a receive from"}.get(self.operation, "a transfer with")
-        known = "rank {peer:count}" if self.peer >= 0 else "a rank that is not told"
+        known = "rank {peer:count}" if self.peer >= 0 else "an unknown rank"
         number = f"{_numbered(self.sequence)} ".lstrip()
         return f"{{ranks:who}} {{ranks:?waits|wait}} in {end} {known} ({number}of process group {{group:name}})"
 
@@ -1219,7 +1219,7 @@ class NoMajority(Evidence):
 
     template = (
         "as number {sequence:count} the {members:count} members called different things, none of them more than half "
-        "of all members: which is right is not told"
+        "of all members: it is unknown which is right"
     )
     sequence: float
     members: float

@@ -170,5 +170,5 @@ class FewSteps(OpenText, kind="few_steps"):
     def wording(cls, item: OpenItem) -> str:
         """Say who takes longer, where that is anybody."""
         if item.is_whole:
-            return "in so few steps a slow rank cannot be told from a slow moment"
+            return "in so few steps a slow rank looks like a slow moment"
         return "{ranks:named some ranks} {ranks:?takes|take} {lost} longer{why}, in all of too few steps for a test"

@@ -50,7 +50,7 @@ class FewSteps(Reason):
     """So few steps do not separate a slow rank from a slow moment."""
 
     template = (
-        "{steps:plural step}: a slow rank cannot be told from a slow moment, only a rank with most of the host's "
+        "{steps:plural step}: a slow rank looks like a slow moment, and only a rank with most of the host's "
         "pauses between collectives is accused; record at least {fewest_steps:count}, better 10"
     )
     steps: int
@@ -67,8 +67,8 @@ class NoOperator(Reason):
     """None in which ranks differ by as much."""
 
     template = (
-        "no compute operator in which ranks differ by {differing_share_of_step:percent} of a step: there is none to "
-        "try it on"
+        "no compute operator in which ranks differ by {differing_share_of_step:percent} of a step, so "
+        "there is nothing to try it on"
     )
     differing_share_of_step: float
 

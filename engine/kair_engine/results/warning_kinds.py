@@ -32,7 +32,7 @@ class SlowMoment(KairWarning, frozen=True, kw_only=True):
 
     template = (
         "{ranks:who} took {share_of_step:percent} of the step longer than its peers ({about}), but in "
-        "{steps:plural step} a slow rank cannot be told from a slow moment: record at least {fewest_steps:count} "
+        "{steps:plural step} a slow rank looks like a slow moment: record at least {fewest_steps:count} "
         "steps, better 10"
     )
     code: str = "few_steps"
@@ -86,7 +86,7 @@ class GraphsNotRecorded(KairWarning, frozen=True, kw_only=True):
 
     template = (
         "devices are busy with CUDA graphs for {share_of_step:percent} of the step, and what is in them (kernels, "
-        "collectives) is not recorded, so that it cannot be told which rank is slow: record with nsys profile "
+        "collectives) is not recorded, so it is unknown which rank is slow: record with nsys profile "
         "--cuda-graph-trace=node"
     )
     code: str = "graphs_not_recorded"
@@ -98,7 +98,7 @@ class UnknownMembers(KairWarning, frozen=True, kw_only=True):
 
     template = (
         "of {ranks:who}'s step, {share_of_step:percent} went by in communication whose other members are not known; "
-        "how much of it was waiting cannot be told, and it counts as {about}"
+        "it is unknown how much of it was waiting, and it counts as {about}"
     )
     code: str = "unmatched_collectives"
     share_of_step: float

@@ -71,7 +71,7 @@ class SequenceImbalance(SlowdownCause):
     def wording(self) -> str:
         """Say which ranks may be slow instead, where steps are few."""
         few = "one step is" if self.steps == 1 else "{steps} steps are"
-        instead = f"; or slow ranks {{cause.or_slow_ranks:first ranks}}: {few} too few to tell"
+        instead = f"; or slow ranks {{cause.or_slow_ranks:first ranks}}: {few} too few to decide"
         return (
             "sequence-length imbalance (forward and backward correlate by {forward_backward_correlation:.2f} within a "
             "rank, the forward varies by {forward_variation_share:whole percent}"

@@ -251,7 +251,7 @@ def _group_size(ops: Operations, rows: Ints) -> Ints:
 def match_warnings(matched: int, rejected: int) -> tuple[KairWarning, ...]:
     """What is said of a job in which collectives do not fit, or are none."""
     if not matched and not rejected:
-        return (KairWarning("no_collectives", "no collectives: what ranks wait for each other cannot be told"),)
+        return (KairWarning("no_collectives", "no collectives: it is unknown how long ranks wait for each other"),)
     if not rejected:
         return ()
     text = f"{rejected} of {matched + rejected} collectives could not be matched across ranks and "

@@ -536,7 +536,7 @@ def _run_texts(first: int, last: int) -> list[str]:
 def require_steps(trace: Trace) -> None:
     """Raises UsageError where the selection holds no step."""
     if trace.job.progress:
-        text = "these recordings tell which collectives were called, and no steps"
+        text = "these recordings show which collectives were called, and no steps"
         raise UsageError(text, "kair triage says who has not arrived at which")
     if not trace.steps:
         raise UsageError("no complete step to analyse")

@@ -50,7 +50,7 @@ def of_code(code: int) -> Xid:
     """What a code stands for; of others than those of XIDS that it is one of the driver."""
     known = XIDS.get(code)
     return known or Xid(
-        code, "", "an error that the driver tells", "driver", "look it up in NVIDIA's catalogue of XIDs"
+        code, "", "an error that the driver reports", "driver", "look it up in NVIDIA's catalogue of XIDs"
     )
 
 

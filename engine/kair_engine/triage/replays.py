@@ -166,7 +166,9 @@ class Replays:
         """What an answer lacks where no part of the ranks can be replayed."""
         if self._of is not None:
             return ()
-        text = "steps are too large to be replayed: prices are estimates, and what all ranks spend alike is not told"
+        text = (
+            "steps are too large to be replayed: prices are estimates, and what all ranks spend alike is not looked for"
+        )
         return (short_warning("not_replayed", text),)
 
     def inexact(self) -> Iterator[KairWarning]:

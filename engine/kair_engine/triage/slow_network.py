@@ -1,6 +1,6 @@
 """Networks that are slow, a host's or that of all, by how the kernel saw what ranks sent to others delivered.
 
-A trace cannot tell: all ranks of a collective take as long as its slowest transfer, and one that waits for cores takes
+A trace undecided: all ranks of a collective take as long as its slowest transfer, and one that waits for cores takes
 as long as one that waits for the network. Rates can, and each host's tell its own; but they may be old ones, which how
 soon transfers are acknowledged is not.
 """

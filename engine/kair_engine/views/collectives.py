@@ -194,7 +194,7 @@ def _median(values: Sequence[float]) -> float | None:
 
 def _warnings(sums: _Sums, rows: Sequence[GroupTransfers]) -> Iterator[KairWarning]:
     if not rows and sums.communicates:
-        text = "no two members of a collective are recorded: how much of its time is waiting cannot be told"
+        text = "no two members of a collective are recorded: it is unknown how much of its time is waiting"
         yield KairWarning("no_transfers", text)
     total = sum(one.transfer_us_per_step for one in rows)
     unsized = sum(one.transfer_us_per_step for one in rows if one.message_bytes is None and one.kind != "barrier")
@@ -204,4 +204,6 @@ def _warnings(sums: _Sums, rows: Sequence[GroupTransfers]) -> Iterator[KairWarni
     missing = [one for one in rows if one.members > len(one.ranks)]
     if missing:
         text = f"members of {len({one.group for one in missing})} process groups are not recorded"
-        yield KairWarning("members_missing", f"{text}: their transfers may be shorter than told, by waiting for those")
+        yield KairWarning(
+            "members_missing", f"{text}: their transfers may be shorter than shown, by the waiting for those"
+        )

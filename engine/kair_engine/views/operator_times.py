@@ -249,6 +249,6 @@ def _warnings(types: tuple[TypeTime, ...]) -> Iterator[KairWarning]:
         if one.type == "unmatched" and one.share > MENTIONED_SHARE:
             yield KairWarning(
                 "unmatched_collectives",
-                f"{one.share:.1%} of the time is communication whose other members are not recorded: how much of that "
-                "is waiting cannot be told",
+                f"{one.share:.1%} of the time is communication whose other members are not recorded: it is unknown "
+                "how much of that is waiting",
             )

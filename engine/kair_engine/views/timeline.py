@@ -342,4 +342,4 @@ def _warnings(step: PreparedStep) -> tuple[KairWarning, ...]:
         return (short_warning("some_ranks", f"{text}, those that were waited for longest among them"),)
     if len(step.sync.collectives) or len(step.ops.ranks) == 1:
         return ()
-    return (KairWarning("no_collectives", "no collectives: what ranks wait for each other cannot be told"),)
+    return (KairWarning("no_collectives", "no collectives: it is unknown how long ranks wait for each other"),)

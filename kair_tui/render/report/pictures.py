@@ -221,7 +221,7 @@ def differs(profile: RankProfileResult) -> bool:
 def completion(profile: RankProfileResult) -> Picture:
     """How the rank's operations complete over the step, among its peers, and the largest K–S distance."""
     end = profile.curve[-1].time_us
-    picture = svg(_WIDTH, _HEIGHT, f"completion of rank {profile.rank}'s operations beside its peers'")
+    picture = svg(_WIDTH, _HEIGHT, f"completion of rank {profile.rank}'s operations compared with its peers'")
     x, y = _axes(picture, end, duration, begin=0.0)
     peers = [(x(point.time_us), point) for point in profile.curve if point.peers_low is not None]
     if peers:

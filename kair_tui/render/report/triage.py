@@ -234,7 +234,7 @@ def around(triage: TriageResult) -> Rank | None:
 
 def _curve(profile: RankProfileResult, ask: Ask) -> Section:
     asked = Command(ask("rank", "--rank", str(profile.rank)))
-    return Section(f"Rank {profile.rank} beside its peers", (completion(profile), asked))
+    return Section(f"Rank {profile.rank} and its peers", (completion(profile), asked))
 
 
 def _blame(blame: BlameResult | str, ask: Ask) -> Iterator[Block]:

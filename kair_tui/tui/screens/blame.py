@@ -73,23 +73,23 @@ class BlameScreen(ViewScreen):
     BlameScreen #about { margin: 1 0; }
     BlameScreen.-low #about { margin: 0; }
     BlameScreen #panes { height: 1fr; layout: vertical; }
-    BlameScreen.-beside #panes { layout: horizontal; }
+    BlameScreen.-abreast #panes { layout: horizontal; }
     BlameScreen #from { min-height: 5; margin-bottom: 1; }
     BlameScreen.-low #from { margin-bottom: 0; }
-    BlameScreen.-beside #from { width: 9fr; height: 100%; margin-right: 2; }
+    BlameScreen.-abreast #from { width: 9fr; height: 100%; margin-right: 2; }
     BlameScreen #left { height: 1fr; }
     BlameScreen #right { height: 1; }
-    BlameScreen.-beside #right { height: 30%; margin-top: 1; }
+    BlameScreen.-abreast #right { height: 30%; margin-top: 1; }
     BlameScreen #right Heading { display: none; }
-    BlameScreen.-beside #right Heading { display: block; }
-    BlameScreen.-beside #bars { height: 1fr; }
+    BlameScreen.-abreast #right Heading { display: block; }
+    BlameScreen.-abreast #bars { height: 1fr; }
     BlameScreen #to, BlameScreen #around { height: 1fr; }
-    BlameScreen.-beside #to, BlameScreen.-beside #around { width: 11fr; height: 100%; }
+    BlameScreen.-abreast #to, BlameScreen.-abreast #around { width: 11fr; height: 100%; }
     BlameScreen #around { display: none; }
     BlameScreen.-around #around { display: block; }
     BlameScreen.-around #to { display: none; }
     BlameScreen.-ranks #from { display: none; }
-    BlameScreen.-ranks.-beside #from { display: block; }
+    BlameScreen.-ranks.-abreast #from { display: block; }
     BlameScreen.-nothing #from, BlameScreen.-nothing #to, BlameScreen.-nothing #around { display: none; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -163,11 +163,11 @@ class BlameScreen(ViewScreen):
 
     def room(self, size: Size) -> dict[str, bool]:
         """Return whether the paths stand beside the causes, and whether little is left for either."""
-        return {**super().room(size), "-beside": size.width >= _BESIDE, "-low": size.height < _LOW}
+        return {**super().room(size), "-abreast": size.width >= _BESIDE, "-low": size.height < _LOW}
 
     def _give_room(self) -> None:
         """No more for the root causes than they need: the rest is the paths', which are read."""
-        beside, part = self.has_class("-beside"), self.query_one("#from")
+        beside, part = self.has_class("-abreast"), self.query_one("#from")
         needed = self._causes.count + _AROUND_CAUSES
         part.styles.height = "100%" if beside else min(needed, max(int(self.size.height * _FROM), 5))
 

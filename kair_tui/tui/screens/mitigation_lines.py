@@ -18,7 +18,7 @@ _HOW_TO_BEGIN: Final = (
     " script takes its batches from kair_mitigate.loader(dataset, batch_size=…), and is run with",
     "    kair mitigate run --job JOB -- torchrun --nproc-per-node 8 train.py",
     "    kair mitigate control JOB",
-    "on every host, and beside it what proposes sizes, which are approved here.",
+    "on every host, and next to it the controller that proposes sizes. Approve them here.",
 )
 
 

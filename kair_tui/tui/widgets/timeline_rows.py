@@ -153,7 +153,7 @@ class TimelineRows(Heat, inherit_bindings=False):
         """Return the axis."""
         assert self._result is not None
         dim = self.text_styles.dim
-        return (), [(0, (self.safe(axis(self._result, self.cells)), dim))], [(f"{'imposed':>{FIGURE}}", dim)]
+        return (), [(0, (self.safe(axis(self._result, self.cells)), dim))], [(f"{'awaited':>{FIGURE}}", dim)]
 
     def _rows_on(self, line: int) -> list[TimelineRow]:
         return [] if self._result is None else [self._result.rows[at] for at in self._lines[line].rows]

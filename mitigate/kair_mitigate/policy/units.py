@@ -74,7 +74,7 @@ class Units:
             (self.ranks == 1, "there is one rank"),
             (
                 self.known == "in part",
-                "capture tells of process groups, not yet who is in them; --units 0-3,4-7 says so",
+                "capture reports process groups, but not yet who is in them; state it by --units 0-3,4-7",
             ),
             (
                 len(self.members) == 1,
@@ -94,7 +94,7 @@ class Units:
         if (why := self.why_fixed(sizes)) is not None:
             return why
         if self.known == "assumed":
-            return "ranks are taken to be independent: capture has not told their groups"
+            return "ranks are taken to be independent: capture has not reported their groups"
         if self.micro_batch is None:
             return None
         largest = max(map(len, self.members))

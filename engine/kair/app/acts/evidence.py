@@ -24,7 +24,7 @@ def add_evidence(store: OpenStore, name: str, places: Sequence[str]) -> Evidence
     # Of a job that is watched evidence comes before anything is sampled.
     job = open_source(locate(name, store.root), progress=store.progress).job
     if job.stored_in is None:
-        way_out = f"kair import {name} --job NAME; or put the files into a folder evidence/ beside the traces"
+        way_out = f"kair import {name} --job NAME; or put the files into a folder evidence/ next to the traces"
         raise UsageError(f"{name} is no job of the store: nothing can be kept with it", way_out)
     folder, hosts = Path(job.stored_in).parent, sorted(set(job.hosts.values()))
     # All is read before any of it is kept: what fails has changed nothing.
@@ -45,4 +45,4 @@ def keep_evidence_beside(sources: Sequence[Path], folder: Path, job: Job) -> Seq
     try:
         return add_to_job(folder, list(dict.fromkeys(beside)), hosts=sorted(set(job.hosts.values())))[1]
     except InputError as error:
-        return (short_warning("unreadable_file", f"the evidence beside the traces is left out: {error}"),)
+        return (short_warning("unreadable_file", f"the evidence next to the traces is left out: {error}"),)

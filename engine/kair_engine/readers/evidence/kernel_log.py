@@ -516,12 +516,12 @@ def _notes(reader: _Reader, times: _Times, host: str | None, *, is_whole: bool, 
     if times.is_guessed:
         yield (
             "its times are seconds since the host's start: it is assumed that the file was written right after its "
-            "last line; dmesg --time-format iso tells real times"
+            "last line; dmesg --time-format iso prints real times"
         )
     elif times.clock == "boot":
         yield (
             "its times are seconds since the host's start, which is taken from the clock that the host started with: "
-            "that clock may have been wrong; dmesg --time-format iso tells real times"
+            "that clock may have been wrong; dmesg --time-format iso prints real times"
         )
     elif _BOOT in times.styles:
         yield (
@@ -530,7 +530,7 @@ def _notes(reader: _Reader, times: _Times, host: str | None, *, is_whole: bool, 
         )
     if _LOCAL in times.styles:
         if times.zone_s is None:
-            yield "its times state no zone: they are taken for UTC; journalctl -k -o json tells real times"
+            yield "its times state no zone: they are taken for UTC; journalctl -k -o json has real times"
         else:
             hours, minutes = divmod(abs(times.zone_s) // 60, 60)
             sign = "-" if times.zone_s < 0 else "+"

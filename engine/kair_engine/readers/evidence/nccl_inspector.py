@@ -206,7 +206,7 @@ class _Records:
             yield ranks_of(size)
         if not self._is_traced:
             yield (
-                "its times are those of writing, later than the operations: NCCL_INSPECTOR_DUMP_VERBOSE=1 tells when "
+                "its times are those of writing, later than the operations: NCCL_INSPECTOR_DUMP_VERBOSE=1 records when "
                 "each ended"
             )
         if self._every > 1:

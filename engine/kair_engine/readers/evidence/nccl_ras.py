@@ -55,7 +55,7 @@ def read(path: Path) -> EvidenceFile:
             entity = of_rank(rank) if rank is not None else process(pid) if pid else HOST
             text = f"rank {number} of {one.size} in communicator {one.name}: {said}"
             rows.add(time_ns, entity, "nccl_report", count, host=host, rank=rank, text=text, raw=rows.at())
-    rows.note("the time is when the file was written, as RAS tells none")
+    rows.note("the time is when the file was written, because RAS has none")
     rows.note(f"{left_out} more ranks are behind, or do not answer", holds=left_out)
     return rows.evidence(observes=("nccl_report",))
 

@@ -30,7 +30,7 @@ MOST_BYTES: Final = 256 << 20
 """Of a file of XML, which is read as a whole."""
 
 _OF_ZONE: Final = "its times name no time zone: they are taken to be UTC"
-_OF_FILE: Final = "it tells no times: all is taken to be of when the file was written"
+_OF_FILE: Final = "it has no times: everything is dated by when the file was written"
 _UNITS: Final = {"": 1.0, "%": 0.01, "us": 1e-6, "MiB": float(1 << 20), "KB/s": 1e3, "MHz": 1.0, "W": 1.0, "C": 1.0}
 _NUMBER: Final = re.compile(r"(-?\d{1,18}(?:\.\d{1,9})?)\s*(x|%|us|MiB|KB/s|MHz|W|C)?")
 _BITS: Final = re.compile(r"0x[0-9a-fA-F]{1,16}")

@@ -282,7 +282,7 @@ class _Server:
         answer = _decoded(content)
         if not isinstance(answer, dict) or answer.get("status") != "success":
             raise InputError(
-                f"what {self.name} answers is none of Prometheus: {shown(content[:200].decode('utf-8', 'replace'))}",
+                f"{self.name} does not answer as Prometheus does: {shown(content[:200].decode('utf-8', 'replace'))}",
                 "give the address of the server's API: what /api/v1/query_range is added to",
             )
         return answer

@@ -305,7 +305,7 @@ def _notes(targets: Mapping[_Target, Sequence[Series]]) -> Iterator[str]:
         yield f"pages swapped in and out were taken as {PAGE_BYTES} bytes each"
     places = {place for _, _, place in targets}
     if any(place.host is None and _is_address(place.instance) for place in places):
-        yield "hosts are told by address alone: rows of them join a rank by its device, or by a host of that name"
+        yield "hosts are known by address alone: their rows join a rank by its device, or by a host of that name"
     if any(place.host is None and place.instance is None for place in places):
         yield "it does not say of which host it is"
 

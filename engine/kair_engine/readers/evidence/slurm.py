@@ -30,8 +30,10 @@ _SERVING: Final = frozenset(
     ("IDLE", "ALLOCATED", "ALLOC", "MIXED", "MIX", "COMPLETING", "PLANNED", "CLOUD", "RESERVED")
 )
 """States and flags of nodes that are no news."""
-_NO_ZONE: Final = "its times state no zone: they are taken for UTC; SLURM_TIME_FORMAT=%s makes Slurm tell real times"
-_OF_WRITING: Final = "since when a node is in its state is not always told: such times are when the file was written"
+_NO_ZONE: Final = "its times state no zone: they are taken for UTC; SLURM_TIME_FORMAT=%s makes Slurm print real times"
+_OF_WRITING: Final = (
+    "Slurm does not always say since when a node is in its state: such times are when the file was written"
+)
 _NO_TIMES: Final = (
     "jobs whose times it does not state are passed over: ask with -o JobID,JobName,State,ExitCode,Start,End,NodeList"
 )

@@ -66,7 +66,7 @@ def read(path: Path) -> EvidenceFile:
         own = rows.rank is not None and one is traces[0]
         one.add_to(rows, mappings(told.get("segments")), rows.entity if own else f"gpu ordinal:{one.device}")
     rows.passed_over = sum(one.passed_over for one in traces)
-    rows.note("how often the allocator had to free cached memory first is not in a snapshot: memory_stats() tells")
+    rows.note("a snapshot does not say how often the allocator had to free cached memory first: memory_stats() does")
     hint = "record with torch.cuda.memory._record_memory_history()"
     rows.note(f"it holds no allocation with a time: {hint}", holds=not traces)
     rows.note(_nobody("snapshot.pickle"), holds=rows.rank is None)
@@ -77,7 +77,7 @@ def read(path: Path) -> EvidenceFile:
 
 
 def _nobody(ending: str) -> str:
-    return f"whose it is, is not told: name the file for its rank, as in rank3_{ending}"
+    return f"it does not say whose it is: name the file after its rank, as in rank3_{ending}"
 
 
 class _Rows(FileRows):
@@ -169,6 +169,6 @@ def _statistics(path: Path, content: bytes) -> EvidenceFile:
             rows.value(modified_ns(path), rows.entity, name, value)
     if not len(rows):
         raise InputError(f"{path} holds none of memory_stats()' values that are read")
-    rows.note("the time is when the file was written, as the statistics tell none")
+    rows.note("the time is when the file was written, because the statistics have none")
     rows.note(_nobody("memory_stats.json"), holds=rows.rank is None)
     return rows.evidence()

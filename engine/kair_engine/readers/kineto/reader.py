@@ -78,7 +78,7 @@ def members(steps: StepFinder, tables: EventTables, batches: Iterable[Records], 
     if owner is None:
         text = f"{source} holds the recordings of {len(processes)} processes merged into one"
         way_out = "give the files of the single ranks, in one folder"
-        raise InputError(f"{text}, and does not tell whose each kernel is", way_out)
+        raise InputError(f"{text}, and does not say whose each kernel is", way_out)
     found = []
     for process in processes:
         own = [
@@ -251,7 +251,7 @@ def _warnings(
         text = f"{source.name} has more names of operations than can be kept; beyond {len(tables.names):,} they are one"
         found.append(short_warning("many_names", text))
     if windows.inferred_from is not None:
-        told_by = f"its {len(windows.number)} steps are told by {windows.inferred_from}"
+        told_by = f"its {len(windows.number)} steps are found by {windows.inferred_from}"
         text = f"{source.name} marks no steps (ProfilerStep#N); {told_by}"
         found.append(short_warning("steps_inferred", text))
     if not windows.marked:

@@ -179,18 +179,18 @@ def open_questions(job: Job, sound: Sound, waits: Waits) -> Iterator[KairWarning
         yield short_warning("who_is_missing", _who_is_missing(waits, lacking), lacking)
     untold = {one.rank for one in waits.transfers if one.call.peer == UNTOLD}
     if untold:
-        text = "only sends and receives are under way: whom they wait for is not told by the dumps"
+        text = "only sends and receives are under way: the dumps do not say whom they wait for"
         yield short_warning("transfers_open", text, untold)
     if lacking or untold:
         return
     if any(one.name == UNTOLD_GROUP for groups in sound.progress.values() for one in groups) and not waits.places:
-        text = "calls of different numbers timed out, and of which process groups they are the log does not tell"
+        text = "calls of different numbers timed out, and the log does not say of which process groups they are"
         yield KairWarning("group_untold", text)
         return
     part = next((place for place in waits.places if not place.group.is_whole), None)
     if part is not None:
         text = f"all that are known wait in number {part.sequence} of process group {part.group.words}, "
-        yield short_warning("members_untold", f"{text}and whether it has more members is not told", part.waiting)
+        yield short_warning("members_untold", f"{text}and it is unknown whether it has more members", part.waiting)
     elif job.missing_ranks:
         text = "nobody who left a dump waits for anything: of ranks without one nothing is known"
         yield KairWarning("dumps_missing", text)
@@ -198,10 +198,10 @@ def open_questions(job: Job, sound: Sound, waits: Waits) -> Iterator[KairWarning
         text = "nobody whose dump is whole waits for anything: what is lost of the others is not known"
         yield short_warning("dumps_missing", text, unread)
     elif job.format == "ras":
-        text = "RAS tells of no rank that has launched fewer operations; whether they are over it does not tell"
+        text = "RAS lists no rank that has launched fewer operations, and does not say whether they are over"
         yield KairWarning("completion_untold", text)
     elif any(one.calls and not one.tells_completion for group in sound.groups for one in group.of_rank.values()):
-        text = "all have made the same calls; whether these are over is not told by their backend"
+        text = "all have made the same calls; their backend does not say whether these are over"
         yield KairWarning("completion_untold", text)
 
 

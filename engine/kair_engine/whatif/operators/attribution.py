@@ -19,8 +19,8 @@ from kair_engine.whatif.prices import SLOWEST_SHARE, OfParts, mean_ratios, place
 
 _NOISE = KairWarning(
     "upper_bound",
-    "S is an upper bound: every operation is compared with its peers' median, so that what all ranks lose to ordinary "
-    "noise counts too",
+    "S is an upper bound: every operation is compared with its peers' median, so what all ranks lose to ordinary "
+    "noise counts, too",
 )
 
 

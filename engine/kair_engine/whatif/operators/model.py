@@ -115,7 +115,7 @@ def validate_fix(trace: Trace, fix: Fix, of_all: Callable[[], Present]) -> None:
     stage_of = layout.pipeline_stage if layout is not None else {}
     if fix.stages and not stage_of:
         raise UsageError(
-            f"{fix_text(fix)}: the recording does not tell which ranks make up a pipeline stage",
+            f"{fix_text(fix)}: the recording does not say which ranks make up a pipeline stage",
             "name the stage's ranks instead: rank=0-7 (stages are known where the profiler notes pipeline groups)",
         )
     known: tuple[tuple[str, Collection[int | str], Iterable[int | str]], ...] = (

@@ -129,7 +129,7 @@ def read_pipeline(trace: Trace) -> PipelineRows:
     """
     layout = trace.job.layout
     if layout is None:
-        raise UsageError("the recording does not tell which pipeline stage a rank belongs to")
+        raise UsageError("the recording does not say which pipeline stage a rank belongs to")
     chosen, times = set(trace.steps), trace.job.step_times
     held = [at for at, step in enumerate(times.step) if step in chosen]
     stage_of, dp_of = (_lookup(of, {times.rank[at] for at in held}) for of in (layout.pipeline_stage, layout.dp_rank))

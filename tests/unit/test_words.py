@@ -1,0 +1,54 @@
+"""Words that users never read: messages, help and documents say the same in plain English."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ROOMS = ("kair_tui", "engine", "capture/kair_capture", "mitigate/kair_mitigate")
+PAGES = (*ROOT.glob("README.md"), *sorted((ROOT / "docs").glob("*.md")))
+UNREAD = re.compile(
+    r"\b(?:tells?|told|beside|held against|laid to|imposed|innocents?|of then|is none)\b", re.IGNORECASE
+)
+"""Words of translated English: "shows", "reported", "next to", "compared with", "healthy" are read at once."""
+
+
+def sentences(module: Path) -> Iterator[tuple[int, str]]:
+    """Yield the line and the text of every string with a blank in it that is no docstring."""
+    tree = ast.parse(module.read_text(encoding="utf-8"))
+    bodies = (body for node in ast.walk(tree) if isinstance(body := getattr(node, "body", None), list))
+    documented = {
+        id(line.value) for body in bodies for line in body if isinstance(line, ast.Expr) and _is_text(line.value)
+    }
+    for node in ast.walk(tree):
+        if _is_text(node) and id(node) not in documented and " " in node.value.strip():  # type: ignore[attr-defined]
+            yield node.lineno, node.value  # type: ignore[attr-defined]
+
+
+def _is_text(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
+def unread(text: str) -> list[str]:
+    """Return the words of a text that users never read."""
+    return UNREAD.findall(text)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_messages_are_plain_english(room: str) -> None:
+    found = {
+        f"{module.relative_to(ROOT)}:{line}: {text[:100]}"
+        for module in (ROOT / room).rglob("*.py")
+        for line, text in sentences(module)
+        if unread(text)
+    }
+    assert found == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_documents_are_plain_english(page: Path) -> None:
+    text = re.sub(r"^```.*?^```|`[^`\n]*`|\]\([^)]*\)", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    assert unread(text) == []
