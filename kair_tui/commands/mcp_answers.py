@@ -38,7 +38,7 @@ def answer(document: bytes, most_rows: int) -> tuple[dict[str, Any], str]:
         cuts = list[_Cut]()
         short = {**whole, "data": _cut(whole["data"], rows, "", cuts)}
         if cuts:
-            short["warnings"] = [*whole["warnings"], {"code": "truncated", "message": _told(cuts)}]
+            short["warnings"] = [*whole["warnings"], {"code": "truncated", "message": _told(cuts), "run": None}]
         text = encode(short)
         if len(text) <= MOST_CHARACTERS:
             return short, text

@@ -234,7 +234,7 @@ def test_in_a_shell_the_job_in_hand_is_listed_and_a_verdict_is_asked_anew(job: s
     outcome = kair("shell", job, "-c", lines)
     assert outcome.status == 0, outcome.err
     assert outcome.out.count("evidence: 1 source (kernel log)") == 1
-    assert f"{job}: no evidence beside the recording" in outcome.out
+    assert f"{job}: no evidence next to the recording" in outcome.out
     assert f"{job}: 1 source of evidence, 1 row" in outcome.out
 
 
@@ -246,7 +246,7 @@ def test_evidence_beside_traces_is_kept_with_the_imported_job(tmp_path: Path) ->
     log(folder / "evidence" / "dmesg.txt", "nothing that any tool says\n")
     outcome = kair("import", str(folder), "--job", "two")
     assert outcome.status == 0
-    assert "evidence beside the traces" in outcome.err
+    assert "evidence next to the traces" in outcome.err
 
 
 def test_where_one_of_several_is_bad_none_is_kept(tmp_path: Path) -> None:

@@ -22,13 +22,13 @@ _RANK = (Rank(3),)
     [
         (
             SlowMoment(share_of_step=0.1234, steps=1, fewest_steps=3, ranks=_RANK, about="compute"),
-            "rank 3 took 12.3 % of the step longer than its peers (compute), but in 1 step a slow rank cannot be told "
-            "from a slow moment: record at least 3 steps, better 10",
+            "rank 3 took 12.3 % of the step longer than its peers (compute), but in 1 step a slow rank looks like a "
+            "slow moment: record at least 3 steps, better 10",
         ),
         (
             UnknownMembers(share_of_step=0.5, ranks=_RANK, about="the rest"),
-            "of rank 3's step, 50.0 % went by in communication whose other members are not known; how much of it was "
-            "waiting cannot be told, and it counts as the rest",
+            "of rank 3's step, 50.0 % went by in communication whose other members are not known; it is unknown how much "
+            "of it was waiting, and it counts as the rest",
         ),
         (
             NobodyWaits(share_of_step=0.12, waited_share=0.002, ranks=_RANK),

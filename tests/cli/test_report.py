@@ -124,7 +124,7 @@ def test_a_report_says_all_that_was_found_and_how_to_see_it(tmp_path: Path, monk
         assert f"](incident.{name}.svg)" in text.read_text()
         assert (tmp_path / f"incident.{name}.svg").exists()
     assert "with rank=2+kind=compute: step " in shown.text
-    for title in ("Every rank", "Rank 2 beside its peers", "Whom ranks waited for", "What it costs"):
+    for title in ("Every rank", "Rank 2 and its peers", "Whom ranks waited for", "What it costs"):
         assert title in shown.text
         assert f"## {title}" in text.read_text()
     commands = {html_entities.unescape(one) for one in re.findall("<code>(.*?)</code>", page.read_text())}
