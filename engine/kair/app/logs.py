@@ -4,33 +4,37 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kair_engine.errors import InputError
 from kair_engine.readers.formats import is_job_log, is_log_of_records, read_head
 from kair_engine.recording.opening import find_files, job_name
-from kair_engine.results.steplog import LogOfSteps
-from kair_engine.results.triage import TriageResult
-from kair_engine.results.views import StepsResult
-from kair_engine.steplog.analysis import judge, steps_of
-from kair_engine.steplog.lines import StepLines
-from kair_engine.steplog.reading import pattern_of, read_steps, require_readable
 from kair_engine.trace.model import Job, StepTimes, Trace, short_warning
+
+if TYPE_CHECKING:
+    from kair_engine.results.steplog import LogOfSteps
+    from kair_engine.results.triage import TriageResult, Verdict
+    from kair_engine.results.views import StepsResult
+    from kair_engine.steplog.lines import StepLines
 
 _MOST_FILES: Final = 10_000
 FORMAT: Final = "log"
 """Of a job of which its log is all that is known."""
 
 
-def log_of(paths: Sequence[Path], pattern: str | None) -> StepLines | None:
+def log_of(paths: Sequence[Path], pattern: str | None) -> "StepLines | None":
     """Return the lines of steps of the files that are named, all of them text; None where none has any.
 
     Raises UsageError for a pattern that is none, InputError where no line is of it, or a file cannot be read.
     """
-    form = None if pattern is None else pattern_of(pattern)
     files = [file for path in paths for file in (find_files(path).files if path.is_dir() else (path,))]
     if len(files) > _MOST_FILES or not files or not all(map(_is_text, files)):
+        if pattern is not None:
+            raise InputError(f"{paths[0]} is no log: --log-pattern is for lines of text", "leave --log-pattern out")
         return None
+    from kair_engine.steplog.reading import pattern_of, read_steps, require_readable  # few recordings are a log
+
+    form = None if pattern is None else pattern_of(pattern)
     lines = read_steps(sorted(files, key=_by_numbers), form)
     if lines is None and form is not None:
         raise InputError(f"no line of {paths[0]} is of --log-pattern", "the groups are step, and time (seconds) or ms")
@@ -54,7 +58,7 @@ def _by_numbers(file: Path) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d{1,18})", str(file))]
 
 
-def job_of_log(lines: StepLines, name: str, paths: Sequence[Path]) -> Trace:
+def job_of_log(lines: "StepLines", name: str, paths: Sequence[Path]) -> Trace:
     """Return a job of which its log is all that is known: it has no steps that any other analysis could use.
 
     `name` is the path as it was named, or what stands for one that was not.
@@ -85,26 +89,34 @@ def job_of_log(lines: StepLines, name: str, paths: Sequence[Path]) -> Trace:
     return Trace(job, (), (), lines=lines)
 
 
-def with_log(found: TriageResult, trace: Trace) -> TriageResult:
+def with_log(found: "TriageResult", trace: Trace) -> "TriageResult":
     """Return the verdict with what the log says of steps; it accuses ranks whose own lines set them apart."""
+    from kair_engine.steplog.analysis import judge
+    from kair_engine.steplog.lines import StepLines
+
     if not isinstance(trace.lines, StepLines) or trace.steps:
         return found
     log = judge(trace.lines)
-    verdict = "straggler" if log.ranks and not found.findings else found.verdict
+    verdict: Verdict = "straggler" if log.ranks and not found.findings else found.verdict
     return replace(found, log=log, verdict=verdict, step_time_us=found.step_time_us or step_time_us(log))
 
 
-def step_time_us(log: LogOfSteps) -> float:
+def step_time_us(log: "LogOfSteps") -> float:
     """Return the median step of the last attempt; 0 where none has times."""
     return next((one.step_us for one in reversed(log.attempts) if one.step_us is not None), 0.0)
 
 
-def verdict_of_log() -> TriageResult:
+def verdict_of_log() -> "TriageResult":
     """Return the verdict on a job of which nothing but its log is known: who is slow stays open."""
+    from kair_engine.results.triage import TriageResult
+
     return TriageResult("inconclusive", (), (), 0.0, 0.0, 0.0, (), ())
 
 
-def steps_of_log(trace: Trace) -> StepsResult:
+def steps_of_log(trace: Trace) -> "StepsResult":
     """Return the time of every step that the log has, those that took longer marked."""
+    from kair_engine.steplog.analysis import steps_of
+    from kair_engine.steplog.lines import StepLines
+
     assert isinstance(trace.lines, StepLines)
     return steps_of(trace.lines)
