@@ -32,9 +32,9 @@ from history_job import Take
 
 from kair.app.session import Session
 from kair.app.step_history import history_of
-from kair_capture.agent.ring_reader import UNFIT
 from kair_capture.coordinator.step_log import read_all
 from kair_capture.places import JobPlaces
+from kair_capture.ring import UNFIT
 from kair_engine.arrays import Floats
 from kair_engine.triage.history.analysis import judge
 
@@ -120,7 +120,7 @@ def faces(take: Take, store: Path, log: str) -> Iterator[tuple[str, Told]]:
     whatif = asked(store, "whatif", JOB)
     yield "whatif", of(whatif["measured"])
     watch = asked(store, "watch", JOB)
-    yield "watch", of((watch["triage"] or {"slow": []})["slow"])
+    yield "watch", of((watch.get("triage") or {"slow": []})["slow"])
     yield "summary", in_text(" ".join(line for line in log.splitlines() if "kair: triage: " in line), rank)
     # Other quantities, in other words.
     yield "replay of sampled steps", Told(whatif["saved_by_rank_us"].get(str(rank)), is_price=False)
