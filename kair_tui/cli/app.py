@@ -15,6 +15,13 @@ from kair_tui.cli import completion
 from kair_tui.cli.completion import Shell
 from kair_tui.cli.registry import COMMANDS, Entry, find
 
+FIRST_PAGE: Final = {
+    "Find the straggler": ("triage", "tui", "ticket", "compare", "whatif", "timeline"),
+    "Watch a running job": ("capture", "watch", "confirm"),
+    "Keep jobs": ("jobs", "fleet"),
+}
+"""What `kair --help` shows, in its order: the commands that most people need."""
+
 PLAIN: Final[dict[str, Any]] = {
     "add_completion": False,
     "rich_markup_mode": None,
@@ -74,10 +81,21 @@ class Commands(TyperGroup):
         return super().shell_complete(ctx, incomplete) or [CompletionItem(incomplete, type="file")]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """Write the commands under their headings, without importing one."""
-        for section, entries in groupby(COMMANDS, key=lambda entry: entry.section):
+        """Write the commands that most people need, without importing one; `kair help commands` lists all."""
+        for section, names in FIRST_PAGE.items():
             with formatter.section(section):
-                formatter.write_dl([(entry.name, entry.summary) for entry in entries])
+                formatter.write_dl([(name, found.summary) for name in names if (found := find(name)) is not None])
+        formatter.write_paragraph()
+        formatter.write_text(f"kair help commands lists all {len(COMMANDS)} commands.")
+
+
+def all_commands() -> str:
+    """Return every command with what it does, under the registry's headings."""
+    formatter = click.HelpFormatter()
+    for section, entries in groupby(COMMANDS, key=lambda entry: entry.section):
+        with formatter.section(section):
+            formatter.write_dl([(entry.name, entry.summary) for entry in entries])
+    return formatter.getvalue().lstrip("\n")
 
 
 class Command(TyperCommand):

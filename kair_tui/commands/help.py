@@ -57,13 +57,14 @@ _ENTRIES: Final = {_plain(name): word for word in WORDS for name in (word.name, 
 
 ALL: Final = "words"
 PAGES: Final = "pages"
+ALL_COMMANDS: Final = "commands"
 _WIDEST: Final = 100
 """Characters in a line of text that can still be read easily."""
 
 
 def names(beginning: str = "") -> list[str]:
     """What can be asked about and begins so."""
-    known = (ALL, PAGES, *(word.name for word in WORDS), *(entry.name for entry in COMMANDS), *pages.names())
+    known = (ALL, PAGES, ALL_COMMANDS, *(word.name for word in WORDS), *(entry.name for entry in COMMANDS), *pages.names())
     return list(dict.fromkeys(name for name in known if name.startswith(beginning)))
 
 
@@ -72,19 +73,21 @@ def run(
         Sequence[str],
         Argument(
             "A word of the answers (straggler, launch queue), a command, or a page of the documents (formats, "
-            "evidence#nvidia-smi). words and pages list them.",
+            "evidence#sources). words, commands and pages list them.",
             offers=names,
         ),
     ] = (),
 ) -> str:
     """Explain a word, a command or show a page; without one, list the commands. Raises UsageError."""
-    from kair_tui.cli.app import help_text, program
+    from kair_tui.cli.app import all_commands, help_text, program
 
     if not word:
         return program().get_help(program().make_context("kair", [], resilient_parsing=True)) + "\n"
     asked = " ".join(word)
     if asked == ALL:
         return _list(WORDS)
+    if asked == ALL_COMMANDS:
+        return all_commands()
     if asked == PAGES:
         return "".join(f"{name}\n" for name in pages.names()) + "kair help PAGE shows one of them.\n"
     known = entry_of(asked)
