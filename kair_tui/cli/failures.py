@@ -85,6 +85,10 @@ def explained(error: BaseException) -> tuple[str, str | None, int]:
     return f"{type(error).__name__}: {_one_line(str(error))}", REPORT, ExitCode.FAILED
 
 
+_MEANS_TRIAGE: Final = frozenset({"show", "analyze", "analyse", "diagnose", "check", "open", "view"})
+"""First words that people try."""
+
+
 def _usage(error: click.UsageError) -> str:
     """Return what Click found, in the words of all other errors."""
     if isinstance(error, click.BadParameter) and error.param is not None:
@@ -96,8 +100,11 @@ def _usage(error: click.UsageError) -> str:
 
 
 def _way_out(error: click.UsageError) -> str:
-    if isinstance(error, click.NoSuchCommand) and (near := nearest(error.command_name)):
-        return f"did you mean kair {near}?"
+    if isinstance(error, click.NoSuchCommand):
+        if error.command_name in _MEANS_TRIAGE:
+            return "did you mean kair triage?"
+        if near := nearest(error.command_name):
+            return f"did you mean kair {near}?"
     if isinstance(error, click.NoSuchOption) and error.option_name in _OF_WORKERS:
         taking_part = [f"kair {entry.name}" for entry in COMMANDS if entry.on_workers]
         return f"a cluster works for {', '.join(taking_part)}; this command works in its own process alone"

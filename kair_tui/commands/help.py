@@ -64,7 +64,14 @@ _WIDEST: Final = 100
 
 def names(beginning: str = "") -> list[str]:
     """What can be asked about and begins so."""
-    known = (ALL, PAGES, ALL_COMMANDS, *(word.name for word in WORDS), *(entry.name for entry in COMMANDS), *pages.names())
+    known = (
+        ALL,
+        PAGES,
+        ALL_COMMANDS,
+        *(word.name for word in WORDS),
+        *(entry.name for entry in COMMANDS),
+        *pages.names(),
+    )
     return list(dict.fromkeys(name for name in known if name.startswith(beginning)))
 
 
@@ -84,12 +91,9 @@ def run(
     if not word:
         return program().get_help(program().make_context("kair", [], resilient_parsing=True)) + "\n"
     asked = " ".join(word)
-    if asked == ALL:
-        return _list(WORDS)
-    if asked == ALL_COMMANDS:
-        return all_commands()
-    if asked == PAGES:
-        return "".join(f"{name}\n" for name in pages.names()) + "kair help PAGE shows one of them.\n"
+    lists = {ALL: lambda: _list(WORDS), ALL_COMMANDS: all_commands, PAGES: _page_names}
+    if asked in lists:
+        return lists[asked]()
     known = entry_of(asked)
     command = find(asked.removeprefix("kair "))
     if known is not None:
@@ -101,6 +105,10 @@ def run(
     if page is not None:
         return page
     raise UsageError(f"no word, command or page is called {asked!r}", _way_out(asked))
+
+
+def _page_names() -> str:
+    return "".join(f"{name}\n" for name in pages.names()) + "kair help PAGE shows one of them.\n"
 
 
 def _entry(word: Word) -> str:

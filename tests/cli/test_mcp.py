@@ -92,7 +92,7 @@ def test_tools_are_the_commands_that_look(_tools: dict[str, dict[str, Any]]) -> 
         Draft202012Validator.check_schema(tool.get("outputSchema", {}))
         given_away = {"report", "out", "store", "drain", "yes", "engine", "scheduler", "output", "fail_on", "action"}
         assert not given_away & set(tool["inputSchema"]["properties"])
-    assert _tools["rank"]["inputSchema"]["required"] == ["rank"]
+    assert _tools["pinpoint"]["inputSchema"]["required"] == ["rank"]
     assert _tools["compare"]["inputSchema"]["required"] == ["base", "new"]
 
 
@@ -156,7 +156,7 @@ def test_errors_are_those_of_the_command_line(_client: Client, tmp_path: Path) -
     for name, given_, line, status in (
         ("triage", {"job": "nowhere"}, "no job 'nowhere' in the store", 3),
         ("triage", {"job": str(tmp_path / "gone")}, "no such file or folder", 3),
-        ("rank", {"job": str(SAMPLE)}, "missing --rank", 2),
+        ("pinpoint", {"job": str(SAMPLE)}, "missing --rank", 2),
         ("rank", {"job": str(SAMPLE), "rank": "two"}, "--rank must be a whole number", 2),
         ("operators", {"job": str(SAMPLE), "fields": "nothing"}, "no field 'nothing'", 2),
         ("triage", {"job": str(SAMPLE), "report": "a.html"}, "takes no argument 'report'", 2),

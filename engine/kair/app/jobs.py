@@ -111,10 +111,10 @@ def _of_files(paths: Sequence[Path], root: Path) -> JobSource:
 
 
 def names_a_job(word: str) -> bool:
-    """Whether a first word, which is no command, is there as a file or folder, or as a job of the store in use."""
+    """Return whether a word is a path (it exists, or has a slash), or a job of the store in use."""
     if not word.strip():
         return False
-    if Path(word).exists():
+    if Path(word).exists() or "/" in word:
         return True
     root = store_root(None)
     return is_stored(word, root)

@@ -95,7 +95,7 @@ def read_job_log(source: Path, out: Path, *, rank_hint: int | None = None) -> Fr
             return read_ras(source, out, rank_hint=rank_hint)
         if unusable is not None:
             raise NotATraceError(f"it is {unusable[0]}", unusable[1])
-        raise NotATraceError("it is text, and no time-out or end of a rank is in it")
+        raise NotATraceError("it is text, and has no time of a step, no time-out and no end of a rank")
     info = _info(source, jobs, log.untold)
     write_fragment(out, (), info)
     return info

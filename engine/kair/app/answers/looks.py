@@ -102,14 +102,15 @@ def lateness(given: Given) -> "Lateness":
     return of_recording(trace)
 
 
-def rank(given: Given, *, rank: Rank) -> RankProfileResult:
+def rank(given: Given, *, rank: Rank | None = None) -> RankProfileResult:
     """Return where one rank's step time goes, and how its operations complete compared with its peers'.
 
-    Raises UsageError for a rank that left no trace.
+    Without a rank it is the one that `localize` ranks first. Raises UsageError for a rank that left no trace.
     """
+    from kair_engine.localize.analysis import localize
     from kair_engine.views.rank_profile import rank_profile
 
-    return rank_profile(given.trace, rank=rank)
+    return rank_profile(given.trace, rank=localize(given.trace).scores[0].rank if rank is None else rank)
 
 
 def operators(
