@@ -148,4 +148,4 @@ def test_rows_that_cannot_be_are_left_out_and_a_foreign_part_is_told(
     assert (main(asked), capsys.readouterr().out) == (0, before)
     pq.write_table(pa.table({"rank": [0]}), steps / "part-00000000.parquet")
     assert main(asked) == 3
-    assert "cannot read the steps of job job: part-00000000.parquet is none of Kair's" in capsys.readouterr().err
+    assert "cannot read the steps of job job: part-00000000.parquet was not written by Kair" in capsys.readouterr().err

@@ -353,7 +353,7 @@ def test_steps_that_vary_too_much_are_refused_with_the_steps_it_would_take(tmp_p
 def test_a_young_job_and_a_second_confirm_are_refused(tmp_path: Path, job: Job) -> None:
     young = Job(tmp_path / "young")
     young.run(40)
-    assert "has not told 90 steps yet" in young.ask().why_not
+    assert "has not reported 90 steps yet" in young.ask().why_not
     assert job.ask().why_not == ""
     assert "runs already" in job.ask().why_not
     assert job.confirming.ask({"do": "look"}).values["state"] == "running"

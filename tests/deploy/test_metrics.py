@@ -23,7 +23,7 @@ from kair_engine.results.windows import PricedWindow
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "deploy" / "prometheus" / "kair.rules.yml"
 DASHBOARD = ROOT / "deploy" / "grafana" / "kair.json"
-PAGE = (ROOT / "docs" / "capture-cluster.md").read_text()
+PAGE = (ROOT / "docs" / "capture.md").read_text()
 SILENT = Alert("2026-01-01T10:00:00+00:00", "silent_host", 130, (0,), ("node-1",), None, None)
 FULL = replace(
     STATUS,

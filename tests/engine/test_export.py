@@ -147,7 +147,7 @@ def test_names_obey_no_terminal_and_no_spreadsheet(tmp_path: Path) -> None:
     assert not {"\x1b", "\x7f"} & set(text)
 
 
-@pytest.mark.parametrize(("name", "said"), [("job.txt", "tells no format"), ("no/folder/job.csv", "cannot write")])
+@pytest.mark.parametrize(("name", "said"), [("job.txt", "has no known ending"), ("no/folder/job.csv", "cannot write")])
 def test_what_cannot_be_written_leaves_nothing_behind(tmp_path: Path, name: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         export(recorded(SAMPLES / "slow_operator").select([4]), tmp_path / name, plain=True)

@@ -198,7 +198,7 @@ def test_one_rank_or_few_steps_have_no_forecast() -> None:
     history = history_of_job(3, 100)
     with pytest.raises(UsageError, match="takes 2 ranks or more: there are 3, 2 of which are left out"):
         forecast(UNSAMPLED, history, left_out=(0, 1))
-    with pytest.raises(UsageError, match="rank 7 is none"):
+    with pytest.raises(UsageError, match="rank 7 is not among"):
         forecast(UNSAMPLED, history, left_out=(7,))
     with pytest.raises(UsageError, match="takes 2 ranks"):
         forecast(UNSAMPLED, replace(history, alerts={0: 5, 1: 9}))

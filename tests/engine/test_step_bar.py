@@ -181,7 +181,7 @@ def test_both_runs_of_a_comparison_have_one() -> None:
     found = compare(base, new)
     before, now = shares(found.base.bar), shares(found.new.bar)
     assert now["job_wide"] > before["job_wide"]
-    assert found.new.bar == bar_of(new)
+    assert found.new.bar == replace(bar_of(new), names_straggler=True)  # localize flags the rank whose input is slow
 
 
 def a_bar(**shares_of: float) -> StepBar:

@@ -82,7 +82,7 @@ def test_a_fix_of_something_that_the_recording_lacks_is_a_usage_error(text: str,
 
 
 def test_stages_that_the_recording_does_not_tell_cannot_be_fixed() -> None:
-    with pytest.raises(UsageError, match="does not tell which ranks make up a pipeline stage") as failure:
+    with pytest.raises(UsageError, match="does not say which ranks make up a pipeline stage") as failure:
         whatif(recorded(SAMPLES / "healthy"), [parse_fix("stage=0")])
     assert failure.value.hint is not None
     assert failure.value.hint.startswith("name the stage's ranks instead: rank=")

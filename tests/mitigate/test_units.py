@@ -256,7 +256,7 @@ def test_a_proposal_for_units_that_turn_out_others_is_replaced_with_a_reason_and
     learn((2, 80), (4, 10))
     [replaced] = job.look(one_slow(4, 1))
     assert (first.decision, replaced.decision, replaced.decided_by) == ("open", "replaced", None)
-    assert (replaced.why or "").startswith("sizes stay: capture tells of process groups, not yet who is in them")
+    assert (replaced.why or "").startswith("sizes stay: capture reports process groups, but not yet who is in them")
     learn((4, 10))
     second, _ = job.look(one_slow(4, 30))
     assert (second.decision, second.sizes) == ("open", first.sizes)

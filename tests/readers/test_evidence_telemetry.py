@@ -243,7 +243,7 @@ def test_a_user_in_the_address_is_sent_and_not_shown() -> None:
         ),
         ((401, b""), "wants to know who asks"),
         ((302, b""), "sends to another address"),
-        ((200, b"<html>log in"), "none of Prometheus: <html>"),
+        ((200, b"<html>log in"), "does not answer as Prometheus does: <html>"),
         ((422, b'{"error":"too many samples"}'), "refuses the query: too many samples"),
         ((200, json.dumps(answer()).encode()), "none of the metrics"),
     ],

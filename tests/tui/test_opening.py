@@ -160,7 +160,7 @@ def test_esc_leads_back_to_the_list_where_the_job_was_chosen(
     job = kb.write_job(tmp_path / "job", [0, 1, 2, 3])
     # A stored job is opened without parsing: this one takes its time.
     monkeypatch.setattr("kair.app.jobs.is_stored", lambda name, root: False)  # noqa: ARG005
-    monkeypatch.setattr("kair_tui.tui.frame.opening.locate", lambda name, store, more: _source(job))  # noqa: ARG005
+    monkeypatch.setattr("kair_tui.cli.wanted.locate", lambda name, store, more: _source(job))  # noqa: ARG005
 
     @played
     async def play() -> None:

@@ -85,7 +85,7 @@ def test_a_large_job_is_parsed_by_processes_while_the_screen_is_shown(tmp_path: 
 
 def test_a_defect_while_opening_is_told_with_its_traceback_where_that_is_wanted(tmp_path: Path) -> None:
     code = (
-        "import sys, kair_tui.cli.main, kair_tui.tui.frame.opening as o; o.locate = lambda *_: 1 / 0\n"
+        "import sys, kair_tui.cli.main, kair_tui.cli.wanted as o; o.locate = lambda *_: 1 / 0\n"
         "sys.exit(kair_tui.cli.main.main(['tui', *sys.argv[1:]]))"
     )
     environment = terminal_environment(tmp_path)

@@ -161,11 +161,11 @@ async def test_the_palette_asks_for_what_a_command_needs() -> None:
     async with opened(SLOW) as (app, pilot):
         await pilot.press("ctrl+p")
         assert isinstance(app.screen, ChoiceScreen)
-        app.screen.query_one(Input).value = ": rank beside its peers"
+        app.screen.query_one(Input).value = ": pinpoint outlying"
         await pilot.pause()
         await pilot.press("enter")
         await until(pilot, lambda: app.framed.is_asking)
-        assert app.screen.query_one(Input).value == "rank --rank 2"
+        assert app.screen.query_one(Input).value == "pinpoint --rank 2"
 
 
 @played

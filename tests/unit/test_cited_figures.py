@@ -17,7 +17,7 @@ PAGES = tuple(page for page in sorted((ROOT / "docs").rglob("*.md")) if "validat
 MITIGATION = ROOT / "docs" / "mitigation.md"
 
 CITED = re.compile(r"\]\((?:\.\./)+validation/reports/([\w-]+\.md)(?:#([^)\s]+))?\)")
-TEST_FILE = re.compile(r"`pytest (tests/\S+\.py)`")
+TEST_FILE = re.compile(r"`pytest (?:-m live )?(tests/\S+\.py)`")
 HIDDEN = re.compile(r"`[^`]*`|\]\([^)]*\)")
 """Code and the targets of links have no figures."""
 FIGURE = re.compile(r"(?<![\w.])(?<![A-Za-z]-)\d[\d,]*(?:\.\d+)?(?:e-\d+)?")
