@@ -2,16 +2,17 @@
 
 import csv
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kair_engine.evidence.joining import Joins
-from kair_engine.evidence.untied import measures_untied, untied, warnings_of
+from kair_engine.evidence.untied import doubts_of, measures_untied, untied, warnings_of
 from kair_engine.readers.evidence import nvidia_smi, prometheus_text
 from kair_engine.trace.evidence_table import EvidenceFile, read_evidence, together, write_evidence
 from kair_engine.trace.identity import DeviceIdentity, RankIdentity
-from kair_engine.trace.measures import gpu, gpu_index, pci
+from kair_engine.trace.measures import EvidenceSource, gpu, gpu_index, pci
 
 HOSTS = dict.fromkeys(range(4), "node-0")
 
@@ -174,3 +175,11 @@ def test_an_exporter_s_number_of_a_device_is_the_driver_s(tmp_path: Path) -> Non
     joins = Joins(kineto({0: 3, 1: 2, 2: 1, 3: 0}), HOSTS, file.devices)
     assert joins.ranks_of("node-0", gpu(uuid(3))) == ((0,), "ordinal")
     assert untied(file, joins) == ()
+
+
+def test_what_is_in_doubt_of_sources_is_said_once_with_their_names() -> None:
+    no_zone = EvidenceSource("a.log", "kernel log", doubts=("its times state no zone",))
+    sources = [no_zone, replace(no_zone, name="b.log"), EvidenceSource("c.log", "kernel log")]
+    assert [(one.code, one.message) for one in doubts_of(sources)] == [
+        ("evidence_in_doubt", "a.log, b.log: its times state no zone")
+    ]

@@ -18,7 +18,7 @@ def with_evidence(trace: Trace, found: TriageResult, named: Sequence[str]) -> Tr
     from kair_engine.evidence.deciding import with_explanations
     from kair_engine.evidence.happenings import happenings, onsets_of
     from kair_engine.evidence.joining import Joins
-    from kair_engine.evidence.untied import measures_untied, untied, warnings_of
+    from kair_engine.evidence.untied import doubts_of, measures_untied, untied, warnings_of
     from kair_engine.recording.evidence_files import with_ranks_of_job
     from kair_engine.trace.xids import XIDS
 
@@ -26,7 +26,7 @@ def with_evidence(trace: Trace, found: TriageResult, named: Sequence[str]) -> Tr
     identities = identities_of(trace.job)
     joins = Joins(identities, trace.job.hosts, evidence.devices)
     lacking = untied(evidence, joins)
-    warnings = (*warnings, *warnings_of(lacking, joins))
+    warnings = (*warnings, *doubts_of(evidence.sources), *warnings_of(lacking, joins))
     found = replace(found, sources=evidence.sources, warnings=(*found.warnings, *warnings))
     course = course_of_job(trace.job)
     if course is None or not found.findings or not evidence.sources:

@@ -7,6 +7,7 @@ from typing import Final
 from kair_engine.evidence.joining import Joins, Obstacle
 from kair_engine.frozen import dataclass
 from kair_engine.trace.evidence_table import EvidenceFile, frame_of
+from kair_engine.trace.measures import EvidenceSource
 from kair_engine.trace.model import KairWarning, listed
 
 _KINDS: Final = ("gpu", "gpu index", "pci")
@@ -77,6 +78,18 @@ def measures_untied(found: Iterable[Untied]) -> dict[int, frozenset[str]]:
 def warnings_of(found: Iterable[Untied], joins: Joins) -> list[KairWarning]:
     """Return a warning for each: which source, how many rows, of whom not, why, and what would tie it."""
     return [KairWarning("evidence_not_tied", f"{_what(one)}: {_why(one, joins)}") for one in found]
+
+
+def doubts_of(sources: Iterable[EvidenceSource]) -> list[KairWarning]:
+    """Return a warning for each thing that is in doubt of sources, with their names: a zone, a name of two machines."""
+    names: dict[str, list[str]] = {}
+    for one in sources:
+        for doubt in one.doubts:
+            names.setdefault(doubt, []).append(one.name)
+    return [
+        KairWarning("evidence_in_doubt", f"{', '.join(of[:_NAMED])}{', …' if len(of) > _NAMED else ''}: {doubt}")
+        for doubt, of in names.items()
+    ]
 
 
 def _what(one: Untied) -> str:

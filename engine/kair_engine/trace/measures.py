@@ -68,6 +68,9 @@ class EvidenceSource:
     """That it is about, where it is about a host whether it has rows of it or not."""
     notes: tuple[str, ...] = field(default_factory=tuple)
     """What a reader of the answer should know, in words: `events of the kernel are of its clock since boot`."""
+    doubts: tuple[str, ...] = field(default_factory=tuple)
+    """Of its notes, what a verdict that reads it has to say as well: a time zone that is assumed, a host name of which
+    it knows two machines."""
     observes: tuple[str, ...] = field(default_factory=tuple)
     """Names of events that it would have told, had they happened: without them silence says nothing."""
 

@@ -78,6 +78,20 @@ _HOST_LABELS: Final = ("Hostname", "hostname", "nodename", "node", "kubernetes_n
 _UUID_LABELS: Final = ("UUID", "uuid", "gpu_uuid")
 _PCI_LABELS: Final = ("pci_bus_id", "pcie_bus_id")
 _INDEX_LABELS: Final = ("gpu", "gpu_id")
+MACHINE_LABELS: Final = (
+    "cluster",
+    "cluster_name",
+    "cluster_id",
+    "k8s_cluster",
+    "datacenter",
+    "datacentre",
+    "dc",
+    "region",
+    "site",
+)
+"""Of one machine each has one value: a host name with two of them is the name of two machines."""
+REPLICA_LABELS: Final = ("replica", "prometheus_replica", "__replica__")
+"""Which of several servers asked the exporter: their series say the same."""
 _VIRTUAL: Final = re.compile(r"(?:lo|veth|cali|docker|cni|flannel|br-|virbr|lxc|tunl|dummy|nodelocaldns|kube-)\w*.*")
 _NO_DISK: Final = re.compile(r"(?:loop|ram|zram|sr)\d+")
 

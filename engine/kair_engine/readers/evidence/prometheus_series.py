@@ -16,8 +16,10 @@ import pyarrow as pa
 from kair_engine.arrays import Floats, Ints
 from kair_engine.readers.evidence.prometheus_names import (
     HOST_NAMES,
+    MACHINE_LABELS,
     NAMES,
     PAGE_BYTES,
+    REPLICA_LABELS,
     Meaning,
     Place,
     device_names,
@@ -49,6 +51,8 @@ class Series:
     text: str
     """Of a state or of counted codes: the label's value."""
     raw: str
+    machine: tuple[str, ...] = ()
+    """Values of MACHINE_LABELS."""
     times: "array[int]" = field(default_factory=lambda: array("q"))
     values: "array[float]" = field(default_factory=lambda: array("d"))
 
@@ -109,9 +113,10 @@ class Samples:
             self._devices[entity, place] = device_names(labels)
         if meaning.form == "state":
             part += (labels.get("cpu", ""), text)
-        key = (meaning.measure, entity, place, part)
+        machine = tuple(labels.get(name, "") for name in MACHINE_LABELS)
+        key = (meaning.measure, entity, place, part, machine, *(labels.get(name) for name in REPLICA_LABELS))
         # Labels that change on the way, as those of pods do, make no other series of it.
-        return self._series.setdefault(key, Series(metric, meaning, entity, place, part, text, raw))
+        return self._series.setdefault(key, Series(metric, meaning, entity, place, part, text, raw, machine))
 
     @property
     def is_empty(self) -> bool:
@@ -123,16 +128,15 @@ class Samples:
         series = [one for one in self._series.values() if len(one.times)]
         notes = list(source.notes)
         series = self._with_units(series, notes)
-        targets: dict[_Target, list[Series]] = {}
-        for one in series:
-            targets.setdefault((one.meaning.measure, one.entity, self._named(one.place)), []).append(one)
+        targets, doubts = self._targets(series)
         begins = _begins(targets)
         found = [(target, _rows(target, of_target, begins)) for target, of_target in targets.items()]
         told = replace(
             source,
             interval_s=_interval(found) if source.interval_s is None else source.interval_s,
             passed_over=source.passed_over + self.passed_over,
-            notes=(*notes, *_notes(targets)),
+            notes=(*notes, *_notes(targets), *doubts),
+            doubts=(*source.doubts, *doubts),
             observes=tuple(sorted({*source.observes, *_observed(targets)})),
             hosts=tuple(sorted({host for _, _, place in targets if (host := _host(place)) is not None})),
         )
@@ -151,6 +155,40 @@ class Samples:
         if named is None and place.instance is None and len(self._lone_host_names) == 1:
             (named,) = self._lone_host_names
         return Place(named, None) if named is not None else place
+
+    def _targets(self, series: Sequence[Series]) -> tuple[dict[_Target, list[Series]], list[str]]:
+        """The series of each target, each part once, and what to say of those that are of two machines of one name.
+
+        These are left out: nothing says which of them is the job's. A UUID is of one device, whatever its host's name.
+        """
+        copies: dict[_Target, dict[tuple[str, ...], list[Series]]] = {}
+        for one in series:
+            target = (one.meaning.measure, one.entity, self._named(one.place))
+            copies.setdefault(target, {}).setdefault(one.part, []).append(one)
+        apart = self._told_apart(series)
+        targets: dict[_Target, list[Series]] = {}
+        several: dict[str, set[str]] = {}
+        for target, parts in copies.items():
+            of_all = [one for of_part in parts.values() for one in of_part]
+            how = {apart[place] for place in (target[2], *(one.place for one in of_all)) if place in apart}
+            if target[1].startswith("gpu:"):
+                how = set()
+            if not how and not any(_contradict(of_part) for of_part in parts.values()):
+                targets[target] = [_one_of(of_part) for of_part in parts.values()]
+                continue
+            several.setdefault(min(how, default=""), set()).add(_host(target[2]) or "a host")
+            self.passed_over += sum(len(one.times) for one in of_all)
+        return targets, [_doubt(how, sorted(hosts)) for how, hosts in several.items()]
+
+    def _told_apart(self, series: Sequence[Series]) -> dict[Place, str]:
+        """Places that are of several machines by their labels, and by which."""
+        values: dict[tuple[Place, str], set[str]] = {}
+        for one in series:
+            for label, value in zip(MACHINE_LABELS, one.machine, strict=True):
+                for place in (one.place, self._named(one.place)):
+                    values.setdefault((place, label), set()).add(value)
+        several = ((place, label, sorted(of - {""})) for (place, label), of in values.items())
+        return {place: f" ({label} {' and '.join(of)})" for place, label, of in several if len(of) > 1}
 
     def _with_units(self, series: list[Series], notes: list[str]) -> list[Series]:
         """Without those that no unit makes possible: nothing is slowed down for more than all of the time.
@@ -191,6 +229,69 @@ def _merged(series: Sequence[Series]) -> tuple[Ints, Floats]:
         is_last = np.append(np.diff(times) > 0, True)
         times, values = times[is_last], values[is_last]
     return times, values
+
+
+def _doubt(how: str, hosts: Sequence[str]) -> str:
+    """What a verdict has to say of hosts of which each is the name of several machines."""
+    more = f" and {len(hosts) - _NAMED} more" if len(hosts) > _NAMED else ""
+    names = ", ".join(hosts[:_NAMED]) + more
+    return (
+        f"{names}: several machines have this name{shown(how) and ' ' + shown(how)}, and their readings were left out; "
+        "ask for those of the job's cluster alone"
+    )
+
+
+_NAMED: Final = 3
+"""Hosts that are named."""
+_FEWEST_TOLD: Final = 3
+"""Samples at the same time, by which two series are compared."""
+_FAR: Final = 0.1
+"""Share of a gauge's value by which readings of two machines differ at least."""
+
+
+def _contradict(copies: Sequence[Series]) -> bool:
+    """Whether series that should be one say what one machine cannot: for as long as both were read.
+
+    Counters may differ by what they grow between two samples, as servers ask one after another.
+    """
+    (times, values), *others = sorted(map(_merged, ([one] for one in copies)), key=lambda one: -len(one[0]))
+    is_counter = MEASURES[copies[0].meaning.measure].kind == "counter"
+    for more, told in others:
+        at = (more >= times[0]) & (more <= times[-1])
+        if at.sum() < _FEWEST_TOLD:
+            continue
+        off = float(np.median(np.abs(told[at] - np.interp(more[at], times, values))))
+        if is_counter:
+            grew = max(float(np.abs(np.diff(one)).max(initial=0.0)) for one in (values, told))
+            if off > 2 * grew:
+                return True
+        elif (told[at].min() > values.max() or told[at].max() < values.min()) and off > _FAR * np.abs(values).max():
+            return True
+    return False
+
+
+def _one_of(copies: Sequence[Series]) -> Series:
+    """One series that several servers, or under several labels, were read: the longest, with its gaps filled.
+
+    Of a counter that is no smaller than before and no larger than behind: two series a moment apart are no reset.
+    """
+    longest = max(copies, key=lambda one: len(one.times))
+    times, values = _merged([longest])
+    for one in copies:
+        if one is longest:
+            continue
+        more, told = _merged([one])
+        if more[-1] >= times[0] and more[0] <= times[-1]:
+            at = np.searchsorted(times, more)
+            before, behind = np.maximum(at - 1, 0), np.minimum(at, len(times) - 1)
+            apart = np.minimum(np.abs(more - times[before]), np.abs(more - times[behind]))
+            fills = apart > np.median(np.diff(times)) if len(times) > 1 else apart > 0
+            if MEASURES[one.meaning.measure].kind == "counter":
+                fills &= ((at == 0) | (told >= values[before])) & ((at == len(times)) | (told <= values[behind]))
+            more, told = more[fills], told[fills]
+        order = np.argsort(np.concatenate([times, more]), kind="stable")
+        times, values = np.concatenate([times, more])[order], np.concatenate([values, told])[order]
+    return replace(longest, times=array("q", times.tolist()), values=array("d", values.tolist()))
 
 
 def _begins(targets: Mapping[_Target, Sequence[Series]]) -> dict[Place, int]:
