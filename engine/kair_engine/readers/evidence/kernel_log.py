@@ -397,6 +397,7 @@ def read(path: Path) -> EvidenceFile:
         passed_over=reader.passed_over + skipped,
         hosts=tuple(sorted(reader.hosts or ({shown(told_host)} if told_host else ()))),
         notes=tuple(_notes(reader, times, told_host, is_whole=is_whole, is_cut=lines.is_cut)),
+        doubts=tuple(times.doubts()),
         observes=OBSERVED if is_whole else (),
     )
     file = described(rows, source)
@@ -464,6 +465,20 @@ class _Times:
             return max(known) if known and len(known) == len(bounds) else None
         return self._resolution_s
 
+    def doubts(self) -> Iterator[str]:
+        """By which zone its times were taken, where they state none."""
+        if _LOCAL not in self.styles:
+            return
+        if self.zone_s is None:
+            yield "its times state no zone: they are taken for UTC; journalctl -k -o json has real times"
+        else:
+            hours, minutes = divmod(abs(self.zone_s) // 60, 60)
+            sign = "-" if self.zone_s < 0 else "+"
+            yield (
+                f"its times state no zone: they are taken for those of UTC{sign}{hours:02}:{minutes:02}, by which its "
+                "last line is of the moment at which the file was written"
+            )
+
     def _bound_s(self, ns: int) -> float | None:
         """Of one time between two lines that state both; a clock that is set anew shows as what they differ by."""
         at = bisect_left(self._checks, (ns, 0))
@@ -528,16 +543,7 @@ def _notes(reader: _Reader, times: _Times, host: str | None, *, is_whole: bool, 
             "its times are seconds since the host's start, made real ones by lines of audit, which state both; "
             "behind the last of these the host's clock may have been set anew"
         )
-    if _LOCAL in times.styles:
-        if times.zone_s is None:
-            yield "its times state no zone: they are taken for UTC; journalctl -k -o json has real times"
-        else:
-            hours, minutes = divmod(abs(times.zone_s) // 60, 60)
-            sign = "-" if times.zone_s < 0 else "+"
-            yield (
-                f"its times state no zone: they are taken for those of UTC{sign}{hours:02}:{minutes:02}, by which its "
-                "last line is of the moment at which the file was written"
-            )
+    yield from times.doubts()
     if reader.first is not None and reader.first.host is None and host is None:
         yield "it does not name its host: put it into a folder host=NAME, or write it with journalctl -k -o json"
     if not is_whole:

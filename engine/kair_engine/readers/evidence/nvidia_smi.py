@@ -110,7 +110,7 @@ def read(path: Path, limit: int = MOST_BYTES) -> EvidenceFile:
     rows.add_untimed()
     if not len(rows):
         raise InputError(f"{path}: nvidia-smi says nothing in it that Kair knows")
-    rows.note(_OF_ZONE, holds=rows.is_of_zone)
+    rows.note(_OF_ZONE, holds=rows.is_of_zone, is_doubt=True)
     rows.note(_OF_FILE, holds=rows.is_of_file)
     rows.note("it was not read to its end, which is too far or damaged", holds=lines.is_cut and kind != "xml")
     return replace(rows.evidence("unknown" if rows.is_of_file else "host"), devices=tuple(rows.devices))

@@ -101,12 +101,14 @@ class FileRows(EvidenceRows):
         self.hosts: set[str] = set()
         """That the file is about."""
         self.notes: list[str] = []
+        self.doubts: list[str] = []
         self.passed_over = 0
 
-    def note(self, text: str, *, holds: object = True) -> None:
-        """Adds a sentence on the source, where it `holds`."""
+    def note(self, text: str, *, holds: object = True, is_doubt: bool = False) -> None:
+        """Adds a sentence on the source, where it `holds`; a doubt is one that a verdict has to say as well."""
         if holds:
             self.notes.append(text)
+            self.doubts += [text] if is_doubt else []
 
     def at(self, line: int | None = None) -> str:
         """Return the place of a row, where one can look it up: the file, or its line."""
@@ -124,6 +126,7 @@ class FileRows(EvidenceRows):
             passed_over=self.passed_over,
             hosts=tuple(sorted({shown(host) for host in self.hosts})),
             notes=tuple(self.notes),
+            doubts=tuple(self.doubts),
             observes=observes,
         )
         return described(self, source)

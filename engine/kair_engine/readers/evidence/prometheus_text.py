@@ -60,10 +60,11 @@ def read(path: Path, limit: int = MOST_BYTES) -> EvidenceFile:
             f"{path}: no metric in it is one that Kair knows",
             "what is read are metrics of dcgm-exporter, node_exporter and device-metrics-exporter",
         )
-    notes = list(reader.notes())
+    doubts = ("its times name no time zone: they are taken to be UTC",) if reader.is_of_no_zone else ()
+    notes = [*reader.notes(), *doubts]
     if lines.is_cut:
         notes.append("it was not read to its end, which is too far or damaged")
-    source = EvidenceSource(name=path.name, kind=KIND, clock=reader.clock(), notes=tuple(notes))
+    source = EvidenceSource(name=path.name, kind=KIND, clock=reader.clock(), notes=tuple(notes), doubts=doubts)
     return reader.samples.evidence(source)
 
 
@@ -76,7 +77,7 @@ class _Reader:
         self._known: dict[str, Series | None] = {}
         self._scrape_ns: int | None = None
         self._written_ns: int | None = None
-        self._of_mark = self._of_no_zone = self._is_repeated = False
+        self._of_mark = self.is_of_no_zone = self._is_repeated = False
 
     def take(self, number: int, line: str) -> None:
         """Looks at one line."""
@@ -137,7 +138,7 @@ class _Reader:
         except ValueError:
             return False
         self._of_mark = True
-        self._of_no_zone |= time.tzinfo is None
+        self.is_of_no_zone |= time.tzinfo is None
         self._scrape_ns = int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1e6) * 1000
         return True
 
@@ -163,8 +164,6 @@ class _Reader:
             notes.append("its samples have no times: they are taken to be of when the file was written")
         if self._is_repeated:
             notes.append("it holds several scrapes without times, of which only the last counts")
-        if self._of_no_zone:
-            notes.append("its times name no time zone: they are taken to be UTC")
         return notes
 
 

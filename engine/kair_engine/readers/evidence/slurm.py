@@ -70,7 +70,7 @@ def read(path: Path) -> EvidenceFile:
         rows.is_cut = rows.is_cut or lines.is_cut
     if not rows.read:
         raise InputError(f"{path} holds nothing that sacct, scontrol or sinfo prints")
-    rows.note(_NO_ZONE, holds=not rows.has_zone)
+    rows.note(_NO_ZONE, holds=not rows.has_zone, is_doubt=True)
     rows.note(_OF_WRITING, holds=rows.is_of_writing)
     rows.note(_NO_TIMES, holds=rows.lacks_times)
     rows.note(CUT, holds=rows.is_cut)
