@@ -123,7 +123,8 @@ def _why(one: Explanation) -> list[str]:
     if one.at_ns is not None:
         row = MEASURES.get(one.measure or "")
         code = f" {count(int(one.own))}" if one.own is not None else ""
-        told.append(f"{spaced(one.measure or '') if row is None else row.words}{code} {_when(one)}")
+        what = spaced(one.measure or "") if row is None else row.words
+        told.append(f"{what}{code} {_when(one)}".strip())
     if one.text:
         told.append(one.text)
     if one.word == "seen":

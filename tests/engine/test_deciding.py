@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.telemetry_builder import STEP_US, Telemetry, uuid
+from support.telemetry_builder import BEGIN_NS, STEP_US, Telemetry, uuid
 
 from kair_engine.evidence.contrasts import _extremes, peers_of
 from kair_engine.evidence.deciding import with_explanations
@@ -17,6 +17,7 @@ from kair_engine.results.evidence import Explanation
 from kair_engine.trace.evidence_table import together
 from kair_engine.trace.identity import RankIdentity
 from kair_engine.trace.measures import MEASURES, EvidenceSource
+from kair_tui.render.explanations import explanation_in_words
 
 SLOW, USUAL = 1365.0, 1755.0  # MHz: 28 ms of compute take 8 ms longer
 NS = 1_000_000_000
@@ -118,7 +119,7 @@ def test_every_part_has_words_something_to_do_and_known_measures() -> None:
         assert part.measures <= MEASURES.keys(), name
         assert set(part.events) <= MEASURES.keys(), name
         assert part.words and part.do and part.observe, name
-        assert part.sizes or part.counts or part.events or part.grows or part.signs, name
+        assert part.sizes or part.counts or part.events or part.grows or part.signs or part.vanishes, name
 
 
 def test_a_clock_that_was_as_low_before_the_rank_became_slow_explains_nothing() -> None:
@@ -606,3 +607,48 @@ def test_what_a_rank_has_at_its_schedule_is_not_excluded_by_the_steps_between() 
         words[finding.every] = next(one.word for one in found if one.part == "no_core")
     assert words[None] == "excluded"
     assert words[every] != "excluded"
+
+
+def without(telemetry: Telemetry, rank: int, begin_s: float, end_s: float) -> Telemetry:
+    """The same without what is read of a rank's device between these times."""
+    rows, telemetry.rows = telemetry.rows.table().to_pylist(), type(telemetry.rows)()
+    for row in rows:
+        at_s = (row["time_ns"] - BEGIN_NS) / NS
+        if row["entity"] != f"gpu:{uuid(rank)}" or not begin_s < at_s < end_s:
+            telemetry.rows.add(row["time_ns"], row["entity"], row["name"], row["value"], host=row["host"], raw="log:7")
+    return telemetry
+
+
+def read_of_all(**more: float) -> Telemetry:
+    alike = on_culprit(1755, 1755)
+    return Telemetry(**more).gauge("gpu_sm_clock", alike, noise=10).gauge("gpu_power", on_culprit(600, 600), noise=10)
+
+
+def test_telemetry_that_stops_while_a_rank_is_slow_may_be_a_sign() -> None:
+    one = told(without(read_of_all(onset_s=60.0), 1, 70, 1000))["lost_telemetry"]
+    assert (one.word, one.at_ns, one.entity) == ("consistent", BEGIN_NS + 70 * NS, f"gpu:{uuid(1)}")
+    assert (one.fired, one.tried, one.predicted_us) == (0, 3, None)
+    assert explanation_in_words(one).startswith(
+        "rank 1's telemetry, which stopped: at 14:14:30 UTC ± 500 ms, 10.0 s after it became slow; "
+        "no reading in source for 49 s"
+    )
+
+
+@pytest.mark.parametrize(
+    "telemetry",
+    [
+        read_of_all,
+        lambda: without(read_of_all(), 2, 70, 1000),
+        lambda: without(read_of_all(), 1, 70, 79),
+        lambda: without(read_of_all(onset_s=110.0), 1, 20, 40),
+        lambda: without(read_of_all(), 1, 5, 1000),
+        lambda: without(without(without(without(read_of_all(), 0, 70, 999), 1, 70, 999), 2, 70, 999), 3, 70, 999),
+    ],
+    ids=["all is read", "a peer's", "shortly", "long before", "not regular before", "of all"],
+)
+def test_telemetry_is_not_lost(telemetry: Callable[[], Telemetry]) -> None:
+    assert "lost_telemetry" not in told(telemetry())
+
+
+def test_telemetry_that_peers_lose_as_well_is_nobodys() -> None:
+    assert told(without(without(read_of_all(), 1, 70, 90), 2, 69, 91))["lost_telemetry"].word == "seen"

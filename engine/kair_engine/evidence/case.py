@@ -94,7 +94,7 @@ class Case:
         return replace(
             blank,
             entity=series[0].entity,
-            device=blank.device or (_device_in_words(series[0]) if self.part.kind == "device" else None),
+            device=blank.device or (device_in_words(series[0]) if self.part.kind == "device" else None),
             measure=measure,
             unit=f"{of.unit}/s" if of.kind == "counter" else of.unit,
             joined_by=series[0].joined_by,
@@ -171,7 +171,7 @@ class Case:
         return often and bool(len(covered)) and float(covered.mean()) >= _COVERED
 
 
-def _device_in_words(series: Series) -> str | None:
+def device_in_words(series: Series) -> str | None:
     """What one looks a device up by that the rank's identity does not tell: `node-7, GPU-5f3e…`."""
     kind, _, name = series.entity.partition(":")
     words = {"gpu": name, "pci": name, "gpu index": f"GPU {name}"}.get(kind)

@@ -11,6 +11,7 @@ import numpy as np
 
 from kair_engine.evidence.by_counts import by_counts, by_growth
 from kair_engine.evidence.by_events import by_events
+from kair_engine.evidence.by_silence import by_silence
 from kair_engine.evidence.by_size import by_signs, by_size
 from kair_engine.evidence.case import ORDER, Case, Known, mean_of
 from kair_engine.evidence.joining import ASSUMED
@@ -52,6 +53,8 @@ def _explained(
     best: dict[str, Explanation] = {}
     for case in _cases(finding, result, known, readings, events):
         one, before = _decided(case), best.get(case.name)
+        if case.part.vanishes and one.word == "not_observed":
+            continue  # it has not stopped, or nobody read it: other parts say so
         if before is None or ORDER.index(one.word) < ORDER.index(before.word):
             best[case.name] = one
     found = _each_once(list(best.values()))
@@ -109,13 +112,13 @@ def _can_be(part: Part, finding: Finding, *, has_device: bool) -> bool:
     """A device has to be there to be slow; and what a device computes does not take longer by its host."""
     if part.kind == "device":
         return has_device
-    return part.kind == "link" or not has_device or finding.cause != "compute"
+    return part.kind == "link" or part.vanishes or not has_device or finding.cause != "compute"
 
 
 def _decided(case: Case) -> Explanation:
     """By each way of looking that the part has; one that found nothing excludes nothing that another could not see."""
     part = case.part
-    looked = (by_size(case), by_signs(case), by_events(case), by_counts(case), by_growth(case))
+    looked = (by_size(case), by_signs(case), by_events(case), by_counts(case), by_growth(case), by_silence(case))
     found = [one for one in looked if one is not None]
     if not found:
         return case.blank()

@@ -70,6 +70,8 @@ class Part:
     """A gauge that grows on this rank, and not on its peers."""
     shows_itself: bool = False
     """Whether a sign is told where nothing says what it costs: healthy peers have the same setting, to the digit."""
+    vanishes: bool = False
+    """Whether it is that what was read regularly is read no more, while the peers' goes on."""
     goes_with_job: bool = False
     """Whether the job takes it to whatever host it moves: draining this one does not cure it."""
     do: str = ""
@@ -409,6 +411,14 @@ PARTS: Final[Mapping[str, Part]] = {
         events=("xid", "sxid"),
         do="Look the XID up, drain {device}, and reset it.",
         observe="dmesg on its host: NVRM: Xid",
+    ),
+    "lost_telemetry": Part(
+        words="its telemetry, which stopped",
+        kind="host",
+        causes=_ON_HOST | _ON_DEVICE | _OF_LINKS | {"hang"},
+        vanishes=True,
+        do="Look at {device} and its host: what samples it went silent while it was slow.",
+        observe="nvidia-smi on its host, and the log of what samples it",
     ),
 }
 """name → the part, in the order in which they are told."""

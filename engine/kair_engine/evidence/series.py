@@ -158,6 +158,10 @@ class Readings:
         best = min(found, key=_trust)
         return [one for one in found if one.source is best.source and one.joined_by == best.joined_by]
 
+    def all_of(self, rank: int) -> list[Series]:
+        """Return every series of a rank, of whatever measure."""
+        return [one for (_, of), series in self._of.items() if of == rank for one in series]
+
     def tells(self, name: str, ranks: Iterable[int]) -> bool:
         """Whether any of these ranks has it, of whatever text."""
         return any((name, rank) in self._of for rank in ranks)

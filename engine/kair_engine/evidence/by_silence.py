@@ -1,0 +1,101 @@
+"""Whether the telemetry of a rank's device or host stops while the finding shows, and its peers' goes on."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from kair_engine.evidence.case import AROUND_NS, LEVEL, Case, device_in_words
+from kair_engine.evidence.series import Series
+from kair_engine.frozen import dataclass
+from kair_engine.results.evidence import Explanation
+
+_FEWEST_READINGS: Final = 10
+"""Before it stops, of fewer nobody knows how regular it is."""
+_INTERVALS: Final = 5
+"""Readings that have to be missing one after another."""
+_SHORTEST_NS: Final = 10 * 10**9
+_FEWEST_PEERS: Final = 2
+_EARLIER_NS: Final = 60 * 10**9
+"""So long before the finding begins it may stop: what samples fails with what it samples."""
+
+
+@dataclass(frozen=True)
+class _Silence:
+    """From the last reading before it to the next, or to when the peers' end."""
+
+    begin_ns: int
+    end_ns: int
+    series: Series
+
+
+def by_silence(case: Case) -> Explanation | None:
+    """None where the part is another one, or where nothing that was read regularly stops."""
+    if not case.part.vanishes:
+        return None
+    own = case.readings.all_of(case.rank)
+    found = [one for series in own if (one := _silence(case, series, own)) is not None]
+    if not found:
+        return None
+    longest = max(found, key=lambda one: (one.end_ns - one.begin_ns, one.series.name))
+    series, blank = longest.series, case.blank()
+    peers = _peers(case, series)
+    alike = sum(not _reads(of, longest.begin_ns, longest.end_ns) for of in peers)
+    bound = series.source.bound_s
+    return replace(
+        blank,
+        word="seen" if alike > LEVEL * len(peers) else "consistent",
+        entity=series.entity,
+        device=device_in_words(series),
+        text=f"no reading in {series.source.name} for {(longest.end_ns - longest.begin_ns) / 1e9:,.0f} s, where it was "
+        "read regularly before",
+        at_ns=longest.begin_ns,
+        bound_ns=None if bound is None else int(bound * 1e9),
+        joined_by=series.joined_by,
+        fired=alike,
+        tried=len(peers),
+        sources=(series.source.name,),
+        proofs=(series.raw,) if series.raw else (),
+    )
+
+
+def _silence(case: Case, series: Series, own: Sequence[Series]) -> _Silence | None:
+    """The first that begins while the finding shows, if all that the source reads of this thing is silent with it."""
+    times = series.time_ns
+    # What the job itself measures ends with its steps; of what tells changes alone silence is no sign.
+    if series.length_ns is not None or series.source.holds_s or len(times) < _FEWEST_READINGS:
+        return None
+    least = max(_INTERVALS * float(np.median(np.diff(times))), _SHORTEST_NS)
+    course, onset = case.known.course, case.onset_ns()
+    begin, end = int(course.begin_ns.min()), int(course.end_ns.max())
+    if case.finding.cause == "hang":
+        begin, end = end - _EARLIER_NS, end + AROUND_NS
+    elif onset is not None:
+        begin = onset - _EARLIER_NS
+    if int(times[-1]) + least > end and np.diff(times).max() <= least:
+        return None
+    peers = _peers(case, series)
+    if len(peers) < _FEWEST_PEERS:
+        return None
+    end = min(end, sorted(int(of[0].time_ns[-1]) for of in peers)[len(peers) // 2])
+    readings = np.append(times[times < end], end)
+    is_gap = (np.diff(readings) > least) & (readings[:-1] >= begin)
+    at = np.flatnonzero(is_gap & (np.arange(len(is_gap)) >= _FEWEST_READINGS - 1))
+    if not len(at):
+        return None
+    silence = _Silence(int(readings[at[0]]), int(readings[at[0] + 1]), series)
+    same = [one for one in own if (one.source, one.entity) == (series.source, series.entity)]
+    return None if _reads(same, silence.begin_ns, silence.end_ns) else silence
+
+
+def _peers(case: Case, series: Series) -> list[list[Series]]:
+    """Series of the same measure of ranks that nobody accuses, of other things than this one."""
+    found = (case.readings.of(series.name, rank) for rank in case.innocents())
+    of_others = ([one for one in of if (one.host, one.entity) != (series.host, series.entity)] for of in found)
+    return [of for of in of_others if of and len(of[0].time_ns) >= _FEWEST_READINGS]
+
+
+def _reads(series: Sequence[Series], begin_ns: int, end_ns: int) -> bool:
+    """Whether one of them has a reading within that time."""
+    return any(bool(((one.time_ns > begin_ns) & (one.time_ns < end_ns)).any()) for one in series)
