@@ -39,7 +39,7 @@ class EvidenceKind:
 
 
 IMPORTERS: Final = (
-    EvidenceKind("what nvidia-smi prints (-q -x, or --query-gpu as CSV)", "nvidia_smi"),
+    EvidenceKind("what nvidia-smi prints (-q, -q -x, dmon, or --query-gpu as CSV)", "nvidia_smi"),
     EvidenceKind("what ncclras prints", "nccl_ras"),
     EvidenceKind("NCCL Inspector's JSON lines", "nccl_inspector"),
     EvidenceKind("snapshots and statistics of PyTorch's memory", "torch_memory"),

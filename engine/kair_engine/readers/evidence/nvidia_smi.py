@@ -1,4 +1,4 @@
-"""What nvidia-smi prints: `-q -x` (XML), `--query-gpu=… --format=csv` with its header, and `nvlink -e`.
+"""What nvidia-smi prints: `-q` (text, XML), `--query-gpu=… --format=csv` with its header, `dmon`, and `nvlink -e`.
 
 Its times are of the host's clock and name no zone: they are taken to be UTC. Names and units are those of the tool's
 own help (`--help-query-gpu`) and of its XML since driver 450.
@@ -31,7 +31,17 @@ MOST_BYTES: Final = 256 << 20
 
 _OF_ZONE: Final = "its times name no time zone: they are taken to be UTC"
 _OF_FILE: Final = "it has no times: everything is dated by when the file was written"
-_UNITS: Final = {"": 1.0, "%": 0.01, "us": 1e-6, "MiB": float(1 << 20), "KB/s": 1e3, "MHz": 1.0, "W": 1.0, "C": 1.0}
+_UNITS: Final = {
+    "": 1.0,
+    "%": 0.01,
+    "us": 1e-6,
+    "MiB": float(1 << 20),
+    "KB/s": 1e3,
+    "MB/s": 1e6,
+    "MHz": 1.0,
+    "W": 1.0,
+    "C": 1.0,
+}
 _NUMBER: Final = re.compile(r"(-?\d{1,18}(?:\.\d{1,9})?)\s*(x|%|us|MiB|KB/s|MHz|W|C)?")
 _BITS: Final = re.compile(r"0x[0-9a-fA-F]{1,16}")
 _YES: Final = {"yes": 1.0, "no": 0.0}
@@ -53,6 +63,11 @@ class _Fields(msgspec.Struct):
     xml: dict[str, _Field]
     xml_sums: dict[str, list[str]]
     """Measure → fields that add up to it."""
+    text: dict[str, _Field]
+    """Of `-q`, in small letters, by the headings above them."""
+    text_sums: dict[str, list[str]]
+    text_reasons: dict[str, int]
+    dmon: dict[str, _Field]
     csv: dict[str, _Field]
     """Columns without their units."""
     csv_sums: dict[str, list[str]]
@@ -68,6 +83,10 @@ _UNIT_OF_HEADER: Final = re.compile(r"\s*\[[^\]]{0,12}\]$")
 _NO_HEADER: Final = re.compile(
     r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{3}, |(?:\d+, )?(?:GPU|MIG)-[0-9a-f]{8}-[0-9a-f-]+, "
 )
+_IS_TEXT: Final = re.compile(r"=+NVSMI LOG=+")
+_TEXT_GPU: Final = re.compile(r"GPU ([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])")
+_TEXT_FIELD: Final = re.compile(r"( *)([^:]{1,60}?) *(?:: (.*)|:)?")
+_DMON_DATE: Final = re.compile(r"(\d{4})/?(\d\d)/?(\d\d)")
 _NVLINK_GPU: Final = re.compile(r"GPU (\d{1,4}): [^(]{1,80}(?:\(UUID: (\S{1,80})\))?")
 _NVLINK_COUNT: Final = re.compile(r"\s+Link (\d{1,3}): (Replay|Recovery|CRC) Errors: (\d{1,18})")
 _NVLINK: Final = {"Replay": "gpu_nvlink_replays", "Recovery": "gpu_nvlink_recoveries", "CRC": "gpu_nvlink_errors"}
@@ -78,10 +97,14 @@ def fits(name: str, head: bytes) -> bool:  # noqa: ARG001  (all importers are as
     return _kind_of(head.decode("utf-8", "replace").splitlines()[:_FIRST_LINES]) is not None
 
 
-def _kind_of(lines: Sequence[str]) -> Literal["xml", "csv", "csv without header", "nvlink"] | None:
+def _kind_of(lines: Sequence[str]) -> Literal["xml", "text", "dmon", "csv", "csv without header", "nvlink"] | None:
     """What a file is that begins with these lines; whatever a shell printed may stand before it."""
     if any("<nvidia_smi_log>" in line or "<!DOCTYPE nvidia_smi_log" in line for line in lines):
         return "xml"
+    if any(_IS_TEXT.fullmatch(line.strip()) for line in lines):
+        return "text"
+    if any(_dmon_columns(line) for line in lines):
+        return "dmon"
     if any(_is_header(_columns(line)) for line in lines):
         return "csv"
     if any(_NVLINK_GPU.match(line) for line in lines) and any(_NVLINK_COUNT.match(line) for line in lines):
@@ -100,6 +123,10 @@ def read(path: Path, limit: int = MOST_BYTES) -> EvidenceFile:
         _take_xml(rows, read_bounded(path, limit))
     elif kind == "nvlink":
         _take_nvlink(rows, chain(begun, numbered))
+    elif kind == "text":
+        _take_text(rows, chain(begun, numbered))
+    elif kind == "dmon":
+        _take_dmon(rows, chain(begun, numbered))
     elif kind == "csv":
         _take_csv(rows, chain(begun, numbered))
     elif kind == "csv without header":
@@ -357,3 +384,94 @@ def _take_nvlink(rows: _Rows, lines: Iterable[tuple[int, str]]) -> None:
     for (of_device, measure), (total, first) in counts.items():
         if time_ns is not None:
             rows.add_all(time_ns, of_device, {measure: total}, f":{first}")
+
+
+def _take_text(rows: _Rows, lines: Iterable[tuple[int, str]]) -> None:
+    """Logs of `-q`, one after the other: fields below headings, which stand further to the left."""
+    log = _TextLog(rows)
+    for number, line in lines:
+        log.take(number, line.rstrip())
+    log.finish()
+
+
+class _TextLog:
+    """The lines of a log of `-q`, whose devices are added once their lines are over."""
+
+    def __init__(self, rows: _Rows) -> None:
+        self._rows = rows
+        self._told: str | None = None
+        self._attached = ""
+        self._headings: list[tuple[int, str]] = []
+        self._devices: list[tuple[int, str, dict[str, str]]] = []
+        """Line, address and fields of each device of this log."""
+
+    def take(self, number: int, line: str) -> None:
+        """Takes the next line."""
+        if _IS_TEXT.fullmatch(line.strip()):
+            self.finish()
+            self._told, self._attached = None, ""
+        elif (device := _TEXT_GPU.fullmatch(line)) is not None:
+            self._devices.append((number, device[1], {}))
+            self._headings = []
+        elif (field := _TEXT_FIELD.fullmatch(line)) is not None and line.strip():
+            self._field(len(field[1]), field[2].strip().lower(), field[3])
+
+    def _field(self, depth: int, name: str, value: str | None) -> None:
+        if not self._devices:
+            self._told = value if name == "timestamp" else self._told
+            self._attached = value or "" if name == "attached gpus" else self._attached
+            return
+        while self._headings and self._headings[-1][0] >= depth:
+            self._headings.pop()
+        path = "/".join([*(heading for _, heading in self._headings), name])
+        self._headings.append((depth, name))
+        if value is not None:
+            self._devices[-1][2].setdefault(path, value)
+
+    def finish(self) -> None:
+        """Adds the devices of the log that is over."""
+        time_ns = self._rows.time_of(self._told) if self._devices else None
+        are_all = self._attached.strip() == str(len(self._devices))
+        for at, (line, address, fields) in enumerate(self._devices):
+            entity = self._rows.entity(fields.get("gpu uuid", ""), address, str(at) if are_all else "")
+            if entity is None or time_ns is None:
+                self._rows.passed_over += 1
+            else:
+                self._rows.add_all(time_ns, entity, _of_text(fields), f":{line}")
+        self._devices = []
+
+
+def _of_text(fields: Mapping[str, str]) -> dict[str, float]:
+    values = _chosen((one, _number(fields.get(path, ""))) for path, one in _FIELDS.text.items())
+    for measure, paths in _FIELDS.text_sums.items():
+        _add_sum(values, measure, [_number(fields.get(path, "")) for path in paths])
+    for word in ("event", "throttle"):
+        flags = {bit: fields.get(f"clocks {word} reasons/{name}") for name, bit in _FIELDS.text_reasons.items()}
+        if any(text in ("Active", "Not Active") for text in flags.values()):
+            values["gpu_throttle_reasons"] = float(sum(bit for bit, text in flags.items() if text == "Active"))
+    return values
+
+
+def _dmon_columns(line: str) -> list[str]:
+    """The columns of a header of `dmon`, `date` and `time` among them; none of another line."""
+    columns = [one.lower() for one in re.split(r"[\s,]+", line.lstrip("#").strip())] if line.startswith("#") else []
+    return columns if "gpu" in columns and any(name in _FIELDS.dmon for name in columns) else []
+
+
+def _take_dmon(rows: _Rows, lines: Iterable[tuple[int, str]]) -> None:
+    """A row of a device each, below a header that comes again."""
+    columns: list[str] = []
+    for number, line in lines:
+        if line.startswith("#") or not line.strip():
+            columns = _dmon_columns(line) or columns
+            continue
+        cells = re.split(r"[\s,]+", line.strip())
+        row = dict(zip(columns, cells, strict=False))
+        date = _DMON_DATE.fullmatch(row.get("date", ""))
+        time_ns = rows.time_of(f"{date[1]}/{date[2]}/{date[3]} {row.get('time', '')}" if date else None)
+        entity = rows.entity("", "", row.get("gpu", ""))
+        if len(cells) != len(columns) or entity is None or time_ns is None:
+            rows.passed_over += 1
+            continue
+        known = ((_FIELDS.dmon[name], cell) for name, cell in row.items() if name in _FIELDS.dmon)
+        rows.add_all(time_ns, entity, _chosen((one, _number(cell, one.unit)) for one, cell in known), f":{number}")
