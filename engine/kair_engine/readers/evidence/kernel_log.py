@@ -25,7 +25,7 @@ from kair_engine.readers.evidence.kernel_events import (
     hostname_in,
     unix_s_in,
 )
-from kair_engine.readers.evidence.moments import MONTHS, is_possible, iso_ns, modified_ns, utc_ns
+from kair_engine.readers.evidence.moments import MONTHS, is_possible, iso_ns, modified_ns, syslog_ns, utc_ns
 from kair_engine.readers.evidence.opening import Lines
 from kair_engine.readers.paths import host_of
 from kair_engine.trace.evidence_table import EvidenceFile, EvidenceRows, described
@@ -83,25 +83,15 @@ def _iso(match: re.Match[str], _: int) -> _Moment | None:
 
 def _human(match: re.Match[str], _: int) -> _Moment | None:
     month, day, clock, year = match["time"].split()
-    return _local(int(year), month, day, clock)
-
-
-def _of_syslog(match: re.Match[str], modified: int) -> _Moment | None:
-    """Such lines state no year: it is the last in which the line is not later than the file (but for its zone)."""
-    month, day, clock = match["time"].partition(".")[0].split()
-    year = 1970 + modified // (31_556_952 * 10**9)
-    for one in (year + 1, year, year - 1, year - 2, year - 3, year - 4):
-        moment = _local(one, month, day, clock)
-        if moment is not None and moment.ns <= modified + 86_400 * 10**9:
-            return moment
-    return None
-
-
-def _local(year: int, month: str, day: str, clock: str) -> _Moment | None:
     if month not in MONTHS:
         return None
     hour, minute, second = (int(one) for one in clock.split(":"))
-    ns = utc_ns((year, 1 + MONTHS.index(month), int(day)), (hour, minute, second))
+    ns = utc_ns((int(year), 1 + MONTHS.index(month), int(day)), (hour, minute, second))
+    return None if ns is None else _Moment(_LOCAL, ns)
+
+
+def _of_syslog(match: re.Match[str], modified: int) -> _Moment | None:
+    ns = syslog_ns(match["time"].partition(".")[0], modified)
     return None if ns is None else _Moment(_LOCAL, ns)
 
 

@@ -49,6 +49,21 @@ def utc_ns(date: tuple[int, int, int], clock: tuple[int, int, int]) -> int | Non
     return ns if is_possible(ns) else None
 
 
+def syslog_ns(text: str, written: int) -> int | None:
+    """Unix ns of `Nov 27 14:02:51`, taken to be UTC; None of anything else.
+
+    It states no year: that is the last in which it is not later than when its file was written (but for its zone).
+    """
+    month, day, clock = text.split()
+    hour, minute, second = (int(one) for one in clock.split(":"))
+    year = 1970 + written // (31_556_952 * 10**9)
+    for one in (year + 1, year, year - 1, year - 2, year - 3, year - 4) if month in MONTHS else ():
+        ns = utc_ns((one, 1 + MONTHS.index(month), int(day)), (hour, minute, second))
+        if ns is not None and ns <= written + 86_400 * 10**9:
+            return ns
+    return None
+
+
 def is_possible(ns: int) -> bool:
     """Whether it is a time that a log can have."""
     return 0 <= ns < LATEST_NS
