@@ -6,6 +6,7 @@ from typing import Final
 
 import numpy as np
 
+from kair_engine.arrays import Ints
 from kair_engine.evidence.case import AROUND_NS, LEVEL, Case, device_in_words
 from kair_engine.evidence.series import Series
 from kair_engine.frozen import dataclass
@@ -27,6 +28,8 @@ class _Silence:
 
     begin_ns: int
     end_ns: int
+    least_ns: float
+    """So long is more than a few readings that are late."""
     series: Series
 
 
@@ -41,7 +44,10 @@ def by_silence(case: Case) -> Explanation | None:
     longest = max(found, key=lambda one: (one.end_ns - one.begin_ns, one.series.name))
     series, blank = longest.series, case.blank()
     peers = _peers(case, series)
-    alike = sum(not _reads(of, longest.begin_ns, longest.end_ns) for of in peers)
+    # Of a source that stops now and then, wherever it does, one stop says nothing.
+    ends = [max(longest.end_ns, int(of[0].time_ns[-1])) for of in peers]
+    pauses = [np.diff(np.append(of[0].time_ns, end)) for of, end in zip(peers, ends, strict=True)]
+    alike = sum(bool((one > longest.least_ns).any()) for one in pauses)
     bound = series.source.bound_s
     return replace(
         blank,
@@ -61,7 +67,7 @@ def by_silence(case: Case) -> Explanation | None:
 
 
 def _silence(case: Case, series: Series, own: Sequence[Series]) -> _Silence | None:
-    """The first that begins while the finding shows, if all that the source reads of this thing is silent with it."""
+    """The first of all, if it begins while the finding shows, and all that its source reads of this thing stops."""
     times = series.time_ns
     # What the job itself measures ends with its steps; of what tells changes alone silence is no sign.
     if series.length_ns is not None or series.source.holds_s or len(times) < _FEWEST_READINGS:
@@ -79,14 +85,18 @@ def _silence(case: Case, series: Series, own: Sequence[Series]) -> _Silence | No
     if len(peers) < _FEWEST_PEERS:
         return None
     end = min(end, sorted(int(of[0].time_ns[-1]) for of in peers)[len(peers) // 2])
-    readings = np.append(times[times < end], end)
-    is_gap = (np.diff(readings) > least) & (readings[:-1] >= begin)
-    at = np.flatnonzero(is_gap & (np.arange(len(is_gap)) >= _FEWEST_READINGS - 1))
-    if not len(at):
+    readings = _until(times, end)
+    at = np.flatnonzero(np.diff(readings) > least)
+    if not len(at) or at[0] < _FEWEST_READINGS - 1 or readings[at[0]] < begin:
         return None
-    silence = _Silence(int(readings[at[0]]), int(readings[at[0] + 1]), series)
+    silence = _Silence(int(readings[at[0]]), int(readings[at[0] + 1]), least, series)
     same = [one for one in own if (one.source, one.entity) == (series.source, series.entity)]
     return None if _reads(same, silence.begin_ns, silence.end_ns) else silence
+
+
+def _until(times_ns: Ints, end_ns: int) -> Ints:
+    """The readings up to a time, and that time as if it were one."""
+    return np.append(times_ns[times_ns < end_ns], end_ns)
 
 
 def _peers(case: Case, series: Series) -> list[list[Series]]:
