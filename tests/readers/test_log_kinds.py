@@ -89,7 +89,7 @@ def test_collectors_of_logs_are_unpacked(record: Callable[[str], str], length: i
             "key_averages",
         ),
         (["node0:1:2 [0] NCCL INFO Bootstrap : Using eth0", *nccl_init(range(8), 8, "COMPLETE")], "NCCL"),
-        (["step 1 loss 2.0", *traceback("ValueError: no rank is told")], "no time-out or end"),
+        (["step 1 loss 2.0", *traceback("ValueError: no rank is told")], "no time-out and no end"),
     ],
 )
 def test_a_text_that_cannot_be_used_is_refused_with_the_way_out(lines: list[str], says: str, tmp_path: Path) -> None:
