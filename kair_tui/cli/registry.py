@@ -386,6 +386,13 @@ COMMANDS: Final = (
         needs="file",
     ),
     Entry(
+        "donate",
+        LOOKS,
+        "The job without its names, for people who test diagnoses: same verdict, ranks, cause and price.",
+        ("kair donate traces/", "kair donate traces/ -o gift.tar.zst", "kair triage gift.tar.zst"),
+        needs="file",
+    ),
+    Entry(
         "probe",
         MACHINE,
         "Measure this machine, and compare a suspect with its peers, before a node is drained.",

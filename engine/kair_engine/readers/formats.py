@@ -20,7 +20,7 @@ from kair_engine.frozen import dataclass
 from kair_engine.readers.ascend_pieces import PIECE, SLICE
 from kair_engine.readers.blocks import PARQUET_MAGIC, BlockReader, open_file
 from kair_engine.readers.log_records import text_in_record
-from kair_engine.trace.model import FragmentInfo
+from kair_engine.trace.model import GIFT, FragmentInfo
 
 HEAD_SIZE: Final = 64 << 10
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
@@ -74,6 +74,11 @@ def read_head(path: Path) -> Head:
 def is_parquet(head: Head) -> bool:
     """A Parquet file, which may be of the what-if format."""
     return head.raw.startswith(PARQUET_MAGIC)
+
+
+def is_gift(head: Head) -> bool:
+    """What `kair donate` wrote."""
+    return head.raw.startswith(GIFT)
 
 
 def is_kineto(head: Head) -> bool:
@@ -297,6 +302,7 @@ _READERS: Final = "kair_engine.readers"
 _LOG_WORDS: Final = "job logs with times of steps, time-outs and ends of ranks"
 
 FORMATS: Final = (
+    Format("gift", "what kair donate wrote", is_gift, f"{_READERS}.gift:read_gift"),
     Format(
         "whatif",
         "what-if Parquet files",

@@ -43,7 +43,8 @@ _BY_NAME: Final = (
 
 
 @lru_cache(maxsize=4096)  # a job's ranks run the same operations
-def _kind_of_name(name: str) -> int:
+def kind_of_call(name: str) -> int:
+    """Return what a call's name says, an index into HOST_KINDS."""
     return next((kind for kind, pattern in _BY_NAME if pattern.match(name)), _HOST)
 
 
@@ -66,7 +67,7 @@ def _by_own_name(ops: Operations) -> SmallInts:
     kind = np.full(len(ops), _HOST, dtype=np.int8)
     # A call that frees memory waits for the device, too: its name says more.
     kind[ops.kind == SYNC] = _SYNCHRONISING
-    of_name = {code: _kind_of_name(text) for code, text in ops.name_text.items()}
+    of_name = {code: kind_of_call(text) for code, text in ops.name_text.items()}
     for code in (_ALLOCATOR, _COMPILATION):
         kind[is_one_of(ops.name, [name for name, known in of_name.items() if known == code])] = code
     kind[ops.of_profiler] = _PROFILER
@@ -81,7 +82,7 @@ def _by_own_name(ops: Operations) -> SmallInts:
 def idle_for_calls_ns(ops: Operations) -> Floats:
     """Return (HOST_KINDS × ranks) what hosts do while devices idle, where any allocates or compiles; else zeros."""
     spent = np.zeros((len(HOST_KINDS), len(ops.ranks)))
-    if any(_kind_of_name(text) != _HOST for text in ops.name_text.values()):
+    if any(kind_of_call(text) != _HOST for text in ops.name_text.values()):
         rank, begin, end = idle_stretches(ops)
         np.add.at(spent.T, rank, host_time(ops, rank, begin, end).spent_ns)
     return spent
@@ -89,7 +90,7 @@ def idle_for_calls_ns(ops: Operations) -> Floats:
 
 def in_calls(ops: Operations) -> Bools:
     """Return whether each row is a call of an allocator or a compiler, or within one."""
-    if not any(_kind_of_name(text) != _HOST for text in ops.name_text.values()):
+    if not any(kind_of_call(text) != _HOST for text in ops.name_text.values()):
         return np.zeros(len(ops), dtype=bool)
     return is_one_of(host_activity(ops), [HOST_KINDS.index(kind) for kind in CALLS])
 

@@ -188,10 +188,10 @@ def atomic_write(path: Path, *, replace: bool = True) -> Iterator[IO[bytes]]:
 
 
 @contextmanager
-def named_file(path: Path) -> Iterator[IO[bytes]]:
+def named_file(path: Path, *, replace: bool = True) -> Iterator[IO[bytes]]:
     """Open a file that a person named, to write it whole. Raises UnwritableError, UsageError where that cannot be."""
     try:
-        with atomic_write(path) as file:
+        with atomic_write(path, replace=replace) as file:
             yield file
     except OSError as error:
         raise unwritable(path, error) from error

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -94,7 +94,7 @@ class FragmentWriter:
     tables are row groups, small ones several together. All methods raise OSError when the disk is full.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, compressed: bool = True) -> None:
         self.path = path
         self._temporary = unwritten_name(path)
         self._writer: pq.ParquetWriter | None = None
@@ -104,7 +104,7 @@ class FragmentWriter:
             self._writer = pq.ParquetWriter(
                 self._temporary,
                 SCHEMA,
-                compression={name: "lz4" if name in _COMPRESSED else "none" for name in SCHEMA.names},
+                compression={name: "lz4" if compressed and name in _COMPRESSED else "none" for name in SCHEMA.names},
                 write_batch_size=ROWS_AT_A_TIME,
                 use_dictionary=list(_DICTIONARY_COLUMNS),
                 column_encoding=_ENCODINGS,
@@ -160,7 +160,7 @@ def write_fragment(path: Path, tables: Iterable[pa.Table], metadata: object) -> 
         writer.commit(metadata)
 
 
-def read_metadata(path: Path) -> dict[str, Any] | None:
+def read_metadata(path: Path | IO[bytes]) -> dict[str, Any] | None:
     """The metadata `commit` wrote, or None where `path` is a Parquet file that is not a fragment."""
     raw = (pq.read_metadata(path).metadata or {}).get(_METADATA_KEY)
     if raw is None:

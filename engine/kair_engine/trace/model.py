@@ -237,6 +237,8 @@ class SentToHost:
     """In the mean, so long there was something that was not acknowledged yet, though the receiver had room for it."""
 
 
+GIFT: Final = b"kair gift 1\n"
+"""What each file of a gift begins with; a fragment follows."""
 PeersCounted = Literal["ranks", "places", "either"]
 """Whether numbers of other ends are ranks of the job, or places in the process group; or nothing tells it."""
 
