@@ -93,6 +93,13 @@ class Triage(Written, TriageResult):
         asker = Asker(self._session, question.steps, question.baseline)
         return page(report_of(asker, self, question.argument("gpu_cost")))
 
+    def certificate(self) -> bytes:
+        """Return what the verdict follows from, as `kair triage --certificate` writes it; `kair verify` checks it."""
+        from kair_tui.commands.verify import certificate_of
+
+        assert self._session is not None
+        return certificate_of(self._session, self._answer)
+
     def _repr_html_(self) -> str:
         """Show the report, apart from the notebook's own styles."""
         return f'<iframe style="{_FRAME}" sandbox srcdoc="{html.escape(self.report())}"></iframe>'

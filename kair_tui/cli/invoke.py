@@ -52,7 +52,7 @@ def invoke(entry: Entry, arguments: dict[str, Any]) -> int:
 
 
 def answer_without_job(entry: Entry, arguments: dict[str, Any], progress: "Watcher") -> Document:
-    """Return the answer of a command about the store, the cache or this machine. Raises KairError."""
+    """Return the answer of a command about the store, the cache, a certificate or this machine. Raises KairError."""
     if entry.needs != "store":
         watcher = (progress,) if entry.needs == "machine" else ()
         return done(entry, entry.load()(*watcher, **own_arguments(entry, arguments)))
@@ -190,6 +190,7 @@ _RUN: Final = {
     "file": _write_file,
     "store": _ask_without_job,
     "cache": _ask_without_job,
+    "certificate": _ask_without_job,
     "machine": _ask_without_job,
     "screen": _take_terminal,
     "shell": _take_terminal,

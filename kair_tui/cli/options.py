@@ -324,6 +324,7 @@ GROUPS: Final[dict[str, tuple[type[Any], ...]]] = {
     "file": (FilesOfJob, StorePlace, PresentationOfFile, Diagnostics),
     "store": (StorePlace, Presentation, Diagnostics),
     "cache": (Presentation, Diagnostics),
+    "certificate": (Presentation, Diagnostics),
     "machine": (Presentation, Diagnostics),
     "screen": (FilesOfJob, StorePlace, Diagnostics),
     "shell": (FilesOfJob, StorePlace, Diagnostics),

@@ -10,7 +10,18 @@ from typing import Any, Final, Literal, get_type_hints
 from kair_engine.frozen import dataclass
 
 Needs = Literal[
-    "trace", "file", "store", "cache", "machine", "screen", "shell", "runbook", "process", "running", "nothing"
+    "trace",
+    "file",
+    "store",
+    "cache",
+    "certificate",
+    "machine",
+    "screen",
+    "shell",
+    "runbook",
+    "process",
+    "running",
+    "nothing",
 ]
 """What a command takes as input. `shell` and `runbook` run other commands; `process` launches a job; `running` observes
 one."""
@@ -63,7 +74,7 @@ class Entry:
     @property
     def has_result(self) -> bool:
         """Whether it answers with a result, which has a schema and can be shown in every format."""
-        return self.needs in ("trace", "store", "cache", "machine", "runbook", "running")
+        return self.needs in ("trace", "store", "cache", "certificate", "machine", "runbook", "running")
 
     @property
     def is_single(self) -> bool:
@@ -150,6 +161,10 @@ PyTorch's memory.
 QUERY_NOTES: Final = """\
 A query reads and changes nothing, and names no file. Names in _us are microseconds, in _ns nanoseconds. Without
 ORDER BY, groups and joins are sorted by their columns. `kair help python#sql` has examples."""
+
+VERIFY_NOTES: Final = """\
+It proves the arithmetic, not that the recording is honest: sums of the account, chances, prices and the verdict are
+worked out anew from recorded figures. Exit status 3 if one does not follow."""
 
 MCP_NOTES: Final = """\
 A client starts it: pip install 'kair[mcp]' first. It reads what its user may read, or with --root only what is below
@@ -550,6 +565,14 @@ COMMANDS: Final = (
         ("kair mcp", "kair mcp --root /data/traces", "kair mcp --store /shared/kair"),
         needs="process",
         notes=MCP_NOTES,
+    ),
+    Entry(
+        "verify",
+        MACHINES,
+        "Check a verdict by its certificate, without the traces.",
+        ("kair triage traces/ --certificate out.json", "kair verify out.json", "kair verify out.json --json"),
+        needs="certificate",
+        notes=VERIFY_NOTES,
     ),
     Entry("spec", MACHINES, "The commands, their options and results, as JSON.", ("kair spec",), needs="nothing"),
     Entry(

@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from kair.app.question import Answer, Question
+from kair_engine.errors import UsageError
 from kair_engine.results.triage import TriageResult
+from kair_engine.trace.files import named_file
 from kair_tui.cli.options import EVIDENCE, Option
 from kair_tui.commands.report_file import REPORT, require_form, write_report
 from kair_tui.render.triage import triage_in_words
@@ -26,17 +28,32 @@ def run(
     ] = None,
     evidence: Annotated[Sequence[str], EVIDENCE] = (),
     report: Annotated[Path | None, REPORT] = None,
+    certificate: Annotated[
+        Path | None,
+        Option(
+            "--certificate",
+            "Also write what the verdict follows from; kair verify checks that without the traces.",
+            metavar="FILE",
+        ),
+    ] = None,
     only_rank: Annotated[
         int | None, Option("-r, --rank", "Only findings about this rank, and its row first.", metavar="R", minimum=0)
     ] = None,
 ) -> Question:
-    """Return the question. Raises UsageError for a report that has no form or no folder."""
+    """Return the question. Raises UsageError for a report that has no form or no folder, or half a certificate."""
     require_form(report)
+    if certificate is not None and only_rank is not None:
+        raise UsageError("a certificate is of the whole verdict: --rank has no place beside --certificate")
     return Question.of("triage", gpu_cost=gpu_cost, evidence=evidence, only_rank=only_rank)
 
 
 def finish(asker: "Asker", answer: Answer, own: Mapping[str, Any]) -> None:
-    """Write the report that was asked for. Raises UsageError or UnwritableError where that cannot be done."""
+    """Write the files that were asked for. Raises UsageError or UnwritableError where that cannot be done."""
+    if own["certificate"] is not None:
+        from kair_tui.commands.verify import certificate_of
+
+        with named_file(own["certificate"]) as file:
+            file.write(certificate_of(asker.session, answer))
     if own["report"] is not None:
         from kair_tui.commands.triage_report import report_of
 

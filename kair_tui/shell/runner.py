@@ -164,7 +164,7 @@ def found(statement: Command) -> Entry:
 
 def completed(entry: Entry, words: Sequence[str], state: "ShellState") -> list[str]:
     """Return the line with the job in hand, its store and the focus, where it does not name others."""
-    if entry.needs in ("nothing", "machine", "cache"):
+    if entry.needs in ("nothing", "machine", "cache", "certificate"):
         return list(words)
     store = [] if _has(words, "--store") or state.store is None else ["--store", str(state.store)]
     if entry.needs == "store":
@@ -229,7 +229,7 @@ def lacks_rank(entry: Entry, words: Sequence[str]) -> bool:
 
 
 def _answer(entry: Entry, arguments: dict[str, Any], state: "ShellState") -> "Document":
-    if entry.needs in ("store", "cache", "machine"):
+    if entry.needs in ("store", "cache", "certificate", "machine"):
         answer = answer_without_job(entry, arguments, state.progress)
         if entry.name == "import":
             folder = store_root(take(StorePlace, arguments).store) / str(arguments["job"])

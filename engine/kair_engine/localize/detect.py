@@ -12,6 +12,7 @@ see none of two, and the second sees one, then both are accused.
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -42,6 +43,37 @@ _MOST_LOOKS = 64
 """A large job's ranks leave several at a time, so that a quarter of them is gone after so many looks."""
 
 
+class RowOfLook(NamedTuple):
+    """What one signal in one shape says of the rank that a look accuses."""
+
+    name: str
+    shape: Shape
+    weight: float
+    chance: float
+
+
+@dataclass(frozen=True)
+class Left:
+    """Who left at one look at all ranks, and why: what its p-value is worked out from."""
+
+    members: tuple[int, ...]
+    """Places among the ranks."""
+    chance: float
+    tests: int
+    """At that look."""
+    rows: tuple[RowOfLook, ...] = ()
+    """Of a rank by itself; none of a set, which has one test."""
+    operators: tuple[RowOfLook, ...] = ()
+    """Which count as one row together, with those in which nobody is slow."""
+    silent: int = 0
+    """So many operators nobody is slow in."""
+
+    @property
+    def corrected(self) -> float:
+        """Its chance, times what was looked at."""
+        return self.chance * self.tests
+
+
 @dataclass(frozen=True)
 class Detections:
     """What the tests say of every rank."""
@@ -53,6 +85,8 @@ class Detections:
     to be told."""
     anomalies: tuple[Anomaly, ...]
     """`since` is a place among the steps."""
+    left: tuple[Left, ...] = ()
+    """Who left up to the last one that is accused, in this order."""
 
 
 def detect(
@@ -64,7 +98,7 @@ def detect(
     then nothing speaks for one, at the same rate of false alarms.
     """
     looks = _Looks(job, measured or Measured(), onsets=onsets)
-    left, gone = np.ones(len(job.role), dtype=bool), list[tuple[tuple[int, ...], float]]()
+    left, gone = np.ones(len(job.role), dtype=bool), list[Left]()
     t, p_value = np.zeros(len(job.role)), np.full(len(job.role), np.nan)
     accused = 0
     most_hidden = max(1, len(job.role) // _RANKS_PER_HIDDEN)
@@ -81,24 +115,24 @@ def detect(
             break
         leaving = of_ranks if members == of_ranks[0][1] else [(chance, members)]
         for chance, members in leaving:
-            gone.append((members, chance * tests))
+            gone.append(look.leaving(members, chance, tests))
             left[list(members)] = False
             if chance * tests < _RATE:
                 accused = len(gone)
-        if sought is not None and any(sought in members for members, _ in gone[:accused]):
+        if sought is not None and any(sought in one.members for one in gone[:accused]):
             break
     healthy = np.ones(len(job.role), dtype=bool)
-    for members, _ in gone[:accused]:
-        healthy[list(members)] = False
+    for one in gone[:accused]:
+        healthy[list(one.members)] = False
     anomalies: list[Anomaly] = []
-    for at, (members, _) in enumerate(gone[:accused]):
-        p = min(1.0, min(chance for _, chance in gone[at:accused]) / RANK_SHARE)
+    for at, one in enumerate(gone[:accused]):
+        members, p = one.members, min(1.0, min(later.corrected for later in gone[at:accused]) / RANK_SHARE)
         p_value[list(members)] = p
         slow = _Slow(job, looks.own.above_ns, as_positions(np.array(members)), healthy, p)
         if slow.is_notable:
             beside = healthy | np.isin(np.arange(len(healthy)), members)
             anomalies += slow.as_set() if len(members) > 1 else slow.by(looks.at(beside))
-    return Detections(t, p_value, tuple(anomalies))
+    return Detections(t, p_value, tuple(anomalies), tuple(gone[:accused]))
 
 
 @dataclass(frozen=True)
@@ -119,6 +153,21 @@ class _Look:
     rows: Sequence[_Row]
     chance: Floats
     t: Floats
+    operators: Sequence[_Row] = ()
+    """The rows of single operators."""
+    silent: int = 0
+    """So many operators have no row of their own."""
+
+    def leaving(self, members: tuple[int, ...], chance: float, tests: int) -> Left:
+        """Return who leaves at this look, with the rows that say why."""
+        if len(members) > 1:
+            return Left(members, chance, tests)
+        (place,) = members
+        rows, operators = (
+            tuple(RowOfLook(row.signal.name, row.shape, row.signal.weight, float(row.chance[place])) for row in some)
+            for some in (self.rows, self.operators)
+        )
+        return Left(members, chance, tests, rows[: len(rows) - len(operators)], operators, self.silent)
 
 
 class _Looks:
@@ -145,16 +194,16 @@ class _Looks:
             *(_Row("now_and_then", signal, of.chances(left), of.events[0]) for signal, of in self._events),
         ]
         chances, weights = [row.chance for row in rows], [row.signal.weight for row in rows]
-        operators: list[_Row] = []
+        operators, silent = list[_Row](), len(self._job.operators) - len(self._operators.signals)
         if self._operators.signals:
             _, of_each = self._operators.chances(left)
             operators = [_Row("steady", one, of) for one, of in zip(self._operators.signals, of_each, strict=True)]
             # All operators are one row: those in which nobody is slow count among them.
-            silent = np.full((len(self._job.operators) - len(of_each), len(left)), 0.5)
-            every = np.concatenate((of_each, silent))
+            every = np.concatenate((of_each, np.full((silent, len(left)), 0.5)))
             chances, weights = [*chances, cauchy(every, np.ones(len(every)))], [*weights, 1.0]
         classes = [signal.name in CLASSES for signal in self._steady.signals]
-        return _Look([*rows, *operators], cauchy(np.stack(chances), np.array(weights)), t[classes].max(axis=0))
+        chance = cauchy(np.stack(chances), np.array(weights))
+        return _Look([*rows, *operators], chance, t[classes].max(axis=0), operators, silent)
 
     def above_ns(self, members: Sequence[int], left: Bools) -> float:
         """Return how much longer some ranks take by themselves than the ranks that are left, the mean over steps."""

@@ -43,8 +43,21 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
     somebody arrives last. Findings are priced by a replay of the job without them; `gpu_cost` is what a GPU hour costs.
     Raises UsageError where no step can be analysed, or that is no cost.
     """
-    if trace.job.progress:
-        return verdict_on_calls(trace)
+    return verdict_on_calls(trace) if trace.job.progress else investigated(trace, gpu_cost).result
+
+
+@dataclass(frozen=True)
+class Investigated:
+    """A verdict with what it was worked out from."""
+
+    result: TriageResult
+    seen: Looked
+    shared_us: float
+    """What all ranks lose together in a step, for sure."""
+
+
+def investigated(trace: Trace, gpu_cost: float | None = None) -> Investigated:
+    """Judge a recording that has times of steps. Raises UsageError where no step can be analysed, or for the cost."""
     require_steps(trace)
     require_cost(gpu_cost)
     seen = look(trace)
@@ -62,7 +75,7 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
         still_open = tuple(sorted((*still_open, *more), key=lambda one: -one.share_of_step))
     warnings = (*seen.set_aside, *seen.explained, *limits, *blamed.warnings, *gated.warnings)
     decided = verdict(gated.findings, still_open, budget.shared_us)
-    return TriageResult(
+    result = TriageResult(
         verdict=decided,
         findings=gated.findings,
         ranking=ranking(seen.trace, seen.found, blamed, gated.findings),
@@ -79,6 +92,7 @@ def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
         smallest_share=smallest_share(still_open),
         absorbed=tuple(absorbed(seen.found.job, seen.tables.parts.leads, gated.absorbed)),
     )
+    return Investigated(result, seen, budget.shared_us)
 
 
 @dataclass(frozen=True)
