@@ -43,7 +43,7 @@ def run(
     """Return the question. Raises UsageError for a report that has no form or no folder, or half a certificate."""
     require_form(report)
     if certificate is not None and only_rank is not None:
-        raise UsageError("a certificate is of the whole verdict: --rank has no place beside --certificate")
+        raise UsageError("a certificate is of the whole verdict, not of one rank: leave out --rank")
     return Question.of("triage", gpu_cost=gpu_cost, evidence=evidence, only_rank=only_rank)
 
 

@@ -76,7 +76,11 @@ def require(document: Mapping[str, Any]) -> None:
     if (document["certificate"], document["version"], document["says"]) != ("kair.triage", VERSION, SAYS):
         raise Refused(f"it is no certificate of version {VERSION}")
     try:
-        again = derived(document["recorded"])
+        rules, files, of = document["rules"], document["inputs"], document["recorded"]
+        words = (*rules.values(), rules["kair"], of["job"], *(one["name"] for one in files))
+        if not all(isinstance(one, str) for one in words) or not all(type(one) is int for one in of["ranks"]):
+            raise Refused("its names are no words, or its ranks no numbers")
+        again = derived(of)
     except (LookupError, TypeError, AttributeError, ArithmeticError, StopIteration) as error:
         raise Refused(f"its recorded figures are incomplete or wrong: {type(error).__name__} {error}"[:120]) from None
     for place, stated, known in _pairs(document["derived"], again, "derived"):
