@@ -16,6 +16,7 @@ from kair_engine.certificate import verify
 from kair_engine.certificate.making import certificate
 from kair_engine.localize.anomalies import FALSE_ALARM_RATE, RANK_SHARE
 from kair_engine.results.step_bar import BAR_PARTS
+from kair_engine.stats import student_t_tail
 from kair_engine.timeline.account import _PART_OF_KIND, KINDS
 from kair_engine.timeline.step_parts import PARTS, UNKNOWN
 from kair_engine.triage.analysis import triage
@@ -50,6 +51,24 @@ def test_all_of_a_verdict_follows_from_what_was_recorded(sample: str) -> None:
         assert certified["p_value"] == pytest.approx(one.p_value)
         assert certified["time_lost_us_per_step"] == pytest.approx(one.time_lost_us_per_step)
         assert certified["gpu_hours_per_day"] == pytest.approx(one.gpu_hours_per_day)
+
+
+def test_t_follows_from_the_steps_as_localize_has_it() -> None:
+    job = python_kair.open(SAMPLES / "job123", progress=False)
+    found = job.triage()
+    document = verify.check(found.certificate())
+    (look,) = document["derived"]["looks"]
+    assert max(look["t"].values()) == pytest.approx(found.ranking[0].score, rel=1e-6)
+    document["recorded"]["excess_quarter_ns"]["own"][3][5] += 10**9
+    with pytest.raises(verify.Refused, match=r"chance of own|looks.0.t.own"):
+        verify.check(renewed(document))
+
+
+@pytest.mark.parametrize("df", [4, 5, 20, 76, 1000])
+@pytest.mark.parametrize("t", [-1.0, 0.01, 1.0, 5.0, 80.0])
+def test_the_verifier_s_tail_is_student_s(t: float, df: float) -> None:
+    known = min(student_t_tail(t, df), 0.5)
+    assert verify.student_tail(t, df) == pytest.approx(max(known, 1e-300), rel=1e-3)
 
 
 def test_what_does_not_follow_is_named_as_stated() -> None:
@@ -137,7 +156,7 @@ def test_a_certificate_is_of_the_whole_verdict(tmp_path: Path) -> None:
         (b"", "not JSON"),
         (b"[]", "no object"),
         (b"[" * 100_000, "nested too deeply"),
-        (b'{"a":NaN}', "NaN is no number"),
+        (b'{"a":NaN}', "no certificate"),
         (b'{"a":1e999}', "no certificate"),
         (b'{"a":' + b"9" * 5_000 + b"}", "no certificate"),
         (b'{"a":"\xff"}', "not JSON"),

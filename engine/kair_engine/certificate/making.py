@@ -10,18 +10,29 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
+from kair_engine.arrays import Bools, Ints
 from kair_engine.certificate import verify
 from kair_engine.errors import InputError, UsageError
 from kair_engine.localize.detect import Left
+from kair_engine.localize.noise import inflation_of
+from kair_engine.localize.peers import NOTHING_POOLED, Columns, Pooled, Spread
+from kair_engine.localize.shapes import Steady, roles_left
+from kair_engine.localize.signals import Signal, signals_of
 from kair_engine.results.triage import Finding, OpenItem, TriageResult
 from kair_engine.results.whatif import Fix, FixPrice
+from kair_engine.stats import median
 from kair_engine.timeline.account import KINDS
 from kair_engine.trace.model import Trace, require_steps
 from kair_engine.triage.analysis import Investigated, investigated
+from kair_engine.triage.ranks.kernel_times import measured_signals
 from kair_engine.whatif.model import Baseline
 
 _MOST_REPLAYED: Final = 16
 """Accused or priced findings that are replayed one by one, as triage does."""
+_MOST_CELLS: Final = 64 * 64
+"""Steps of ranks: of more a certificate has no excess of every step."""
 _NEAR: Final = 1e-6
 """A figure is worked out as it was printed if it is within this part of it; prices within a nanosecond, too."""
 
@@ -63,6 +74,7 @@ def _recorded(trace: Trace, result: TriageResult, of: Investigated, gpu_cost: fl
         "account": _account(of),
         "bubble_ns": None,
         "looks": [_look(left, job.ranks) for left in seen.found.detections.left],
+        "excess_quarter_ns": {},
         "replays": None,
         "findings": [],
         "together": None,
@@ -74,6 +86,7 @@ def _recorded(trace: Trace, result: TriageResult, of: Investigated, gpu_cost: fl
     step_us = verify.derived(recorded)["step_time_us"]
     recorded["longest"] = not math.isclose(step_us, result.step_time_us, rel_tol=_NEAR)
     _state_chances(recorded, seen.found.detections.left)
+    _add_steps(recorded, of)
     _add_bar(recorded, result)
     _add_findings(recorded, result, _replay(of, result.findings))
     if verify.derived(recorded)["verdict"] != result.verdict:
@@ -111,6 +124,7 @@ def _look(left: Left, ranks: Sequence[int]) -> Recorded:
         "rows": [list(row) for row in left.rows],
         "operators": [[row.name, row.chance] for row in left.operators],
         "silent": left.silent,
+        "tests_by_steps": [],
         "stated": None if left.rows else left.chance,
     }
 
@@ -121,6 +135,51 @@ def _state_chances(recorded: Recorded, every: Sequence[Left]) -> None:
         if look["stated"] is None:
             only = verify.derived({**recorded, "looks": [{**look, "tests": 0}]})["looks"][0]["chance"]
             look["stated"] = None if math.isclose(only, left.chance, rel_tol=_NEAR) else left.chance
+
+
+def _add_steps(recorded: Recorded, of: Investigated) -> None:
+    """Add what ranks take beyond their role in every step, where the chances of a look follow from that."""
+    job, kernel = of.seen.found.job, of.seen.kernel
+    if len(job.ranks) * len(job.steps) > _MOST_CELLS or not recorded["looks"]:
+        return
+    table = signals_of(job, measured_signals(job, kernel.processor, kernel.given, kernel.held))
+    steady = [one for one in table if "steady" in one.shapes and one.asked is None]
+    excess = {one.name: np.rint(one.above_ns * 4).astype(np.int64).tolist() for one in steady}
+    remain, used = np.ones(len(job.ranks), dtype=bool), set[str]()
+    for look, left in zip(recorded["looks"], of.seen.found.detections.left, strict=True):
+        for one in steady if left.rows else ():
+            test = _test(one, left.members[0], remain, job.role)
+            known = next(row.chance for row in left.rows if (row.name, row.shape) == (one.name, "steady"))
+            _, chance = verify.of_steps(excess[one.name], test)
+            if abs(math.log(chance / known)) < verify.NEAR_CHANCE:
+                look["tests_by_steps"].append(test)
+                used.add(one.name)
+        remain[list(left.members)] = False
+    recorded["excess_quarter_ns"] = {name: rows for name, rows in excess.items() if name in used}
+
+
+def _test(signal: Signal, place: int, left: Bools, role: Ints) -> Recorded:
+    """Return what a steady test knows besides the ranks' excess in every step; places among the ranks."""
+    own = role == role[place]
+
+    def spread(members: Bools) -> Spread:
+        return Spread(float(median(signal.usual_ns[members])), float(median(signal.wide_ns[members])))
+
+    means, pooled = Steady([signal], role).means, NOTHING_POOLED
+    others = [members for members in roles_left(role, left) if not members[place]]
+    if others:
+        pooled = Pooled.together([Pooled.of(means.at(members), spread(members)) for members in others])
+    of_role, usual = signal.above_ns[:, own], spread(left & own)
+    return {
+        "name": signal.name,
+        "rank": place,
+        "role": np.flatnonzero(own).tolist(),
+        "left": np.flatnonzero(own & left).tolist(),
+        "inflation": inflation_of(len(of_role), Columns.of(of_role).correlation),
+        "usual_ns": usual.usual_ns,
+        "wide_ns": usual.wide_ns,
+        "pooled": [float(np.sum(pooled.squares)), pooled.df],
+    }
 
 
 def _add_bar(recorded: Recorded, result: TriageResult) -> None:

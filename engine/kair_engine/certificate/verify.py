@@ -10,13 +10,15 @@ import hashlib
 import json
 import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 SAYS: Final = "This proves the arithmetic, not that the recording is honest."
 VERSION: Final = "1.0"
 MOST_BYTES: Final = 16 << 20
+_MOST_DF, _MOST_CELLS, _MOST_FINDINGS = 10_000, 10_000_000, 1_000
+"""What takes more than a few seconds is refused: nobody knows who wrote a certificate."""
 FALSE_ALARM_RATE, RANK_SHARE, LEAVES_OPEN = 0.01, 0.75, 0.05
 """One of a hundred healthy jobs may be accused; the tests of ranks may use so much of that; so large a part of the step
 that nothing explains leaves the verdict open."""
@@ -28,6 +30,8 @@ _PART_OF_KIND: Final = {"compute": "compute", "copies": "compute", "transfer": "
 }
 """All other kinds are what all ranks lose alike: input and hosts."""
 _HOURS_PER_DAY, _MOST, _ROUNDING = 24.0, 1 << 62, 1e-12
+_TRIM, _PRIOR, NEAR_CHANCE = 0.2, 6.0, 3e-3
+"""The tails of trimmed means, the prior's degrees of freedom, and how far off the logarithm of a chance may be."""
 
 
 Json = Any
@@ -54,7 +58,7 @@ def check(text: bytes) -> dict[str, Any]:
     if len(text) > MOST_BYTES:
         raise Refused(f"it is larger than {MOST_BYTES >> 20} MiB")
     try:
-        document = json.loads(text, parse_constant=_no_number)
+        document = json.loads(text)
         if not isinstance(document, dict):
             raise Refused("it is no certificate: no object")
         if encoded(document) != text:
@@ -98,10 +102,13 @@ def derived(of: Mapping[str, Any]) -> dict[str, Any]:
         raise Refused("recorded.length_ns has not one row for each step")
     for row in lengths:
         _counts(row, len(ranks), "recorded.length_ns")
-    step_ns = _mean([_middle([one for one in row if one], longest=of["longest"]) for row in lengths])
-    looks = _looks(of["looks"])
+    middle: Callable[[list[int]], float] = max if of["longest"] else _median
+    step_ns = _mean([middle([one for one in row if one]) for row in lengths])
+    looks = _looks(of["looks"], of["excess_quarter_ns"])
+    if len(of["findings"]) > _MOST_FINDINGS:
+        raise Refused(f"it has more than {_MOST_FINDINGS} findings")
     findings = [_finding(one, at, of, looks, step_ns) for at, one in enumerate(of["findings"])]
-    opened = [_share(one["us_per_step"], one["of_us"]) for one in of["open"]]
+    opened = [_number(one["us_per_step"]) / _number(one["of_us"]) for one in of["open"]]
     result = {
         "account_ns": _account(of["account"], lengths, len(ranks)),
         "step_time_us": step_ns / 1e3,
@@ -114,8 +121,7 @@ def derived(of: Mapping[str, Any]) -> dict[str, Any]:
         "verdict": _verdict(of, findings, opened),
         "stated": list(_stated(of)),
     }
-    rounded: dict[str, Any] = _rounded(result)
-    return rounded
+    return dict(_rounded(result))
 
 
 def _account(account: Mapping[str, Any], lengths: Sequence[Sequence[int]], ranks: int) -> dict[str, int]:
@@ -155,16 +161,63 @@ def _bar(of: Mapping[str, Any]) -> dict[str, float] | None:
     return {name: ns / cells / 1e3 for name, ns in whole.items()}
 
 
-def _looks(looks: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
+def _looks(looks: Sequence[Mapping[str, Any]], excess: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return of each look at all ranks the chance of who left, and its p, corrected for all that was looked at."""
-    found, least = [], math.inf
+    found, least = list[dict[str, Any]](), math.inf
+    cells = ((len(excess[one["name"]]) + 500) * len(one["role"]) for look in looks for one in look["tests_by_steps"])
+    if sum(cells) > _MOST_CELLS:
+        raise Refused("recorded.looks has more tests than any triage makes")
     for look in reversed(looks):
+        t_values = {}
+        for test in look["tests_by_steps"]:
+            name, shown = test["name"], [row for row in look["rows"] if row[:2] == [test["name"], "steady"]]
+            t_values[name], by_steps = of_steps(excess[name], test)
+            if abs(math.log(by_steps / _number(shown[0][3]))) > NEAR_CHANCE:
+                raise Refused(f"the chance of {name} does not follow from its steps: {by_steps:.4g}")
         chance = _number(look["stated"]) if look["stated"] is not None else _of_rows(look)
         least = min(least, chance * _number(look["tests"]))
-        found.append({"chance": chance, "p_value": min(1.0, least / RANK_SHARE)})
+        found.append({"chance": chance, "p_value": min(1.0, least / RANK_SHARE), "t": t_values})
     if looks and found[0]["p_value"] >= FALSE_ALARM_RATE:
         raise Refused("the last of recorded.looks accuses nobody")
     return found[::-1]
+
+
+def of_steps(rows: Sequence[Sequence[int]], test: Mapping[str, Any]) -> tuple[float, float]:
+    """Return t of a rank's excess, and the chance of that: Student's, moderated by what healthy ranks differ by."""
+    steps, cut, of_rank = len(rows), int(len(rows) * _TRIM), dict[int, tuple[float, float]]()
+    ordered = {rank: sorted(_number(row[rank]) / 4 for row in rows) for rank in test["role"]}
+    usual = _median([_variance(values) for values in ordered.values()])
+    for rank, values in ordered.items():
+        kept = values[cut : steps - cut]
+        own = _variance([min(max(one, kept[0]), kept[-1]) for one in values]) * (steps / len(kept)) ** 2
+        of_rank[rank] = math.fsum(kept) / len(kept), max(usual, own) * _number(test["inflation"]) / steps
+    left, noise = [of_rank[rank] for rank in test["left"]], of_rank[test["rank"]][1]
+    count, mean, (squares, more) = len(left), _mean([one for one, _ in left]), map(_number, test["pooled"])
+    above, df = (of_rank[test["rank"]][0] - mean) * count / (count - 1), count - 2.0
+    within = math.fsum((one - mean) ** 2 for one, _ in left) - above**2 * (count - 1) / count
+    if more:
+        within += squares * (max(_number(test["usual_ns"]), 1e-6) ** 2 + _median([one for _, one in left]))
+        df += min(more, _MOST_DF)
+    variance = max(max(within, 0.0) / df if df else 0.0, noise)
+    by_prior = []
+    for weight, deviation in ((0.9, test["usual_ns"]), (0.1, max(test["usual_ns"], test["wide_ns"]))):
+        prior = max(_number(deviation), 1e-6) ** 2 + noise
+        t = above / math.sqrt((variance * df + prior * _PRIOR) / (df + _PRIOR) * (1 + 1 / (count - 1)))
+        fits = df / 2 * math.log(prior) + (df + _PRIOR) / 2 * math.log1p(df * variance / (_PRIOR * prior))
+        by_prior.append((t, student_tail(t, df + _PRIOR), math.log(weight) - fits))
+    (t, usual_chance, first), (_, wide_chance, second) = by_prior
+    wide = math.exp(min(second - first, 700.0))
+    return t, (usual_chance + wide * wide_chance) / (1 + wide)
+
+
+def student_tail(t: float, df: float) -> float:
+    """Return P(T > t) within a thousandth by Simpson's rule, one half below 0: t is the cotangent of an angle."""
+    if t <= 0:
+        return 0.5
+    edge, parts = math.atan2(math.sqrt(df), t), 4 * math.ceil(df) + 100
+    power = [math.sin(edge * at / parts) ** (df - 1) * (4 if at % 2 else 2) for at in range(1, parts)]
+    area = (math.fsum(power) + math.sin(edge) ** (df - 1)) * edge / parts / 3
+    return max(float(area) * math.exp(math.lgamma((df + 1) / 2) - math.lgamma(df / 2)) / math.sqrt(math.pi), 1e-300)
 
 
 def _of_rows(look: Mapping[str, Any]) -> float:
@@ -260,9 +313,10 @@ def _verdict(of: Mapping[str, Any], findings: Sequence[Mapping[str, Any]], share
         return "straggler"
     large = [one for one, share in zip(of["open"], shares, strict=True) if share >= LEAVES_OPEN]
     shared = _number(of["shared_us"])
-    whole = {"no_peer", "few_steps"}
     unexplained = [one for one in large if one["ranks"] and one["us_per_step"] > shared]
-    if findings and all(one["kind"] in whole and one["us_per_step"] >= one["of_us"] for one in unexplained):
+    if findings and all(
+        one["kind"] in {"no_peer", "few_steps"} and one["us_per_step"] >= one["of_us"] for one in unexplained
+    ):
         return "job_wide"
     return "inconclusive" if large else "no_straggler"
 
@@ -280,10 +334,8 @@ def _stated(of: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _counts(row: Sequence[Any], length: int, where: str) -> None:
-    if type(row) is not list or len(row) != length:
-        raise Refused(f"{where} has not one figure for each rank")
-    if not all(type(one) is int and 0 <= one < _MOST for one in row):
-        raise Refused(f"{where} has what is no count of nanoseconds")
+    if len(row) != length or not all(type(one) is int and 0 <= one < _MOST for one in row):
+        raise Refused(f"{where} has not one count of nanoseconds for each rank")
 
 
 def _number(value: Json) -> float:
@@ -292,21 +344,18 @@ def _number(value: Json) -> float:
     return float(value)
 
 
-def _no_number(text: str) -> float:
-    raise Refused(f"{text} is no number")
-
-
 def _mean(values: Sequence[Any]) -> float:
     return math.fsum(map(_number, values)) / len(values)
 
 
-def _middle(values: Sequence[int], *, longest: bool) -> float:
+def _median(values: Sequence[float]) -> float:
     ordered = sorted(values)
-    return float(ordered[-1]) if longest else (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
+    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
 
 
-def _share(part: Json, whole: Json) -> float:
-    return _number(part) / _number(whole)
+def _variance(values: Sequence[float]) -> float:
+    mean = math.fsum(values) / len(values)
+    return math.fsum((one - mean) ** 2 for one in values) / (len(values) - 1)
 
 
 def nine_digits(value: float) -> float:
