@@ -43,12 +43,17 @@ Recorded = dict[str, Any]
 def certificate(
     trace: Trace, result: TriageResult, files: Iterable[Path], rules: Mapping[str, str], gpu_cost: float | None
 ) -> bytes:
-    """Return the certificate of a verdict on a recording that has times of steps. Raises UsageError for any other."""
+    """Return the certificate of a verdict on a recording that has times of steps. Raises UsageError for any other.
+
+    Raises InputError where recorded figures contradict one another.
+    """
     if trace.job.progress:
         raise UsageError("a certificate needs the times of steps, which this recording lacks")
     require_steps(trace)
-    of = investigated(trace, gpu_cost)
-    recorded = _recorded(trace, result, of, gpu_cost)
+    try:
+        recorded = _recorded(trace, result, investigated(trace, gpu_cost), gpu_cost)
+    except verify.Refused as error:
+        raise InputError(f"no certificate can be written of this recording: {error}") from None
     document: Recorded = {
         "certificate": "kair.triage",
         "version": verify.VERSION,
