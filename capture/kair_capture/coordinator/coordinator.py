@@ -257,6 +257,7 @@ class Coordinator:
         for rank in new["rank"][(new["flags"] & StepFlag.MISSED) > 0].tolist():
             self._note_missed(rank)
         if len(new):
+            self._has_begun = True  # a short job's ranks may all have ended before any beat told of them
             ended_us = int(new["begin_us"][-1]) + int(new["step_us"][-1])
             # By the host's clock, which may be wrong by any time.
             now_us = self.endpoint.clock.now_ns() / 1e3 + self._hosts.clock_offset_us(sender)
