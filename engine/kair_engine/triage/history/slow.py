@@ -102,7 +102,8 @@ def beside(history: StepHistory, values: Floats, positions: tuple[int, ...], slo
 
 def _by_level(history: StepHistory) -> Iterator[Slow]:
     anomalies = detect(history.table(), history.measured()).anomalies
-    found = {one.positions: one for one in anomalies}  # of several signals of the same ranks the last, the finest
+    # Of several signals of the same ranks the last, the finest; but one that knows in which steps says more.
+    found = {one.positions: one for one in sorted(anomalies, key=lambda one: one.kind == "intermittent")}
     accused = np.isin(np.arange(len(history.ranks)), [place for positions in found for place in positions])
     for one in found.values():
         later, is_intermittent = np.ones(len(history.steps), np.bool_), False
