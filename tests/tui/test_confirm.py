@@ -1,14 +1,22 @@
 """The screen of `kair confirm`: a forest plot of what delays showed, live, and the keys that begin and stop them."""
 
 import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
 import pytest
 from support.cli_samples import kair
+from support.places import ROOT
 from support.screen_text import (
     answered,
     assert_says,
@@ -23,9 +31,13 @@ from support.screen_text import (
 from support.watched_job import watched_job
 
 import kair as api
+from kair_capture.coordinator.step_log import read_all
 from kair_capture.places import JobPlaces
 from kair_engine.errors import InputError
 from kair_engine.results.confirm import ConfirmRun, DelayEffect, SweptDose, Worth
+from kair_engine.results.watch import WatchResult
+from kair_engine.store.confirmed import latest_run
+from kair_engine.trace.json_text import kept_json
 from kair_tui.render.terminal import Look
 from kair_tui.tui.frame import watching
 from kair_tui.tui.frame.app import KairApp
@@ -216,4 +228,79 @@ async def test_what_the_coordinator_refuses_is_said(places: JobPlaces, monkeypat
         await until(pilot, lambda: is_there(app))
         await type_line(pilot, "b", "all")
         await until(pilot, lambda: "no rank is delayed: delays are not allowed" in screen_text(app))
+        app.framed.say("read again: 20 more steps")
+        app.screen.renewed()  # type: ignore[attr-defined]
+        await pilot.pause()
+        assert_says(app, "no rank is delayed: delays are not allowed")
     assert not list(places.confirm.glob("*"))
+
+
+@contextmanager
+def trained(folder: Path) -> Iterator[JobPlaces]:
+    """A job of two ranks that sleep, under capture, with a coordinator that may delay them; rank 1 is slow."""
+    fault, places = folder / "fault.json", JobPlaces(folder / "store", "real")
+    fault.write_text('{"rank": 1, "excess": 0.2}')
+    own = {"KAIR_STORE": str(places.store), "KAIR_JOB": places.job, "KAIR_RUN_DIR": str(folder / "run")}
+    environment = {**os.environ, **own, "KAIR_SPOOL_DIR": str(folder / "spool"), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "kair_tui"]
+    coordinator = [*command, "coordinator", "--listen", "127.0.0.1:0", "--allow-delays", "--max-overhead", "0%", "-q"]
+    torchrun = [str(Path(sys.executable).with_name("torchrun")), "--standalone", "--nproc-per-node", "2"]
+    script = [str(ROOT / "validation" / "confirm" / "real_job.py"), "--fault", str(fault), "--step-ms", "40"]
+    job = [*command, "capture", "run", "--", *torchrun, *script]
+    processes = [subprocess.Popen(one, env=environment, cwd=ROOT) for one in (coordinator, job)]
+    try:
+        yield places
+    finally:
+        fault.unlink()  # the job ends by that
+        processes[1].wait(60)
+        processes[0].terminate()
+        processes[0].wait(60)
+
+
+@pytest.mark.live
+@pytest.mark.skipif(find_spec("torch") is None, reason="training needs torch: pip install 'kair[record]'")
+def test_the_key_takes_delays_of_a_real_job_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAIR_STORE", str(tmp_path / "store"))
+
+    def step_of(places: JobPlaces) -> int:
+        status = kept_json(places.status, WatchResult)
+        return -1 if status is None else status.step
+
+    def reach(places: JobPlaces, step: int) -> None:
+        until = time.monotonic() + 120
+        while step_of(places) < step:
+            assert time.monotonic() < until
+            time.sleep(0.2)
+
+    with trained(tmp_path) as places:
+        reach(places, 160)
+
+        def is_under_way() -> bool:
+            run = latest_run(places.confirm)
+            return run is not None and run.steps_covered > 0
+
+        def is_stopped() -> bool:
+            run = latest_run(places.confirm)
+            return run is not None and run.state == "over"
+
+        @played
+        async def stopped() -> None:
+            async with opened("real") as (app, pilot):
+                await pilot.press("K")
+                await until(pilot, lambda: is_there(app))
+                await type_line(pilot, "b", "1")
+                await until(pilot, lambda: says(app, "delay rank 1 by"))
+                await pilot.press("y", "enter")
+                await until(pilot, lambda: is_under_way() and says(app, "X stop"))
+                await pilot.press("X")
+                await until(pilot, is_stopped)
+
+        stopped()
+        run = latest_run(places.confirm)
+        assert run is not None and (run.state, run.ended_because) == ("over", "stopped by hand")
+        at = step_of(places)
+        reach(places, at + 120)
+    rows = read_all(places.steps)
+    late = rows[rows["step"] > at + 40]  # an order holds no longer on a rank that hears of its end
+    assert (rows["inserted_us"] > 0).any()
+    assert len(late) and not (late["inserted_us"] > 0).any()

@@ -64,6 +64,8 @@ class ConfirmScreen(ViewScreen):
     _run: ConfirmRun | None = None
     _rows: Sequence[Tested] = ()
     _is_looking = False
+    _refusal = ""
+    """Why the coordinator did not do what was asked last; it stays, because a growing job has messages of its own."""
     _described = -1
     """The row that was described last."""
 
@@ -117,14 +119,15 @@ class ConfirmScreen(ViewScreen):
         self._run = run = result
         about, rows = self.query_one("#about", Paragraphs), self.query_one(Rows)
         self._rows = () if run is None else tested(run)
+        refused = [Paragraph(self._refusal, "alarm")] if self._refusal else []
         for part in (self.heading("rows"), rows):
             part.display = bool(self._rows)
         if run is None:
             nobody = Paragraph(f"no rank of {self.session.name} was ever delayed", "strong")
-            about.show(nobody, *map(Paragraph, _HOW_TO_BEGIN))
+            about.show(*refused, nobody, *map(Paragraph, _HOW_TO_BEGIN))
         else:
             style = "alarm" if run.verdict == "confirmed" else "strong"
-            about.show(Paragraph(sentence(run), style), Paragraph(how(run)), Paragraph(cost(run)))
+            about.show(*refused, Paragraph(sentence(run), style), Paragraph(how(run)), Paragraph(cost(run)))
             self.query_one("#marks", Paragraphs).show(Paragraph(marks(run, self._rows, self.look.glyphs), "dim"))
             self.query_one("#remarks", Paragraphs).show(*map(Paragraph, remarks(run)))
             self.heading("rows").say([(f"{self._state(run)}", None)])
@@ -208,6 +211,7 @@ class ConfirmScreen(ViewScreen):
         await self.ask_for("whom: 5, or 5 worth, or all; nothing for the slowest", self._plan)
 
     def _plan(self, typed: str) -> None:
+        self._say_refusal("")
         words = typed.split()
         asked = {"ranks": ",".join(one for one in words if one != "worth"), "worth": str(int("worth" in words))}
         self.work_out(self._asking("plan", asked), partial(self._planned, asked), group="order")
@@ -247,6 +251,11 @@ class ConfirmScreen(ViewScreen):
 
     def _refused(self, error: Exception | None) -> None:
         if isinstance(error, KairError):
-            self.say_error(error)
+            self._say_refusal(f"{error} ({error.hint})" if error.hint else str(error))
         else:
             self.complain(error)
+
+    def _say_refusal(self, text: str) -> None:
+        if text != self._refusal:
+            self._refusal = text
+            self.show("confirm", self._run)
