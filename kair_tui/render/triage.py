@@ -202,7 +202,12 @@ COLUMNS = (
         lambda row: signed_duration(row.self_time_excess_us),
         weight=6,
     ),
-    Column[RankedRank]("wait_imposed_us", "others wait/step", lambda row: duration(row.wait_imposed_us), weight=6),
+    Column[RankedRank](
+        "wait_imposed_us",
+        "others wait/step",
+        lambda row: "–" if row.wait_imposed_us is None else duration(row.wait_imposed_us),
+        weight=6,
+    ),
     Column[RankedRank]("flagged", "flag", lambda row: flag(row.flagged), align="left", weight=8),
 )
 PART_COLUMNS = tuple(column for column in OF_PARTS if column.key in ("part", "own_us", "share"))
@@ -321,19 +326,20 @@ def triage_totals(result: TriageResult) -> str:
         is_live = any(one.code in ("no_step_yet", "ended_from_outside") for one in result.warnings)
         return "no step's times are known" if is_live else "recordings of calls: how far each rank came, and no times"
     waits = f"ranks wait{_share_of_time(result)}" if result.bar is None else waiting_in_words(result.bar)
-    if result.bar is None or result.bar.waiting_is_known:
-        waits += (
-            f" ({duration(result.waiting_us_per_step)} a step over all ranks, also while they compute; "
-            f"{duration(result.unattributed_us_per_step)} of unknown cause)"
-        )
+    waiting_us, unattributed_us = result.waiting_us_per_step, result.unattributed_us_per_step
+    if waiting_us is None:
+        waits = "no waiting was recorded"
+    elif result.bar is None or result.bar.waiting_is_known:
+        unknown = "" if unattributed_us is None else f"; {duration(unattributed_us)} of unknown cause"
+        waits += f" ({duration(waiting_us)} a step over all ranks, also while they compute{unknown})"
     recorded = "" if result.is_sampled else ", recorded and not sampled"
     steps = f"{plural(len(result.steps), 'step')} analysed ({spans(result.steps)}{recorded})"
     return f"step {duration(result.step_time_us)}; {waits}; {steps}"
 
 
 def _share_of_time(result: TriageResult) -> str:
-    all_ranks_us = result.step_time_us * len(result.ranking)
-    return f" {waited_of(result.waiting_us_per_step / all_ranks_us, 'their time')}" if all_ranks_us else ""
+    all_ranks_us, waiting_us = result.step_time_us * len(result.ranking), result.waiting_us_per_step
+    return f" {waited_of(waiting_us / all_ranks_us, 'their time')}" if all_ranks_us and waiting_us is not None else ""
 
 
 def title(finding: Finding, *, wide: bool = False, alone: bool = False) -> str:

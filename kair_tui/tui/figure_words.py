@@ -86,10 +86,13 @@ def beside_peers(row: RankedRank, ranking: Sequence[RankedRank]) -> Figures:
             f"from {text(values[0])} to {text(values[-1])}"
         )
 
+    waits = []
+    if all(one.wait_imposed_us is not None for one in (row, *peers)):
+        waits = [("others wait", told(lambda one: one.wait_imposed_us or 0.0, duration) + ", per step")]
     return [
         ("score", told(lambda one: one.score, score)),
         ("self time", told(lambda one: one.self_time_excess_us, signed_duration) + ", per step"),
-        ("others wait", told(lambda one: one.wait_imposed_us, duration) + ", per step"),
+        *waits,
     ]
 
 

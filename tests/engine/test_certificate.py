@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.cli_samples import assert_valid, kair
-from support.places import ROOT, SAMPLES
+from support.places import ROOT, SAMPLES, TRACES
 from support.trace_builder import Row, build
 
 import kair as python_kair
@@ -51,6 +51,15 @@ def test_all_of_a_verdict_follows_from_what_was_recorded(sample: str) -> None:
         assert certified["p_value"] == pytest.approx(one.p_value)
         assert certified["time_lost_us_per_step"] == pytest.approx(one.time_lost_us_per_step)
         assert certified["gpu_hours_per_day"] == pytest.approx(one.gpu_hours_per_day)
+
+
+def test_a_recording_of_a_single_step_has_a_certificate() -> None:
+    recorded = TRACES / "megatron-tp8"
+    if not recorded.is_dir():
+        pytest.skip("the recording is not there")
+    found = python_kair.open(recorded, progress=False).triage()
+    assert len(found.steps) == 1
+    assert verify.check(found.certificate())["derived"]["verdict"] == found.verdict
 
 
 def test_t_follows_from_the_steps_as_localize_has_it() -> None:

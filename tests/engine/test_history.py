@@ -20,7 +20,7 @@ from kair_engine.triage.history.analysis import joined, judge, triage_of_rows
 from kair_engine.triage.history.rows import COLUMNS, COMPILE, StepHistory, step_history
 from kair_engine.triage.history.schedules import _grid
 from kair_engine.views.scope_changes import passage
-from kair_tui.render.triage import facts, suggestion_of, triage_in_words
+from kair_tui.render.triage import facts, suggestion_of, triage_in_words, triage_totals
 from kair_tui.render.within_rank import when_in_words
 
 RANKS, STEPS, ONSET = 3, 200, 120
@@ -329,8 +329,12 @@ def test_without_anybody_seen_to_wait_backward_is_where_ranks_wait() -> None:
     us = {**of.us, "waited": np.zeros_like(of.us["waited"]), "self": of.us["step"]}
     step, rank = np.indices(us["step"].shape)
     flat = {name: one.ravel() for name, one in us.items()}
-    found = the_finding(step_history(rank.ravel(), of.steps[step.ravel()], flat))
+    waitless = step_history(rank.ravel(), of.steps[step.ravel()], flat)
+    found = the_finding(waitless)
     assert (found.ranks, found.cause) == ((1,), "compute")
+    result = triage_of_rows(waitless, job())
+    assert (result.waiting_us_per_step, result.ranking[0].wait_imposed_us) == (None, None)
+    assert "no waiting was recorded" in triage_totals(result)
 
 
 def test_a_healthy_job_is_told_with_the_smallest_fault_that_would_have_been_seen() -> None:

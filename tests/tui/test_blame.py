@@ -307,7 +307,7 @@ async def test_who_waited_is_told_of_the_cause_under_the_cursor() -> None:
         assert neighbours.items[0].text == "smaller delays (host)"
         assert "▲ rank 2 smaller delays (host)" in screen_text(app)
         await pilot.press("w")
-        assert "to rank 2 smaller delays" in screen_text(app)
+        await until(pilot, lambda: "to rank 2 smaller delays" in screen_text(app))
         assert len(screen.commands()) == 2
 
 

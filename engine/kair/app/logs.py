@@ -110,7 +110,7 @@ def verdict_of_log() -> "TriageResult":
     """Return the verdict on a job of which nothing but its log is known: who is slow stays open."""
     from kair_engine.results.triage import TriageResult
 
-    return TriageResult("inconclusive", (), (), 0.0, 0.0, 0.0, (), ())
+    return TriageResult("inconclusive", (), (), 0.0, None, None, (), ())
 
 
 def steps_of_log(trace: Trace) -> "StepsResult":

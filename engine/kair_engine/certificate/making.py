@@ -33,6 +33,8 @@ _MOST_REPLAYED: Final = 16
 """Accused or priced findings that are replayed one by one, as triage does."""
 _MOST_CELLS: Final = 64 * 64
 """Steps of ranks: of more a certificate has no excess of every step."""
+_FEWEST_STEPS: Final = 2
+"""Of fewer no variance over steps follows, and the chances stay as recorded."""
 _NEAR: Final = 1e-6
 """A figure is worked out as it was printed if it is within this part of it; prices within a nanosecond, too."""
 
@@ -145,7 +147,7 @@ def _state_chances(recorded: Recorded, every: Sequence[Left]) -> None:
 def _add_steps(recorded: Recorded, of: Investigated) -> None:
     """Add what ranks take beyond their role in every step, where the chances of a look follow from that."""
     job, kernel = of.seen.found.job, of.seen.kernel
-    if len(job.ranks) * len(job.steps) > _MOST_CELLS or not recorded["looks"]:
+    if len(job.ranks) * len(job.steps) > _MOST_CELLS or len(job.steps) < _FEWEST_STEPS or not recorded["looks"]:
         return
     table = signals_of(job, measured_signals(job, kernel.processor, kernel.given, kernel.held))
     steady = [one for one in table if "steady" in one.shapes and one.asked is None]

@@ -47,8 +47,8 @@ class RankedRank:
     self_time_excess_us: float
     """µs per step of its self time beyond its role's median, waiting excluded: in usual steps, without the extreme
     ones, which large delays are."""
-    wait_imposed_us: float
-    """µs per step that other ranks, summed, waited for it."""
+    wait_imposed_us: float | None
+    """µs per step that other ranks, summed, waited for it; None where nothing that was recorded shows it."""
 
 
 @dataclass(frozen=True)
@@ -276,10 +276,10 @@ class TriageResult:
     """Every rank, the most suspicious first."""
     step_time_us: float
     """The mean over steps."""
-    waiting_us_per_step: float
-    """What all ranks, summed, waited."""
-    unattributed_us_per_step: float
-    """What was waited for no known cause, summed over ranks."""
+    waiting_us_per_step: float | None
+    """What all ranks, summed, waited; None where nothing that was recorded shows it."""
+    unattributed_us_per_step: float | None
+    """What was waited for no known cause, summed over ranks; None where no waiting is traced to its cause."""
     steps: tuple[int, ...]
     """Those that were analysed."""
     warnings: tuple[AnyWarning, ...]

@@ -273,7 +273,7 @@ class OverviewScreen(ViewScreen):
             place_in_words(row.rank, self.session.trace.job.layout) or ("" if row.role == "all" else row.role),
             f"score {score(row.score)}" + (f" {self.look.glyphs.alarm} slow" if row.flagged else ""),
             f"self time {signed_duration(row.self_time_excess_us)} a step",
-            f"others wait {duration(row.wait_imposed_us)}",
+            "" if row.wait_imposed_us is None else f"others wait {duration(row.wait_imposed_us)}",
         )
 
     def _about_finding(self, findings: Findings) -> str:

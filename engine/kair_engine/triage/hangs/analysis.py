@@ -55,8 +55,8 @@ def hang(trace: Trace) -> TriageResult:
         findings=findings,
         ranking=ranked(trace.job, accused, held_up),
         step_time_us=0.0,
-        waiting_us_per_step=0.0,
-        unattributed_us_per_step=0.0,
+        waiting_us_per_step=None,
+        unattributed_us_per_step=None,
         steps=(),
         warnings=(*sound.warnings, *questions),
     )
@@ -64,7 +64,7 @@ def hang(trace: Trace) -> TriageResult:
 
 def nothing_known(job: Job, warnings: tuple[KairWarning, ...] = ()) -> TriageResult:
     """Return that nobody is known to be to blame."""
-    return TriageResult("inconclusive", (), ranked(job, (), Counter()), 0.0, 0.0, 0.0, (), warnings)
+    return TriageResult("inconclusive", (), ranked(job, (), Counter()), 0.0, None, None, (), warnings)
 
 
 def _verdict(findings: Sequence[Finding], *, is_open: bool) -> Verdict:
@@ -297,4 +297,4 @@ def finding_of(
 def ranked(job: Job, accused: Collection[Rank], held_up: Counter[int]) -> tuple[RankedRank, ...]:
     """Return who is accused first, then by how many ranks each holds up; there is no score of a hang."""
     order = sorted(job.ranks, key=lambda rank: (rank not in accused, -held_up[rank], rank))
-    return tuple(RankedRank(rank, job.hosts.get(rank), "all", 0.0, rank in accused, 0.0, 0.0) for rank in order)
+    return tuple(RankedRank(rank, job.hosts.get(rank), "all", 0.0, rank in accused, 0.0, None) for rank in order)

@@ -85,8 +85,8 @@ def triage_of_rows(history: StepHistory, job: Job, gpu_cost: float | None = None
         findings=findings,
         ranking=_ranking(history, job, of_ranks),
         step_time_us=step_us,
-        waiting_us_per_step=float(history.us["waited"].sum(axis=1).mean()) if len(history.steps) else 0.0,
-        unattributed_us_per_step=0.0,
+        waiting_us_per_step=float(history.us["waited"].sum(axis=1).mean()) if history.sees_waiting else None,
+        unattributed_us_per_step=None,
         steps=tuple(history.steps.tolist()),
         warnings=(),
         unseen=unseen,
@@ -323,7 +323,7 @@ def _ranking(history: StepHistory, job: Job, findings: Sequence[Finding]) -> tup
             score=float(excess[at] / history.step_us * 100),
             flagged=history.numbers([at])[0] in accused,
             self_time_excess_us=float(excess[at]),
-            wait_imposed_us=float(imposed[at]),
+            wait_imposed_us=float(imposed[at]) if history.sees_waiting else None,
         )
         for at in order
     )

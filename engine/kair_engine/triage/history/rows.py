@@ -83,6 +83,11 @@ class StepHistory:
         return np.asarray(self.us["self"] * usual / samples * of_the_samples(samples, usual))
 
     @cached_property
+    def sees_waiting(self) -> bool:
+        """Return whether any waiting was recorded; models that are compiled show none."""
+        return bool(self.us["waited"].any())
+
+    @cached_property
     def tells_cpu(self) -> bool:
         """Whether all ranks tell what their threads computed, and none waits busily."""
         cpu = self.us["cpu"]
