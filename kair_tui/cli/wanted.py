@@ -22,7 +22,7 @@ class JobWanted:
     """More files of the job, where several make it up."""
     store: Path | None = None
     debug: bool = False
-    """Whether defects are told with their traceback."""
+    """Whether defects are shown with their traceback."""
     log_pattern: str | None = None
     """The expression of a log's lines of steps; None for those that are known."""
 

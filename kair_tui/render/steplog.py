@@ -1,6 +1,6 @@
 """What a job's log says of its steps, in words: the answer in one sentence, what was found, what to record next."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -45,7 +45,7 @@ def log_summary(log: LogOfSteps) -> str:
     last = log.attempts[-1]
     of = "" if last.step_us is None else f" of {duration(last.step_us)}"
     unchanged = f"{plural(last.lines, 'step')}{of} without a change of {percent(log.smallest_share)} or more"
-    return f"inconclusive: {unchanged}; a rank that was slow from the begin does not show in a log"
+    return f"inconclusive: {unchanged}; a rank that was slow from the start does not show in a log"
 
 
 def _costs_more(change: LogChange, period: LogPeriod, log: LogOfSteps) -> bool:
@@ -150,7 +150,7 @@ def _costs(hours: float | None) -> list[str]:
 
 def _period(one: LogPeriod) -> str:
     extra = "" if one.extra_us is None else f" {duration(one.extra_us)}"
-    mean = "" if one.extra_us_per_step is None else f" ({duration(one.extra_us_per_step)} a step in the mean)"
+    mean = "" if one.extra_us_per_step is None else f" ({duration(one.extra_us_per_step)} a step on average)"
     parts = [
         f"one step in {count(one.every)} takes{extra} longer, {percent(one.share)} of the time{mean}",
         *_costs(one.gpu_hours),
@@ -160,17 +160,19 @@ def _period(one: LogPeriod) -> str:
     return "; ".join(parts)
 
 
+_AGAINST: Final = {
+    "past": "since step {since}, compared with its peers and its own past",
+    "peers": "all the time, compared with its peers",
+    "place": "in the steps of the period, compared with the steps between",
+    "moment": "in the slow steps, compared with the others",
+}
+
+
 def _rank(one: LogRank) -> str:
-    against: dict[str, Callable[[], str]] = {
-        "past": lambda: f"since step {count(one.since or 0)}, compared with its peers and its own past",
-        "peers": lambda: "all the time, compared with its peers",
-        "place": lambda: "in the steps of the period, compared with the steps between",
-        "moment": lambda: "in the slow steps, compared with the others",
-    }
     share = "" if one.share_of_change is None else f", {percent(one.share_of_change, 0)} of what steps take longer"
     chance = f"p {p_value(one.p_value)}"
     longer = f"rank {one.rank} takes {duration(one.excess_us)} longer in {one.phase}"
-    return f"{longer} {against[one.contrast]()}{share} ({chance})"
+    return f"{longer} {_AGAINST[one.contrast].format(since=count(one.since or 0))}{share} ({chance})"
 
 
 _WHY: Final = {

@@ -12,7 +12,6 @@ from kair_engine.recording.opening import find_files, job_name
 from kair_engine.trace.model import Job, StepTimes, Trace, short_warning
 
 if TYPE_CHECKING:
-    from kair_engine.results.steplog import LogOfSteps
     from kair_engine.results.triage import TriageResult, Verdict
     from kair_engine.results.views import StepsResult
     from kair_engine.steplog.lines import StepLines
@@ -63,7 +62,6 @@ def job_of_log(lines: "StepLines", name: str, paths: Sequence[Path]) -> Trace:
 
     `name` is the path as it was named, or what stands for one that was not.
     """
-    ranks = tuple(sorted({*lines.rank.tolist(), *lines.phases.rank.tolist()} - {-1}))
     warnings = []
     if lines.dropped:
         text = f"the log has {lines.dropped + len(lines.step):,} lines of steps: the last {len(lines.step):,} are read"
@@ -75,7 +73,7 @@ def job_of_log(lines: "StepLines", name: str, paths: Sequence[Path]) -> Trace:
         source=name if len(paths) == 1 else ", ".join(map(str, paths)),
         format=FORMAT,
         world_size=lines.world_size or 0,
-        ranks=ranks,
+        ranks=lines.ranks,
         hosts={},
         layout=None,
         device=None,
@@ -98,12 +96,8 @@ def with_log(found: "TriageResult", trace: Trace) -> "TriageResult":
         return found
     log = judge(trace.lines)
     verdict: Verdict = "straggler" if log.ranks and not found.findings else found.verdict
-    return replace(found, log=log, verdict=verdict, step_time_us=found.step_time_us or step_time_us(log))
-
-
-def step_time_us(log: "LogOfSteps") -> float:
-    """Return the median step of the last attempt; 0 where none has times."""
-    return next((one.step_us for one in reversed(log.attempts) if one.step_us is not None), 0.0)
+    median = next((one.step_us for one in reversed(log.attempts) if one.step_us is not None), 0.0)
+    return replace(found, log=log, verdict=verdict, step_time_us=found.step_time_us or median)
 
 
 def verdict_of_log() -> "TriageResult":

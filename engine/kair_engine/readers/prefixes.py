@@ -10,9 +10,8 @@ from typing import Final
 
 from kair_engine.frozen import dataclass
 from kair_engine.readers.log_records import text_in_record
+from kair_engine.readers.paths import MAX_RANKS
 
-MOST_RANKS: Final = 1 << 20
-"""Larger numbers are no ranks."""
 _ANSI: Final = re.compile(rb"\x1b(?:\[[0-9;?]{0,32}[ -/]{0,4}[@-~]|\][^\x07\x1b\n]{0,256}(?:\x07|\x1b\\))")
 _CRI: Final = re.compile(rb"(?m)^\d{4}-\d\d-\d\dT[\d:.]{8,20}(?:Z|[+-]\d\d:\d\d) std(?:out|err) ([FP])(?: |$)")
 _CRI_PART: Final = b"\x00"
@@ -130,16 +129,16 @@ class ProcessRanks:
                 self._of_process.setdefault(f":{one['pid'].decode()}", rank)
 
     def key(self, line: Peeled) -> int:
-        """Return a number of the process that printed a line, by which `ranks` knows it; -1 where nothing tells it."""
+        """Return a number of the process that printed a line, by which `rank` knows it; -1 where nothing says it."""
         if line.rank is not None:
-            return min(line.rank, MOST_RANKS)
+            return min(line.rank, MAX_RANKS)
         if line.local_rank is not None:
             self._most_local = max(self._most_local, line.local_rank)
             task = line.task or 0
             self._tasks.add(task)
-            return _LOCAL + min(task, MOST_RANKS) * _LOCAL_RANKS + min(line.local_rank, _LOCAL_RANKS - 1)
+            return _LOCAL + min(task, MAX_RANKS) * _LOCAL_RANKS + min(line.local_rank, _LOCAL_RANKS - 1)
         if line.task is not None:
-            return min(line.task, MOST_RANKS)
+            return min(line.task, MAX_RANKS)
         if line.process is not None:
             return self._of_process.get(line.process, -1)
         return -1
@@ -153,7 +152,7 @@ class ProcessRanks:
 
     @property
     def is_sure(self) -> bool:
-        """Whether ranks are those of the job: local ranks are where all are of one node, or tasks tell the nodes."""
+        """Whether ranks are those of the job: local ranks are where all are of one node, or tasks name the nodes."""
         return not self._tasks or len(self._tasks) > 1
 
 

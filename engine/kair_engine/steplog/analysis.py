@@ -15,8 +15,8 @@ from kair_engine.steplog.changes import CHANCE, SMALLEST, Cut, Level, levels
 from kair_engine.steplog.changes import SHORT as SHORT_LOG
 from kair_engine.steplog.cleaning import Noise, noise_of, running_median, spikes, warm_up
 from kair_engine.steplog.lines import StepLines
-from kair_engine.steplog.next_recording import what_to_record
-from kair_engine.steplog.periods import Found, periods
+from kair_engine.steplog.next_recording import NOTHING, what_to_record
+from kair_engine.steplog.periods import Found, normal_tail, periods
 from kair_engine.steplog.ranks import accused, phase_of
 from kair_engine.steplog.series import FEWEST, Attempt, series_of
 from kair_engine.trace.model import short_warning
@@ -68,6 +68,7 @@ def judge(lines: StepLines) -> LogOfSteps:
     changes = tuple(change for one in judged for change in _changes(one))
     changes = tuple(replace(one, phase=phase_of(lines, series, one)) for one in changes)
     listed = [spike for one in judged for spike in _spikes(one)]
+    noise = judged[-1].noise if judged else None
     found = LogOfSteps(
         format=lines.form.name,
         world_size=lines.world_size,
@@ -77,15 +78,15 @@ def judge(lines: StepLines) -> LogOfSteps:
         spikes=tuple(sorted(listed, key=lambda one: -one.share)[:_MOST_SPIKES]),
         spikes_in_all=len(listed),
         ranks=(),
-        ranks_printed=_ranks_printed(lines),
+        ranks_printed=len(lines.ranks),
         smallest_share=_smallest(judged[-1]) if judged else 1.0,
         skipped=series.skipped,
-        next=what_to_record(None, lines.form.window, judged[-1].noise if judged else None),
+        next=NOTHING,
         course=tuple(part for one in judged[-3:] for part in _course(one, len(judged[-3:]))),
         by_work=series.by_work,
     )
-    found = replace(found, ranks=accused(lines, series, found))
-    return replace(found, next=what_to_record(found, lines.form.window, judged[-1].noise if judged else None))
+    recorded = what_to_record(found, lines.form.window, noise)
+    return replace(found, ranks=accused(lines, series, found), next=recorded)
 
 
 def _judged(attempt: Attempt, number: int, world: int | None) -> Judged:
@@ -109,18 +110,14 @@ def _judged(attempt: Attempt, number: int, world: int | None) -> Judged:
         number,
         noise,
         moved,
-        tuple(_shifted(one, warm) for one in found),
+        tuple(replace(one, at=one.at + warm) for one in found),
         tuple(Level(max(one.begin + warm, moved), one.end + warm, one.height) for one in pieces),
-        tuple(Cut(o.at + warm, o.least + warm, o.most + warm, o.p_value, o.is_moment) for o in cuts),
+        tuple(replace(one, at=one.at + warm, least=one.least + warm, most=one.most + warm) for one in cuts),
         where + warm,
         np.concatenate((y[:warm], running_median(clean, _NEAR))) if len(clean) else y,
         y,
         world,
     )
-
-
-def _shifted(found: Found, by: int) -> Found:
-    return Found(found.length, found.phase + by, found.at + by, found.p_value, found.extra, found.shown)
 
 
 def _changes(one: Judged) -> list[LogChange]:
@@ -133,21 +130,17 @@ def _changes(one: Judged) -> list[LogChange]:
         cut = one.cuts[at - 1]
         if level.height > usual + SMALLEST:
             kind: ChangeKind = "slower" if cut.is_moment else "drift"
-            made.append(_change(one, kind, at, (level.begin, level.end), usual))
-        elif level.height < usual - SMALLEST and cut.is_moment:
-            first = one.levels[0]
-            made.append(
-                _change(one, "slow_start", 0, (first.begin, first.end), level.height)
-                if at == 1
-                else _change(one, "faster", at, (level.begin, len(one.y)), usual)
-            )
-            usual = level.height
-        elif level.height < usual - SMALLEST:
-            made.append(_change(one, "drift", at, (level.begin, level.end), usual))
-            usual = level.height
-        else:  # what is usual may creep
-            usual = level.height
-    return _joined_drifts([one for one in made if not -_FASTER < one.share < 0])
+            made.append(_change(one, kind, at, usual))
+            continue
+        if level.height < usual - SMALLEST:
+            if not cut.is_moment:
+                made.append(_change(one, "drift", at, usual))
+            elif at == 1:
+                made.append(_change(one, "slow_start", 0, level.height))
+            else:
+                made.append(_change(one, "faster", at, usual))
+        usual = level.height  # which may creep
+    return _joined_drifts([change for change in made if not -_FASTER < change.share < 0])
 
 
 def _joined_drifts(made: list[LogChange]) -> list[LogChange]:
@@ -177,11 +170,10 @@ def _joined_drifts(made: list[LogChange]) -> list[LogChange]:
     return joined
 
 
-def _change(one: Judged, kind: ChangeKind, at: int, span: tuple[int, int], usual: float) -> LogChange:
-    begin, end = span
+def _change(one: Judged, kind: ChangeKind, at: int, usual: float) -> LogChange:
     attempt, level = one.attempt, one.levels[at]
-    before = one.cuts[at - 1] if at else None
-    behind = one.cuts[at] if at < len(one.cuts) and end < len(one.y) else None
+    lasts = kind == "faster" or at == len(one.cuts)
+    begin, end = level.begin, len(one.y) if lasts else level.end
     count = int(attempt.step[end - 1] - attempt.step[begin]) + attempt.every
     share = math.expm1(level.height - usual)
     usual_us = math.exp(usual) * _SECOND_US if attempt.is_absolute else None
@@ -190,9 +182,9 @@ def _change(one: Judged, kind: ChangeKind, at: int, span: tuple[int, int], usual
         kind=kind,
         attempt=one.number,
         since=_first_of(attempt, begin),
-        since_range=_range(attempt, before, begin),
-        until=None if behind is None else int(attempt.step[end - 1]),
-        until_range=None if behind is None else _ends(attempt, behind),
+        since_range=_range(attempt, one.cuts[at - 1]) if at else (_first_of(attempt, begin),) * 2,
+        until=None if lasts else int(attempt.step[end - 1]),
+        until_range=None if lasts else _range(attempt, one.cuts[at], 1),
         steps=count,
         p_value=float(one.cuts[max(at - 1, 0)].p_value),
         share=share,
@@ -208,14 +200,9 @@ def _first_of(attempt: Attempt, place: int) -> int:
     return int(attempt.step[place]) - attempt.every + 1
 
 
-def _range(attempt: Attempt, cut: Cut | None, begin: int) -> tuple[int, int]:
-    if cut is None:
-        return (_first_of(attempt, begin),) * 2
-    return _first_of(attempt, cut.least), int(attempt.step[min(cut.most, len(attempt) - 1)])
-
-
-def _ends(attempt: Attempt, cut: Cut) -> tuple[int, int]:
-    return _first_of(attempt, cut.least) - 1, int(attempt.step[min(cut.most, len(attempt) - 1)]) - 1
+def _range(attempt: Attempt, cut: Cut, before: int = 0) -> tuple[int, int]:
+    """The steps that may be the first of the new level; or so many `before` it."""
+    return _first_of(attempt, cut.least) - before, int(attempt.step[min(cut.most, len(attempt) - 1)]) - before
 
 
 def _hours(extra_us: float | None, steps: float, world: int | None) -> float | None:
@@ -246,7 +233,7 @@ def _periods(one: Judged) -> list[LogPeriod]:
                 shown=found.shown,
                 p_value=found.p_value,
                 share=extra / (middle * found.length),
-                extra_us=extra_us if attempt.every == 1 or extra_us is None else extra_us * attempt.every,
+                extra_us=None if extra_us is None else extra_us * attempt.every,
                 extra_us_per_step=None if extra_us is None else extra_us / found.length,
                 gpu_hours=_hours(extra_us, len(at) * attempt.every, one.world),
             )
@@ -256,12 +243,10 @@ def _periods(one: Judged) -> list[LogPeriod]:
 
 def _spikes(one: Judged) -> list[LogSpike]:
     attempt, made = one.attempt, []
-    from math import erfc
-
     for at in one.spikes.tolist():
         off = float(one.y[at] - one.usual[at])
         share = math.expm1(off)
-        p_value = min(len(one.y) * erfc(off / one.noise.of_step / math.sqrt(2)) / 2, 1.0)
+        p_value = min(len(one.y) * normal_tail(off / one.noise.of_step), 1.0)
         if share < _SPIKE_SHARE or p_value > CHANCE:
             continue
         extra = float(math.exp(one.usual[at]) * share * _SECOND_US * attempt.every) if attempt.is_absolute else None
@@ -283,11 +268,6 @@ def _attempt(attempt: Attempt, number: int, judged: list[Judged]) -> LogAttempt:
         noise=known.noise.of_step if known else 0.0,
         warm_up_steps=known.warm * attempt.every if known else 0,
     )
-
-
-def _ranks_printed(lines: StepLines) -> int:
-    ranks = {*np.unique(lines.rank).tolist(), *np.unique(lines.phases.rank).tolist()} - {-1}
-    return len(ranks)
 
 
 _FOUND: Final = 5.6

@@ -6,10 +6,10 @@ from typing import Final
 
 import numpy as np
 
-from kair_engine.arrays import Bools, Floats
+from kair_engine.arrays import Bools, Floats, Ints
 from kair_engine.cancelling import checkpoint
 from kair_engine.frozen import dataclass
-from kair_engine.stats import student_t_tail
+from kair_engine.stats import mad, student_t_tail
 from kair_engine.steplog.cleaning import NORMAL, Noise
 
 CHANCE: Final = 1e-3
@@ -182,7 +182,7 @@ def _without_needless(total: Floats, cuts: list[int], count: int, noise: Noise) 
     return cuts
 
 
-def _is_transition(height: list[float], size: "np.ndarray[tuple[int], np.dtype[np.int64]]", at: int) -> bool:
+def _is_transition(height: list[float], size: Ints, at: int) -> bool:
     """Whether a piece next to a cut is so short that it is where its neighbours go over into each other."""
     for piece in (at, at + 1):
         inner = 0 < piece < len(size) - 1
@@ -226,7 +226,7 @@ def _is_moment(y: Floats, at: int, change: float, noise: Noise) -> bool:
     here = jump[at - width]
     elsewhere: Bools = np.abs(places - at) > width
     others = jump[elsewhere]
-    usual = float(np.median(np.abs(others - np.median(others)))) / NORMAL if len(others) else 0.0
+    usual = mad(others) / NORMAL if len(others) else 0.0
     windows = max(len(others) / width, _HALF)
     return bool(abs(here) > (_JUMP_MADS + _FEW_WINDOWS / windows) * usual and abs(here) > _HALF * abs(change))
 
@@ -252,7 +252,7 @@ def _short(y: Floats) -> tuple[list[Level], list[Cut]]:
     return [Level(0, at, left), Level(at, len(y), right)], [cut]
 
 
-def _clearest(rank: Floats, places: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> Floats:
+def _clearest(rank: Floats, places: Ints) -> Floats:
     """How far apart the ranks before and after each place are, as a normal number."""
     count = rank.shape[1]
     sums = np.cumsum(rank, axis=1)[:, places - 1]

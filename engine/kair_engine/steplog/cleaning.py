@@ -38,8 +38,6 @@ class Noise:
 
     of_step: float
     """From one step to the next, divided by √2: its own noise."""
-    alike: float
-    """How much of it the next step has, 0 to 0.95."""
     of_mean: float
     """What a mean of n steps varies by, times √n: more than its own where steps are alike."""
 
@@ -49,7 +47,7 @@ def noise_of(y: Floats) -> Noise:
     near, far = _spread(y, 1), _spread(y, min(_APART, max(len(y) // 4, 1)))
     alike = 0.0 if far <= 0 else float(np.clip(1 - (near / far) ** 2, 0.0, _MOST_ALIKE))
     own = max(near, _SMALLEST)
-    return Noise(own, alike, max(far, _SMALLEST) * float(np.sqrt((1 + alike) / (1 - alike))))
+    return Noise(own, max(far, _SMALLEST) * float(np.sqrt((1 + alike) / (1 - alike))))
 
 
 def _spread(y: Floats, apart: int) -> float:

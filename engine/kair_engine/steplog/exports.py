@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from kair_engine.arrays import Floats
+from kair_engine.arrays import Floats, Ints
 from kair_engine.errors import InputError
 from kair_engine.readers.blocks import open_file
 from kair_engine.steplog.formats import StepFormat
@@ -64,8 +64,8 @@ def _wandb(path: Path) -> StepLines:
     columns = [at for at, name in enumerate(names) if at and not name.endswith(("__MIN", "__MAX"))]
     fitting = [at for at in columns if _TIME.search(_metric(names[at])) or _RATE.search(_metric(names[at]))]
     if not fitting:
-        told = _metric(names[columns[0]]) if columns else "nothing"
-        raise InputError(f"{path.name} has no column of step times: {told}", "export the chart of a time per step")
+        first = _metric(names[columns[0]]) if columns else "nothing"
+        raise InputError(f"{path.name} has no column of step times: {first}", "export the chart of a time per step")
     best = max(fitting, key=lambda at: sum(bool(row[at]) for row in rows))
     metric = _metric(names[best])
     same = [at for at in fitting if _metric(names[at]) == metric]
@@ -105,7 +105,7 @@ def _lines(
     step: Floats,
     value: Floats,
     *,
-    rank: "np.ndarray[tuple[int], np.dtype[np.int64]] | None" = None,
+    rank: Ints | None = None,
     wall: bool = False,
     is_absolute: bool = True,
 ) -> StepLines:
@@ -125,5 +125,4 @@ def _lines(
         total=np.full(count, -1, np.int64),
         stamp_s=nan,
         elapsed_s=nan,
-        sampled=True,
     )

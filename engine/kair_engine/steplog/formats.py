@@ -31,7 +31,7 @@ class StepFormat:
     unit: Unit = "s"
     window: Window = "last"
     is_absolute: bool = True
-    """Whether `time` becomes seconds; else it is as long as a step but for a factor, which stamps of time may tell."""
+    """Whether `time` becomes seconds; else it is as long as a step but for a factor, which stamps of time may give."""
     by_epoch: bool = False
     """Whether steps are numbered from the begin of each epoch."""
     spans_lines: bool = False
@@ -256,6 +256,4 @@ FORMATS: Final = (
         by_epoch=True,
     ),
 )
-"""In the order in which they are asked: those that print more than a bar before the bars that run beside them."""
-LOSSES_ONLY: Final = re.compile(rb"^\{'loss': '?[\d.naif]{1,20}[^\n]{0,300}?'epoch': ", re.MULTILINE)
-"""Lines of the Hugging Face Trainer without its bar: no time is in them."""
+"""In the order in which they are asked: those that print more than a bar before the bars that run next to them."""

@@ -7,6 +7,7 @@ import numpy as np
 
 from kair_engine.arrays import Bools, Floats, Ints
 from kair_engine.frozen import dataclass
+from kair_engine.ranks import Rank
 from kair_engine.steplog.formats import StepFormat
 
 
@@ -51,6 +52,10 @@ class StepLines:
     world_size: int | None = None
     dropped: int = 0
     """Lines before these, which are more than are kept."""
-    sampled: bool = False
-    """Whether an export may have left steps out."""
     ranks_are_sure: bool = True
+
+    @property
+    def ranks(self) -> tuple[Rank, ...]:
+        """Return the ranks that print lines or phases of their own."""
+        printed = np.union1d(self.rank, self.phases.rank)
+        return tuple(map(Rank, printed[printed >= 0].tolist()))

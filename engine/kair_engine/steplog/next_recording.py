@@ -1,6 +1,7 @@
 """Says what to record so that traces name the rank that a log cannot name: which ranks, which steps, at what cost."""
 
 import math
+from statistics import NormalDist
 from typing import Final
 
 from kair_engine.results.steplog import LogChange, LogOfSteps, NextRecording
@@ -30,10 +31,14 @@ _SURE: Final = 1.64
 _RANKS_UNKNOWN: Final = 8
 
 
-def what_to_record(found: LogOfSteps | None, window: Window, noise: Noise | None) -> NextRecording:
+NOTHING: Final = NextRecording("nothing", _FEWEST, 0, None, None, None, None, is_below_floor=False)
+"""Of a log with too few steps."""
+
+
+def what_to_record(found: LogOfSteps, window: Window, noise: Noise | None) -> NextRecording:
     """Return what to record next, given all that was found."""
-    if found is None or noise is None or not found.attempts:
-        return NextRecording("nothing", _FEWEST, 0, None, None, None, None, is_below_floor=False)
+    if noise is None:
+        return NOTHING
     last = found.attempts[-1]
     reason, share, change = _largest(found)
     period = next((one for one in found.periods if one.attempt == last.number), None) if reason == "period" else None
@@ -46,7 +51,7 @@ def what_to_record(found: LogOfSteps | None, window: Window, noise: Noise | None
     if ranks > _MANY:
         ranks = math.ceil(ranks / _OF_NODE) + _OF_NODE
     every = period.every if period is not None else None
-    skip = None if period is None else _skip(period.first, period.every)
+    skip = None if period is None else period.first % period.every
     trigger = None
     if reason == "ended" and change is not None and change.usual_us is not None:
         trigger = change.usual_us * (1 + change.share / 2)
@@ -90,20 +95,9 @@ def steps_needed(noise: float, share: float, ranks: int) -> int:
     """Return the steps of each rank that name one which is slower by `share`, given the noise of the job's steps."""
     factor = next((one for most, one in _OF_RANK if ranks <= most), _OF_RANK[-1][1])
     of_rank = noise / factor
-    z = _quantile(1 - 0.01 / max(ranks, 1)) + _SURE
+    z = NormalDist().inv_cdf(1 - 0.01 / ranks) + _SURE
     needed = math.ceil((z * of_rank / math.log1p(max(share, 1e-3))) ** 2)
     return min(max(needed, _FEWEST), 1000)
-
-
-def _quantile(p: float) -> float:
-    from statistics import NormalDist
-
-    return NormalDist().inv_cdf(p)
-
-
-def _skip(first: int, every: int) -> int:
-    """So many steps are skipped that the second active step of a cycle is one of the period, counted from step 1."""
-    return first % every
 
 
 def _commands(reason: str, steps: int, every: int | None, skip: int | None, last: int) -> tuple[str, ...]:
@@ -112,8 +106,7 @@ def _commands(reason: str, steps: int, every: int | None, skip: int | None, last
     if reason == "means":
         return ("log every step first: --log-interval 1 (logging_steps=1, log_freq=1)",)
     if every is not None and every > 3:
-        repeats = steps
-        cycle = f"skip_first={skip}, wait={every - 3}, warmup=1, active=2, repeat={repeats}"
+        cycle = f"skip_first={skip}, wait={every - 3}, warmup=1, active=2, repeat={steps}"
         return (f"torch.profiler.schedule({cycle})", "kair triage traces/")
     if reason in ("ended", "spikes", "nothing"):
         return ("kair capture run --watch --job NAME -- COMMAND", "kair triage NAME")

@@ -1,6 +1,7 @@
 """Finds steps that are slow at regular distances: evaluation, checkpoints, a loader that falls behind."""
 
 from collections.abc import Iterator
+from math import erfc, sqrt
 from typing import Final
 
 import numpy as np
@@ -34,8 +35,6 @@ class Found:
     """A period among the places of steps."""
 
     length: int
-    phase: int
-    """The first place of it."""
     at: Ints
     """All places of it."""
     p_value: float
@@ -100,7 +99,7 @@ def _tested(rest: Floats, at: Ints, mad: float, z: float, lengths: tuple[int, in
     length, longest = lengths
     tried = longest**2 / 2
     values = rest[at]
-    p_value = _normal_tail(z) * tried
+    p_value = normal_tail(z) * tried
     if len(at) < _FEW:
         others = np.delete(rest, at)
         p_value = max(p_value, min(_by_count(values, others, bar * mad) for bar in _BARS) * len(_BARS) * tried)
@@ -109,7 +108,7 @@ def _tested(rest: Floats, at: Ints, mad: float, z: float, lengths: tuple[int, in
     if p_value > _CHANCE or shown.mean() < _OF_REPEATS:
         return None
     extra = float(np.median(values))
-    return Found(length, int(at[0]), at, min(p_value, 1.0), extra, int(shown.sum()))
+    return Found(length, at, min(p_value, 1.0), extra, int(shown.sum()))
 
 
 def _by_count(values: Floats, others: Floats, bar: float) -> float:
@@ -118,7 +117,6 @@ def _by_count(values: Floats, others: Floats, bar: float) -> float:
     return binomial_tail(int((values > bar).sum()), len(values), min(share, 1.0))
 
 
-def _normal_tail(z: float) -> float:
-    from math import erfc, sqrt
-
+def normal_tail(z: float) -> float:
+    """Return how likely a normal number is larger than `z`."""
     return 0.5 * erfc(z / sqrt(2))

@@ -91,8 +91,6 @@ def _tables(lines: StepLines, series: Series, found: LogOfSteps) -> Iterator[_Ta
 def _table(name: str, rows: tuple[Ints, Ints, Floats], series: Series, attempt: int) -> Iterator[_Table]:
     """The table of one phase, given line, rank and seconds of each time; none where too few ranks or steps have it."""
     line, rank, seconds = rows
-    inside = (line < len(series.attempt_of)) & (line >= 0)
-    line, rank, seconds = line[inside], rank[inside], seconds[inside]
     of_attempt = series.attempt_of[line] == attempt
     line, rank, seconds = line[of_attempt], rank[of_attempt], seconds[of_attempt]
     ranks, row = np.unique(rank, return_inverse=True)
@@ -178,10 +176,8 @@ def phase_of(lines: StepLines, series: Series, change: LogChange) -> str | None:
     phases, extra = lines.phases, change.extra_us_per_step
     if extra is None or not len(phases.line):
         return None
-    inside = phases.line < len(series.attempt_of)
-    attempt = np.where(inside, series.attempt_of[np.minimum(phases.line, len(series.attempt_of) - 1)], -1)
-    step = series.step_of[np.minimum(phases.line, len(series.step_of) - 1)]
-    own = attempt == change.attempt - 1
+    step = series.step_of[phases.line]
+    own = series.attempt_of[phases.line] == change.attempt - 1
     now = own & (step >= change.since) & (step <= (change.until or step.max()))
     grown = [
         (usual, name)

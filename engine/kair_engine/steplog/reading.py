@@ -4,7 +4,7 @@ The format is chosen in the first part of the log that has lines of steps; an ow
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -152,7 +152,7 @@ class _Columns:
         self.lines = 0
         self.dropped = 0
         self._parts: list[dict[str, Any]] = []
-        self._phases: list[tuple[Ints, list[str], list[int], list[float]]] = []
+        self._phases: list[tuple[Ints, list[str], Ints, Floats]] = []
         self._phase_rows = 0
         self._world = 0
         self._of_file: int | None = None
@@ -195,8 +195,8 @@ class _Columns:
         part: dict[str, Any] = {
             "step": _whole(columns["step"]),
             "rank": self._ranks(text, found, columns),
+            "value": self._values(columns),
         }
-        part["value"] = self._values(columns)
         for name in ("work", "total", "skipped"):
             if name in columns:
                 part[name] = _numbers(columns[name])
@@ -248,15 +248,11 @@ class _Columns:
     def _take_phases(self, form: StepFormat, columns: dict[str, Any], rank: Ints) -> None:
         first = self.lines - len(rank)
         if "data" in columns:
-            self._add_phases(first + np.arange(len(rank)), ["data"] * len(rank), rank.tolist(), columns["data"], 1.0)
+            self._add_phases(first + np.arange(len(rank)), ["data"] * len(rank), rank, columns["data"], 1.0)
             return
-        expression = PHASE_OF_VERL if form.name == "verl" else PHASE
+        expression, unit = (PHASE_OF_VERL, 1.0) if form.name == "verl" else (PHASE, 1e-3)
         for at, text in enumerate(columns["phases"]):
-            parts = expression.findall(text)
-            names = [name.decode().strip() for name, _ in parts]
-            lines = np.full(len(parts), first + at)
-            unit = 1.0 if expression is PHASE_OF_VERL else 1e-3
-            self._add_phases(lines, names, [int(rank[at])] * len(parts), [value for _, value in parts], unit)
+            self._add_found(first + at, int(rank[at]), expression.findall(text), unit)
 
     def _take_side(self, side: "re.Pattern[bytes]", text: bytes, starts: list[int]) -> None:
         """Phases of lines of their own are of the step whose line came before."""
@@ -269,18 +265,20 @@ class _Columns:
             if "name" in side.groupindex:
                 values = [one["least"], one["most"]]
                 names = [f"{one['name'].decode()} ({which})" for which in ("least", "most")]
-                self._add_phases(np.array([at, at]), names, [_NO_RANK] * 2, values, 1e-3)
-                continue
-            parts = PHASE.findall(one["phases"])
-            names = [name.decode().strip() for name, _ in parts]
-            rank = [int(one["rank"])] * len(parts)
-            self._add_phases(np.full(len(parts), at), names, rank, [ms for _, ms in parts], 1e-3)
+                self._add_phases(at, names, _NO_RANK, values, 1e-3)
+            else:
+                self._add_found(at, int(one["rank"]), PHASE.findall(one["phases"]), 1e-3)
+
+    def _add_found(self, line: int, rank: int, parts: Sequence[tuple[bytes, bytes]], unit: float) -> None:
+        names = [name.decode().strip() for name, _ in parts]
+        self._add_phases(line, names, rank, [value for _, value in parts], unit)
 
     def _add_phases(
-        self, lines: Ints, names: list[str], ranks: list[int], values: Iterable[bytes], unit: float
+        self, line: Ints | int, names: list[str], rank: Ints | int, values: Sequence[bytes], unit: float
     ) -> None:
         if self._phase_rows < _MOST_PHASES:
-            self._phases.append((lines, names, ranks, (_numbers(list(values)) * unit).tolist()))
+            lines, ranks = (np.broadcast_to(one, len(names)) for one in (line, rank))
+            self._phases.append((lines, names, ranks, _numbers(values) * unit))
             self._phase_rows += len(names)
 
     def _take_own(self, form: StepFormat, text: bytes) -> None:
@@ -315,10 +313,7 @@ class _Columns:
                 [np.asarray(part.get(name, np.full(len(part["step"]), missing)), float) for part in self._parts]
             )
 
-        rank = column("rank", _NO_RANK).astype(np.int64)
-        keys, at = np.unique(rank, return_inverse=True)
-        ranks = np.array([self._processes.rank(int(key)) for key in keys], np.int64)[at.reshape(-1)]
-        ranks[ranks > MAX_RANKS] = _NO_RANK
+        ranks = self._ranks_of(column("rank", _NO_RANK).astype(np.int64))
         lines = StepLines(
             form=form,
             source=source,
@@ -341,15 +336,18 @@ class _Columns:
     def _all_phases(self) -> Phases:
         if not self._phases:
             return Phases()
-        lines, names, ranks, seconds = zip(*self._phases, strict=True)
-        flat = [name for some in names for name in some]
-        known, code = np.unique(flat, return_inverse=True)
-        of_line = np.concatenate(lines) - self.dropped
-        rank = np.array([one for some in ranks for one in some], np.int64)
-        rank = np.array([self._processes.rank(int(one)) for one in rank], np.int64)
-        took = np.array([one for some in seconds for one in some], float)
+        lines, names, ranks, seconds = map(np.concatenate, zip(*self._phases, strict=True))
+        known, code = np.unique(names, return_inverse=True)
+        of_line = lines - self.dropped
         kept = of_line >= 0
-        return Phases(tuple(known.tolist()), code.reshape(-1)[kept], of_line[kept], rank[kept], took[kept])
+        rank = self._ranks_of(ranks[kept])
+        return Phases(tuple(known.tolist()), code.reshape(-1)[kept], of_line[kept], rank, seconds[kept])
+
+    def _ranks_of(self, processes: Ints) -> Ints:
+        """The rank of each process in the job; -1 for none, and for numbers that no rank has."""
+        keys, at = np.unique(processes, return_inverse=True)
+        ranks = np.array([self._processes.rank(key) for key in keys.tolist()], np.int64)
+        return np.where(ranks > MAX_RANKS, _NO_RANK, ranks)[at.reshape(-1)]
 
 
 def _numbers(texts: Sequence[bytes | None]) -> Floats:

@@ -34,8 +34,6 @@ class Attempt:
 
     step: Ints
     seconds: Floats
-    line: Ints
-    """The place of each step's first line among the log's."""
     every: int
     """Steps from a line to the next."""
     is_absolute: bool = True
@@ -52,7 +50,7 @@ class Series:
 
     attempts: tuple[Attempt, ...]
     attempt_of: Ints
-    """By line of the log; -1 for lines that were left out."""
+    """By line of the log its place in `attempts`; -1 for lines that were left out."""
     step_of: Ints
     """By line of the log: the step's number, counted on from epoch to epoch."""
     skipped: int
@@ -65,6 +63,7 @@ class Series:
 
 def series_of(lines: StepLines) -> Series:
     """Return the attempts of a log."""
+    of_line, step_of = np.full(len(lines.step), -1), np.zeros(len(lines.step), np.int64)
     lines, places = _chosen(lines)
     attempt, step = np.zeros(len(lines.step), np.int64), lines.step.copy()
     seconds = np.full(len(step), np.nan)
@@ -83,21 +82,14 @@ def series_of(lines: StepLines) -> Series:
     is_absolute, scale = lines.form.is_absolute, 1.0
     if not is_absolute and (known := _scale(lines, attempt, step, seconds)) is not None:
         is_absolute, scale = True, known
-    made = [
-        _attempt(np.flatnonzero(usable & (attempt == number)), step, seconds * scale, places, is_absolute=is_absolute)
-        for number in np.unique(attempt).tolist()
-    ]
-    of_line, step_of = np.full(int(places.max(initial=-1)) + 1, -1), np.zeros(int(places.max(initial=-1)) + 1, np.int64)
-    of_line[places], step_of[places] = np.where(usable, attempt, -1), step
-    processes = max(len(np.unique(lines.rank)), round(len(step) / max(len(np.unique(step)), 1)) if several else 1)
-    return Series(
-        tuple(one for one in made if len(one)),
-        of_line,
-        step_of,
-        int((lines.skipped & ~usable).sum()),
-        processes,
-        by_work,
+    numbers, number = np.unique(attempt[usable], return_inverse=True)
+    made = tuple(
+        _attempt(np.flatnonzero(usable & (attempt == one)), step, seconds * scale, is_absolute=is_absolute)
+        for one in numbers.tolist()
     )
+    of_line[places[usable]], step_of[places] = number.reshape(-1), step
+    processes = max(len(np.unique(lines.rank)), round(len(step) / max(len(np.unique(step)), 1)) if several else 1)
+    return Series(made, of_line, step_of, int((lines.skipped & ~usable).sum()), processes, by_work)
 
 
 def _chosen(lines: StepLines) -> tuple[StepLines, Ints]:
@@ -243,16 +235,16 @@ def _scale(lines: StepLines, attempt: Ints, step: Ints, ratio: Floats) -> float 
     return float(np.median(factors)) if factors else None
 
 
-def _attempt(rows: Ints, step: Ints, seconds: Floats, places: Ints, *, is_absolute: bool) -> Attempt:
+def _attempt(rows: Ints, step: Ints, seconds: Floats, *, is_absolute: bool) -> Attempt:
     """One attempt; of several lines of a step the median."""
     rows = rows[np.argsort(step[rows], kind="stable")]
     numbers, first, count = np.unique(step[rows], return_index=True, return_counts=True)
     times = seconds[rows][first]
     for at in np.flatnonzero(count > 1).tolist() if count.max(initial=1) > 1 else ():
         times[at] = np.median(seconds[rows[first[at] : first[at] + count[at]]])
-    numbers, times, line = numbers[-MOST_STEPS:], times[-MOST_STEPS:], places[rows[first]][-MOST_STEPS:]
+    numbers, times = numbers[-MOST_STEPS:], times[-MOST_STEPS:]
     every = int(np.median(np.diff(numbers))) if len(numbers) > 1 else 1
-    return Attempt(numbers, times, line, max(every, 1), is_absolute)
+    return Attempt(numbers, times, max(every, 1), is_absolute)
 
 
 FEWEST: Final = 12
