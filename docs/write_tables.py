@@ -34,6 +34,7 @@ ROOMS = (
     "step_bar.py",
     "comparison",
     "triage",
+    "evidence",
     "fleet.py",
     "ledger",
     "sensitivity",

@@ -12,13 +12,15 @@ from kair_engine.evidence.series import Series
 from kair_engine.frozen import dataclass
 from kair_engine.results.evidence import Explanation
 
-_FEWEST_READINGS: Final = 10
-"""Before it stops, of fewer nobody knows how regular it is."""
-_INTERVALS: Final = 5
+FEWEST_READINGS: Final = 10
+"""Before it stops: of fewer nobody knows how regular it is."""
+INTERVALS: Final = 5
 """Readings that have to be missing one after another."""
-_SHORTEST_NS: Final = 10 * 10**9
-_FEWEST_PEERS: Final = 2
-_EARLIER_NS: Final = 60 * 10**9
+SHORTEST_NS: Final = 10 * 10**9
+"""A stop is no shorter, however often the source reads."""
+FEWEST_PEERS: Final = 2
+"""Whose own readings have to go on."""
+EARLIER_NS: Final = 60 * 10**9
 """So long before the finding begins it may stop: what samples fails with what it samples."""
 
 
@@ -31,6 +33,8 @@ class _Silence:
     least_ns: float
     """So long is more than a few readings that are late."""
     series: Series
+    peers: Sequence[Ints]
+    """When each of the others was read."""
 
 
 def by_silence(case: Case) -> Explanation | None:
@@ -42,16 +46,15 @@ def by_silence(case: Case) -> Explanation | None:
     if not found:
         return None
     longest = max(found, key=lambda one: (one.end_ns - one.begin_ns, one.series.name))
-    series, blank = longest.series, case.blank()
-    peers = _peers(case, series)
+    series = longest.series
     # Of a source that stops now and then, wherever it does, one stop says nothing.
-    ends = [max(longest.end_ns, int(of[0].time_ns[-1])) for of in peers]
-    pauses = [np.diff(np.append(of[0].time_ns, end)) for of, end in zip(peers, ends, strict=True)]
+    ends = [max(longest.end_ns, int(times[-1])) for times in longest.peers]
+    pauses = [np.diff(times, append=end) for times, end in zip(longest.peers, ends, strict=True)]
     alike = sum(bool((one > longest.least_ns).any()) for one in pauses)
     bound = series.source.bound_s
     return replace(
-        blank,
-        word="seen" if alike > LEVEL * len(peers) else "consistent",
+        case.blank(),
+        word="seen" if alike > LEVEL * len(pauses) else "consistent",
         entity=series.entity,
         device=device_in_words(series),
         text=f"no reading in {series.source.name} for {(longest.end_ns - longest.begin_ns) / 1e9:,.0f} s, where it was "
@@ -60,7 +63,7 @@ def by_silence(case: Case) -> Explanation | None:
         bound_ns=None if bound is None else int(bound * 1e9),
         joined_by=series.joined_by,
         fired=alike,
-        tried=len(peers),
+        tried=len(pauses),
         sources=(series.source.name,),
         proofs=(series.raw,) if series.raw else (),
     )
@@ -70,42 +73,34 @@ def _silence(case: Case, series: Series, own: Sequence[Series]) -> _Silence | No
     """The first of all, if it begins while the finding shows, and all that its source reads of this thing stops."""
     times = series.time_ns
     # What the job itself measures ends with its steps; of what tells changes alone silence is no sign.
-    if series.length_ns is not None or series.source.holds_s or len(times) < _FEWEST_READINGS:
+    if series.length_ns is not None or series.source.holds_s or len(times) < FEWEST_READINGS:
         return None
-    least = max(_INTERVALS * float(np.median(np.diff(times))), _SHORTEST_NS)
+    least = max(INTERVALS * float(np.median(np.diff(times))), SHORTEST_NS)
     course, onset = case.known.course, case.onset_ns()
     begin, end = int(course.begin_ns.min()), int(course.end_ns.max())
     if case.finding.cause == "hang":
-        begin, end = end - _EARLIER_NS, end + AROUND_NS
+        begin, end = end - EARLIER_NS, end + AROUND_NS
     elif onset is not None:
-        begin = onset - _EARLIER_NS
+        begin = onset - EARLIER_NS
     if int(times[-1]) + least > end and np.diff(times).max() <= least:
         return None
     peers = _peers(case, series)
-    if len(peers) < _FEWEST_PEERS:
+    if len(peers) < FEWEST_PEERS:
         return None
-    end = min(end, sorted(int(of[0].time_ns[-1]) for of in peers)[len(peers) // 2])
-    readings = _until(times, end)
+    end = min(end, sorted(int(of[-1]) for of in peers)[len(peers) // 2])
+    # Up to the end, and that as if it were one.
+    readings = np.append(times[times < end], end)
     at = np.flatnonzero(np.diff(readings) > least)
-    if not len(at) or at[0] < _FEWEST_READINGS - 1 or readings[at[0]] < begin:
+    if not len(at) or at[0] < FEWEST_READINGS - 1 or readings[at[0]] < begin:
         return None
-    silence = _Silence(int(readings[at[0]]), int(readings[at[0] + 1]), least, series)
-    same = [one for one in own if (one.source, one.entity) == (series.source, series.entity)]
-    return None if _reads(same, silence.begin_ns, silence.end_ns) else silence
+    begin, end = int(readings[at[0]]), int(readings[at[0] + 1])
+    same = (one.time_ns for one in own if (one.source, one.entity) == (series.source, series.entity))
+    goes_on = any(bool(((of > begin) & (of < end)).any()) for of in same)
+    return None if goes_on else _Silence(begin, end, least, series, peers)
 
 
-def _until(times_ns: Ints, end_ns: int) -> Ints:
-    """The readings up to a time, and that time as if it were one."""
-    return np.append(times_ns[times_ns < end_ns], end_ns)
-
-
-def _peers(case: Case, series: Series) -> list[list[Series]]:
-    """Series of the same measure of ranks that nobody accuses, of other things than this one."""
+def _peers(case: Case, series: Series) -> list[Ints]:
+    """When the same measure was read of each rank that nobody accuses, of another thing than this one."""
     found = (case.readings.of(series.name, rank) for rank in case.innocents())
     of_others = ([one for one in of if (one.host, one.entity) != (series.host, series.entity)] for of in found)
-    return [of for of in of_others if of and len(of[0].time_ns) >= _FEWEST_READINGS]
-
-
-def _reads(series: Sequence[Series], begin_ns: int, end_ns: int) -> bool:
-    """Whether one of them has a reading within that time."""
-    return any(bool(((one.time_ns > begin_ns) & (one.time_ns < end_ns)).any()) for one in series)
+    return [of[0].time_ns for of in of_others if of and len(of[0].time_ns) >= FEWEST_READINGS]

@@ -25,13 +25,13 @@ from kair_engine.trace.measures import MEASURES
 CLOSE: Final = 2.0
 """What is predicted has to be within this factor of what was measured."""
 LEVEL: Final = 0.05
-"""Above this share of innocent ranks and windows that show the same, it explains nothing."""
+"""Above this share of healthy ranks and windows that show the same, it explains nothing."""
 FEWEST_PLACEBOS: Final = 20
 """Of fewer no share is printed, and what is seen is `consistent` at most."""
 ORDER: Final[tuple[Word, ...]] = ("explains", "consistent", "seen", "excluded", "not_tied", "not_observed")
 """What says most of a part comes first."""
 AROUND_NS: Final = 600 * 10**9
-"""So long before and after the recorded steps innocent ranks are looked at where these are short, and events count."""
+"""So long before and after the recorded steps healthy ranks are looked at where these are short, and events count."""
 _MOST_WINDOWS: Final = 400
 _MOST_PEERS: Final = 256
 _STEPS_A_WINDOW: Final = 10
@@ -147,7 +147,7 @@ class Case:
         length = max(max(intervals) * 1e9, _STEPS_A_WINDOW * course.step_us * 1e3, 1.0)
         if not any(one.length_ns is not None for one in series):
             first, last = min(int(one.time_ns[0]) for one in series), max(int(one.time_ns[-1]) for one in series)
-            # Short recordings: what is known around them tells how innocent ranks are.
+            # Short recordings: what is known around them tells how healthy ranks are.
             if (end - begin) / length < FEWEST_PLACEBOS:
                 begin, end = min(begin, max(first, begin - AROUND_NS)), max(end, min(last, end + AROUND_NS))
         windows = int(min(max((end - begin) // length, 1), _MOST_WINDOWS))

@@ -87,9 +87,9 @@ class Part:
         return frozenset({*sizes, *signs, *self.counts, *([self.grows] if self.grows else [])})
 
 
+# Bits of NVML's clocks event reasons.
 SW_POWER_CAP, SW_THERMAL, HW_THERMAL, HW_POWER_BRAKE, APPLICATION_CLOCKS = 0x4, 0x20, 0x40, 0x80, 0x2
 GPU_IDLE: Final = 0x1
-"""Bits of NVML's clocks event reasons."""
 
 _ON_HOST: Final = frozenset(
     {
