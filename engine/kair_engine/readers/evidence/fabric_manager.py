@@ -1,13 +1,12 @@
 """The log of NVIDIA's fabric manager: errors of NVSwitches, in its own file, or its lines of a syslog or journal."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from kair_engine.errors import InputError
 from kair_engine.readers.evidence.moments import MONTHS, modified_ns, syslog_ns, utc_ns
-from kair_engine.readers.evidence.opening import CUT, FileRows, Lines
+from kair_engine.readers.evidence.opening import CUT, NO_HOST, NO_ZONE, FileRows, Lines
 from kair_engine.readers.paths import host_of
 from kair_engine.trace.evidence_table import EvidenceFile
 from kair_engine.trace.identity import pci_address
@@ -23,7 +22,6 @@ _SYSLOG: Final = re.compile(
 _ERROR: Final = re.compile(
     r"(detected NVSwitch (?:non-)?fatal error) (\d{1,6}) on .{0,80}?pci bus id ([0-9a-fA-F:.]{5,16})(.*)"
 )
-_NO_ZONE: Final = "its times name no time zone: they are taken to be UTC"
 _MOST_ROWS: Final = 20_000
 
 
@@ -37,27 +35,27 @@ def read(path: Path) -> EvidenceFile:
     """Return errors of NVSwitches (SXIDs). Raises InputError where no line is the fabric manager's."""
     lines, rows, written = Lines(path), FileRows(path, KIND), modified_ns(path)
     own_host = host_of(path)
-    times, others = list[int](), 0
+    is_read, others = False, 0
     for number, line in lines:
         time_ns, host, message = _told(line, written)
         if time_ns is None:
             rows.passed_over += bool(line.strip())
             continue
         rows.hosts |= {one for one in (host or own_host,) if one}
-        times = [min([time_ns, *times[:1]]), max([time_ns, *times[1:]])]
+        is_read = True
+        rows.cover(time_ns)
         error = _ERROR.match(message)
         others += error is None
         if error is not None and len(rows) < _MOST_ROWS:
             entity = pci(error[3]) if pci_address(error[3]) else HOST
             said = f"{error[1]}{error[4]}"
             rows.add(time_ns, entity, "sxid", float(error[2]), host=host or own_host, text=said, raw=rows.at(number))
-    if not times:
+    if not is_read:
         raise InputError(f"{path} holds no line of the fabric manager with its time")
-    rows.note(_NO_ZONE, is_doubt=True)
-    rows.note("it does not name its host: put it into a folder host=NAME", holds=not rows.hosts)
+    rows.note(NO_ZONE, is_doubt=True)
+    rows.note(NO_HOST, holds=not rows.hosts)
     rows.note(CUT, holds=lines.is_cut)
-    file = rows.evidence(observes=("sxid",) if others else ())
-    return replace(file, sources=(replace(file.sources[0], first_ns=times[0], last_ns=times[1]),))
+    return rows.evidence(observes=("sxid",) if others else ())
 
 
 def _told(line: str, written: int) -> tuple[int | None, str | None, str]:

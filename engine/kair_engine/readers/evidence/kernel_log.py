@@ -8,7 +8,6 @@ import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -26,10 +25,10 @@ from kair_engine.readers.evidence.kernel_events import (
     unix_s_in,
 )
 from kair_engine.readers.evidence.moments import MONTHS, is_possible, iso_ns, modified_ns, syslog_ns, utc_ns
-from kair_engine.readers.evidence.opening import Lines
+from kair_engine.readers.evidence.opening import CUT, NO_HOST, FileRows, Lines
 from kair_engine.readers.paths import host_of
-from kair_engine.trace.evidence_table import EvidenceFile, EvidenceRows, described
-from kair_engine.trace.measures import Clock, EvidenceSource, gpu, shown
+from kair_engine.trace.evidence_table import EvidenceFile
+from kair_engine.trace.measures import Clock, gpu, shown
 
 KIND: Final = "kernel log"
 
@@ -354,21 +353,22 @@ def read(path: Path) -> EvidenceFile:
     A source's `first_ns` and `last_ns` are those of the log, so that silence within it says something. Raises
     InputError where no line is the kernel's.
     """
-    lines = Lines(path)
-    reader = _Reader(modified_ns(path))
+    lines, written = Lines(path), modified_ns(path)
+    reader = _Reader(written)
     for number, text in lines:
         reader.take(number, text)
     reader.finish()
     if not reader.read:
         raise _not_read(path)
-    times = _Times(reader, modified_ns(path))
+    times = _Times(reader, written)
     told_host = host_of(path, reader.hostname)
-    rows = EvidenceRows()
-    skipped = 0
+    rows = FileRows(path, KIND)
+    rows.passed_over = reader.passed_over
+    rows.hosts |= reader.hosts or ({told_host} if told_host else set())
     for line, event in reader.events:
         time_ns = times.unix_ns(line)
         if time_ns is None:
-            skipped += 1
+            rows.passed_over += 1
             continue
         host = line.host or told_host
         entity = event.entity
@@ -376,27 +376,13 @@ def read(path: Path) -> EvidenceFile:
             # An address alone is one of every host; a UUID is only one device's.
             uuid = reader.devices.get(entity.removeprefix("pci:"))
             entity = gpu(uuid) if uuid else entity
-        raw = f"{path.name}:{line.number}"
-        rows.add(time_ns, entity, event.name, event.value, host=host, text=event.text, raw=raw)
+        rows.add(time_ns, entity, event.name, event.value, host=host, text=event.text, raw=rows.at(line.number))
     is_whole = reader.read > len(reader.events) + reader.left_out
-    source = EvidenceSource(
-        path.name,
-        KIND,
-        clock=times.clock,
-        bound_s=times.bound_s(),
-        passed_over=reader.passed_over + skipped,
-        hosts=tuple(sorted(reader.hosts or ({shown(told_host)} if told_host else ()))),
-        notes=tuple(_notes(reader, times, told_host, is_whole=is_whole, is_cut=lines.is_cut)),
-        doubts=tuple(times.doubts()),
-        observes=OBSERVED if is_whole else (),
-    )
-    file = described(rows, source)
-    ends = [ns for line in (reader.first, reader.last) if line is not None and (ns := times.unix_ns(line)) is not None]
-    spans = [*ends, *file.table["time_ns"].to_pylist()]
-    told = replace(
-        file.sources[0], first_ns=min(spans, default=None), last_ns=max(spans, default=None), gaps=0, longest_gap_s=0.0
-    )
-    return EvidenceFile(file.table, (told,))
+    rows.notes += _notes(reader, times, told_host, is_whole=is_whole, is_cut=lines.is_cut)
+    rows.doubts += times.doubts()
+    ends = [times.unix_ns(line) for line in (reader.first, reader.last) if line is not None]
+    rows.cover(*(ns for ns in ends if ns is not None))
+    return rows.evidence(times.clock, times.bound_s(), OBSERVED if is_whole else ())
 
 
 def _not_read(path: Path) -> InputError:
@@ -535,12 +521,12 @@ def _notes(reader: _Reader, times: _Times, host: str | None, *, is_whole: bool, 
         )
     yield from times.doubts()
     if reader.first is not None and reader.first.host is None and host is None:
-        yield "it does not name its host: put it into a folder host=NAME, or write it with journalctl -k -o json"
+        yield f"{NO_HOST}, or write it with journalctl -k -o json"
     if not is_whole:
         yield "it holds nothing but events, as one that was searched does: that others are not in it says nothing"
     if reader.left_out:
         yield f"{reader.left_out} more events are left out: of one name the first {_MOST_OF_A_NAME} are kept"
     if is_cut:
-        yield "it is cut off or damaged, or longer than is read"
+        yield CUT
     if any(event.entity.startswith("pid:") for _, event in reader.events):
         yield "process numbers are the host's: in a container a process has another one"

@@ -7,7 +7,6 @@ found well is no event.
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +15,7 @@ import msgspec
 from kair_engine.errors import InputError
 from kair_engine.readers.evidence.kernel_events import event_of
 from kair_engine.readers.evidence.moments import is_possible, iso_ns
-from kair_engine.readers.evidence.opening import FileRows, read_bounded
+from kair_engine.readers.evidence.opening import NO_HOST, FileRows, read_bounded
 from kair_engine.readers.json_values import listing, mapping, mappings, text, whole
 from kair_engine.readers.paths import host_of
 from kair_engine.trace import xids
@@ -63,8 +62,8 @@ def read(path: Path) -> EvidenceFile:
         rows.take(one)
     if not rows.known:
         raise InputError(f"{path} holds no event of gpud or NVSentinel")
-    rows.note("it does not name its host: put it into a folder host=NAME", holds=rows.lacks_host)
-    return rows.with_span(rows.evidence(bound_s=1.0, observes=tuple(sorted(rows.observes))))
+    rows.note(NO_HOST, holds=rows.lacks_host)
+    return rows.evidence(bound_s=1.0, observes=tuple(sorted(rows.observes)))
 
 
 def _documents(path: Path) -> Iterator[Mapping[str, Any]]:
@@ -95,12 +94,11 @@ class _Rows(FileRows):
         """Objects that are of such an agent."""
         self.observes: set[str] = set()
         self.lacks_host = False
-        self._span: list[int] = []
 
     def take(self, one: Mapping[str, Any]) -> None:
         """Takes an object of a file."""
-        small = {name.lower(): value for name, value in one.items() if isinstance(name, str)}
-        inner = {name.lower(): value for name, value in mapping(small.get("data")).items() if isinstance(name, str)}
+        small = _small(one)
+        inner = _small(mapping(small.get("data")))
         event = mapping(small.get("healthevent")) or mapping(inner.get("healthevent"))
         if isinstance(one.get("component"), str) and "events" in one:
             self._of_gpud(one)
@@ -109,13 +107,6 @@ class _Rows(FileRows):
         else:
             self.passed_over += 1
 
-    def with_span(self, file: EvidenceFile) -> EvidenceFile:
-        """Return the same, whose source tells for how long it was asked: silence within it says something."""
-        (source,) = file.sources
-        spans = [*self._span, *(time for time in (source.first_ns, source.last_ns) if time is not None)]
-        told = replace(source, first_ns=min(spans, default=None), last_ns=max(spans, default=None))
-        return replace(file, sources=(told,))
-
     def _of_gpud(self, one: Mapping[str, Any]) -> None:
         self.known += 1
         self.lacks_host = self.lacks_host or self.own_host is None
@@ -123,7 +114,7 @@ class _Rows(FileRows):
         span = [time for name in ("startTime", "endTime") if (time := _time_ns(one.get(name))) is not None]
         if component in _OBSERVED and len(span) == 2:
             self.observes.add(_OBSERVED[component])
-            self._span += span
+            self.cover(*span)
         for event in mappings(one.get("events")):
             message, name = text(event.get("message")), text(event.get("name"))
             said = event_of(message)
@@ -141,14 +132,14 @@ class _Rows(FileRows):
 
     def _of_nvsentinel(self, one: Mapping[str, Any], otherwise: object) -> None:
         self.known += 1
-        event = {name.lower(): value for name, value in one.items() if isinstance(name, str)}
+        event = _small(one)
         host = text(event.get("nodename")) or self.own_host
         self.hosts |= {host} if host else set()
         if event.get("ishealthy") is True:
             return
         check, message = text(event.get("checkname")), text(event.get("message"))
         kind = _kind_of(check) or ("node_state" if event.get("isfatal") is True else None)
-        of = [{name.lower(): value for name, value in each.items()} for each in mappings(event.get("entitiesimpacted"))]
+        of = map(_small, mappings(event.get("entitiesimpacted")))
         names = {text(each.get("entitytype")).upper(): text(each.get("entityvalue")) for each in of}
         if kind == "sxid":
             names = {"PCI": names.get("PCI", "")}
@@ -168,6 +159,11 @@ class _Rows(FileRows):
             return
         said = f"{xids.of_code(int(number or 0)).words}: {words}" if kind == "xid" else words
         self.add(time_ns, entity, kind, number if is_coded else None, host=host, text=said, raw=self.at())
+
+
+def _small(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The same with names in small letters: versions differ in them."""
+    return {name.lower(): value for name, value in fields.items()}
 
 
 def _kind_of(name: str) -> str | None:

@@ -18,7 +18,7 @@ import msgspec
 from kair_engine.data_tables import data_table
 from kair_engine.errors import InputError
 from kair_engine.readers.evidence.moments import MONTHS, modified_ns, utc_ns
-from kair_engine.readers.evidence.opening import FileRows, Lines, read_bounded
+from kair_engine.readers.evidence.opening import NO_ZONE, FileRows, Lines, read_bounded
 from kair_engine.readers.evidence.prometheus_names import is_blank
 from kair_engine.readers.paths import host_of
 from kair_engine.trace.evidence_table import EvidenceFile, NamedDevice
@@ -29,7 +29,6 @@ KIND: Final = "nvidia-smi"
 MOST_BYTES: Final = 256 << 20
 """Of a file of XML, which is read as a whole."""
 
-_OF_ZONE: Final = "its times name no time zone: they are taken to be UTC"
 _OF_FILE: Final = "it has no times: everything is dated by when the file was written"
 _UNITS: Final = {
     "": 1.0,
@@ -137,7 +136,7 @@ def read(path: Path, limit: int = MOST_BYTES) -> EvidenceFile:
     rows.add_untimed()
     if not len(rows):
         raise InputError(f"{path}: nvidia-smi says nothing in it that Kair knows")
-    rows.note(_OF_ZONE, holds=rows.is_of_zone, is_doubt=True)
+    rows.note(NO_ZONE, holds=rows.is_of_zone, is_doubt=True)
     rows.note(_OF_FILE, holds=rows.is_of_file)
     rows.note("it was not read to its end, which is too far or damaged", holds=lines.is_cut and kind != "xml")
     return replace(rows.evidence("unknown" if rows.is_of_file else "host"), devices=tuple(rows.devices))

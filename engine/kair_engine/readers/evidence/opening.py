@@ -6,6 +6,7 @@ Logs and telemetry are other people's text: a line may be as long as the file, a
 import json
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +22,8 @@ MOST_BYTES: Final = 2 << 30
 """Decompressed bytes of a file that are read."""
 CUT: Final = "it is cut off or damaged, or longer than is read"
 """The note of a source of which `Lines.is_cut` holds."""
+NO_ZONE: Final = "its times name no time zone: they are taken to be UTC"
+NO_HOST: Final = "it does not name its host: put it into a folder host=NAME"
 
 
 class Lines:
@@ -103,6 +106,12 @@ class FileRows(EvidenceRows):
         self.notes: list[str] = []
         self.doubts: list[str] = []
         self.passed_over = 0
+        self._covered: list[int] = []
+
+    def cover(self, *times_ns: int) -> None:
+        """Widens the time that the source is known to cover: silence within it says something."""
+        known = [*self._covered, *times_ns]
+        self._covered = [min(known), max(known)] if known else []
 
     def note(self, text: str, *, holds: object = True, is_doubt: bool = False) -> None:
         """Adds a sentence on the source, where it `holds`; a doubt is one that a verdict has to say as well."""
@@ -117,7 +126,7 @@ class FileRows(EvidenceRows):
     def evidence(
         self, clock: Clock = "host", bound_s: float | None = None, observes: tuple[str, ...] = ()
     ) -> EvidenceFile:
-        """Return all rows with their source."""
+        """Return all rows with their source, which covers them at least."""
         source = EvidenceSource(
             self.path.name,
             self.kind,
@@ -129,4 +138,10 @@ class FileRows(EvidenceRows):
             doubts=tuple(self.doubts),
             observes=observes,
         )
-        return described(self, source)
+        file = described(self, source)
+        (told,) = file.sources
+        self.cover(*(one for one in (told.first_ns, told.last_ns) if one is not None))
+        if not self._covered:
+            return file
+        first, last = self._covered
+        return EvidenceFile(file.table, (replace(told, first_ns=first, last_ns=last),))

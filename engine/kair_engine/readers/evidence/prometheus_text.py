@@ -11,7 +11,7 @@ from typing import Final
 
 from kair_engine.errors import InputError
 from kair_engine.readers.evidence.moments import modified_ns
-from kair_engine.readers.evidence.opening import MOST_BYTES, Lines
+from kair_engine.readers.evidence.opening import MOST_BYTES, NO_ZONE, Lines
 from kair_engine.readers.evidence.prometheus_names import HOST_NAMES, NAMES
 from kair_engine.readers.evidence.prometheus_series import Samples, Series
 from kair_engine.trace.evidence_table import EvidenceFile
@@ -60,7 +60,7 @@ def read(path: Path, limit: int = MOST_BYTES) -> EvidenceFile:
             f"{path}: no metric in it is one that Kair knows",
             "what is read are metrics of dcgm-exporter, node_exporter and device-metrics-exporter",
         )
-    doubts = ("its times name no time zone: they are taken to be UTC",) if reader.is_of_no_zone else ()
+    doubts = (NO_ZONE,) if reader.is_of_no_zone else ()
     notes = [*reader.notes(), *doubts]
     if lines.is_cut:
         notes.append("it was not read to its end, which is too far or damaged")
