@@ -5,7 +5,7 @@ own help (`--help-query-gpu`) and of its XML since driver 450.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
@@ -56,23 +56,29 @@ class _Field(msgspec.Struct, array_like=True):
     """Whether it only counts where the other field of that measure says nothing."""
 
 
-class _Fields(msgspec.Struct):
-    """nvidia_smi.json; fields of XML are paths below a device's."""
+class _Report(msgspec.Struct):
+    """Where a report of `-q` has what, as paths below a device."""
 
-    xml: dict[str, _Field]
-    xml_sums: dict[str, list[str]]
+    fields: dict[str, _Field]
+    sums: dict[str, list[str]]
     """Measure → fields that add up to it."""
-    text: dict[str, _Field]
-    """Of `-q`, in small letters, by the headings above them."""
-    text_sums: dict[str, list[str]]
-    text_reasons: dict[str, int]
+    reasons_at: str
+    """Of `event` or, in older ones, `throttle`."""
+    reasons: dict[str, int]
+    """Reason of a clock → its bit (nvml.h, nvmlClocksEventReason*)."""
+
+
+class _Fields(msgspec.Struct):
+    """nvidia_smi.json."""
+
+    xml: _Report
+    text: _Report
+    """In small letters, by the headings above them."""
     dmon: dict[str, _Field]
     csv: dict[str, _Field]
     """Columns without their units."""
     csv_sums: dict[str, list[str]]
     """In microseconds."""
-    reasons: dict[str, int]
-    """Reason of a clock → its bit (nvml.h, nvmlClocksEventReason*)."""
 
 
 _FIELDS: Final = data_table(__file__, _Fields)
@@ -254,7 +260,7 @@ def _take_xml(rows: _Rows, content: bytes) -> None:
             if entity is None:
                 rows.passed_over += 1
                 continue
-            rows.add_all(time_ns, entity, _of_device(device), f": document {at + 1}")
+            rows.add_all(time_ns, entity, _of_device(_FIELDS.xml, device.findtext), f": document {at + 1}")
 
 
 def _parsed(document: bytes) -> Element:
@@ -297,15 +303,20 @@ def _text(node: Element, path: str) -> str:
     return (node.findtext(path) or "").strip()
 
 
-def _of_device(device: Element) -> dict[str, float]:
-    values = _chosen((one, _number(_text(device, path))) for path, one in _FIELDS.xml.items())
-    for measure, paths in _FIELDS.xml_sums.items():
-        _add_sum(values, measure, [_number(_text(device, path)) for path in paths])
+def _of_device(report: _Report, found_at: Callable[[str], str | None]) -> dict[str, float]:
+    """Measure → value of one device."""
+
+    def text(path: str) -> str:
+        return (found_at(path) or "").strip()
+
+    values = _chosen((one, _number(text(path))) for path, one in report.fields.items())
+    for measure, paths in report.sums.items():
+        _add_sum(values, measure, [_number(text(path)) for path in paths])
     for word in ("event", "throttle"):
-        path = f"clocks_{word}_reasons/clocks_{word}_reason_"
-        flags = {bit: _text(device, f"{path}{reason}") for reason, bit in _FIELDS.reasons.items()}
-        if any(text in ("Active", "Not Active") for text in flags.values()):
-            values["gpu_throttle_reasons"] = float(sum(bit for bit, text in flags.items() if text == "Active"))
+        path = report.reasons_at.replace("{}", word)
+        flags = {bit: text(f"{path}{reason}") for reason, bit in report.reasons.items()}
+        if any(flag in ("Active", "Not Active") for flag in flags.values()):
+            values["gpu_throttle_reasons"] = float(sum(bit for bit, flag in flags.items() if flag == "Active"))
     return values
 
 
@@ -436,19 +447,8 @@ class _TextLog:
             if entity is None or time_ns is None:
                 self._rows.passed_over += 1
             else:
-                self._rows.add_all(time_ns, entity, _of_text(fields), f":{line}")
+                self._rows.add_all(time_ns, entity, _of_device(_FIELDS.text, fields.get), f":{line}")
         self._devices = []
-
-
-def _of_text(fields: Mapping[str, str]) -> dict[str, float]:
-    values = _chosen((one, _number(fields.get(path, ""))) for path, one in _FIELDS.text.items())
-    for measure, paths in _FIELDS.text_sums.items():
-        _add_sum(values, measure, [_number(fields.get(path, "")) for path in paths])
-    for word in ("event", "throttle"):
-        flags = {bit: fields.get(f"clocks {word} reasons/{name}") for name, bit in _FIELDS.text_reasons.items()}
-        if any(text in ("Active", "Not Active") for text in flags.values()):
-            values["gpu_throttle_reasons"] = float(sum(bit for bit, text in flags.items() if text == "Active"))
-    return values
 
 
 def _dmon_columns(line: str) -> list[str]:
