@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -411,3 +412,16 @@ def test_a_coordinator_that_no_rank_comes_to_leaves(tmp_path: Path, monkeypatch:
     places = JobPlaces(tmp_path / "store", "job")
     coordinator.Coordinator(CoordinatorSettings(places, ("127.0.0.1", 0), leave_after_s=0.0)).run()
     assert json.loads(places.status.read_bytes())["state"] == "waiting"
+
+
+def test_a_coordinator_leaves_a_job_that_was_over_before_any_beat_named_a_rank(tmp_path: Path) -> None:
+    settings = CoordinatorSettings(JobPlaces(tmp_path / "store", "job"), ("127.0.0.1", 0), leave_after_s=0.0)
+    short = coordinator.Coordinator(settings)
+    assert short.on_rows(7, messages.Rows(1, rows_for(0, range(3)).tobytes())) is not None
+    leaving = Thread(target=short.run)
+    leaving.start()
+    leaving.join(30)
+    left = not leaving.is_alive()
+    short.stop()
+    leaving.join()
+    assert left, "it waited for its first rank"
