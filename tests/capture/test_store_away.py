@@ -97,9 +97,9 @@ def test_no_step_is_lost_where_the_store_refuses(tmp_path: Path, error: int) -> 
     except OSError:
         pytest.skip("a store that refuses needs a C compiler")
     with running(tmp_path, **store.environment) as job:
-        store.refuse(error)
+        store.set(error)
         job.until(lambda: len(job.said()) == 1)
-        store.refuse(0)
+        store.set(0)
         job.until(lambda: len(job.said()) == 2)
         assert job.ended()["step"].min() == 0
         assert job.said() == [
