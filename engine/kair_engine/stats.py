@@ -158,10 +158,9 @@ def binomial_tail(k: int, n: int, p: float) -> float:
 
 def fisher_tail(k: int, drawn: int, marked: int, total: int) -> float:
     """Return P(at least k of those drawn are marked), without replacement: Fisher's exact test, one-sided."""
-    ways = sum(
-        math.comb(marked, hit) * math.comb(total - marked, drawn - hit) for hit in range(k, min(drawn, marked) + 1)
-    )
-    return ways / math.comb(total, drawn)
+    every = log_binomial(total, drawn)
+    hits = range(max(k, drawn + marked - total), min(drawn, marked) + 1)
+    return sum(math.exp(log_binomial(marked, hit) + log_binomial(total - marked, drawn - hit) - every) for hit in hits)
 
 
 def beta_binomial_tail(k: int, n: int, a: float, b: float) -> float:

@@ -8,7 +8,6 @@ Where all ranks evaluate, each may be late on the same grid, by chance: so the f
 have no places: the rate of false alarms is the share that those have in localize.
 """
 
-import math
 from collections.abc import Collection, Iterator
 from typing import Final
 
@@ -20,7 +19,7 @@ from kair_engine.localize.anomalies import FALSE_ALARM_RATE, PLACE_SHARE
 from kair_engine.localize.large_delays import STALL_SHARE, Events, chance_of, events_of
 from kair_engine.localize.peers import Means, Spread, above_others
 from kair_engine.localize.shapes import cauchy
-from kair_engine.stats import log_binomial, median, role_medians
+from kair_engine.stats import fisher_tail, median, role_medians
 from kair_engine.triage.history.rows import StepHistory
 from kair_engine.triage.job_wide import RUNQUEUE_WAIT_RATIO
 
@@ -130,7 +129,7 @@ def _grid(steps: Ints, hit: Bools, sizes: int) -> _Grid | None:
         phases = np.bincount(at[hit] % every, minlength=every)
         phase = int(np.argmax(phases))
         drawn = int(np.count_nonzero(at % every == phase))
-        chance = min(_tail(int(phases[phase]), drawn, count, len(at)) * tests, 1.0)
+        chance = min(fisher_tail(int(phases[phase]), drawn, count, len(at)) * tests, 1.0)
         if phases[phase] >= _FEWEST and (best is None or chance < best[0]):
             best = chance, every, phase
     if best is None:
@@ -151,17 +150,6 @@ def _periods(at: Ints, length: int, longest: int) -> list[int]:
     expected = (len(at) / length) ** 2 * (length - np.arange(_SHORTEST, longest + 1))
     order = np.argsort(-(pairs - expected) / np.sqrt(expected), kind="stable")[:_MOST_PERIODS]
     return sorted((order + _SHORTEST).tolist())
-
-
-def _tail(k: int, drawn: int, marked: int, total: int) -> float:
-    """Return P(at least k of those drawn are marked) as `fisher_tail` does, by logarithms: there are many steps."""
-    every = log_binomial(total, drawn)
-    hits = range(k, min(drawn, marked) + 1)
-    return sum(
-        math.exp(log_binomial(marked, hit) + log_binomial(total - marked, drawn - hit) - every)
-        for hit in hits
-        if drawn - hit <= total - marked
-    )
 
 
 def _above_peers(history: StepHistory, on: Bools, place: int, peers: Ints) -> float:
