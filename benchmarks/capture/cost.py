@@ -105,7 +105,7 @@ def job(mode: str, step_ms: float, options: argparse.Namespace) -> dict[str, flo
     command = [sys.executable, "-m", "torch.distributed.run", *ranks, "--job", f"{step_ms},{steps}", *computes(options)]
     with tempfile.TemporaryDirectory(prefix="kair-cost-") as folder:
         if mode == "off":
-            lines = run(command)
+            lines = run(command, answers=options.ranks)
         else:
             kair = [sys.executable, "-m", "kair_tui"]
             places = {"KAIR_STORE": f"{folder}/store", "KAIR_RUN_DIR": f"{folder}/run", "KAIR_AGENT_IDLE": "1"}
@@ -114,22 +114,25 @@ def job(mode: str, step_ms: float, options: argparse.Namespace) -> dict[str, flo
                 [*kair, *listen], env=os.environ | places, cwd=ROOT, stderr=subprocess.DEVNULL
             )
             try:
-                lines = run([*kair, "capture", "run", "--job", "cost", "--", *command], places)
+                lines = run([*kair, "capture", "run", "--job", "cost", "--", *command], places, options.ranks)
             finally:
                 coordinator.kill()
                 coordinator.wait()
-    told = [json.loads(line) for line in lines if line.startswith("{")]
-    assert len(told) == options.ranks, lines
-    return {name: round(statistics.mean(one[name] for one in told), 1) for name in told[0]}
+    taken = [json.loads(line) for line in lines]
+    return {name: round(statistics.mean(one[name] for one in taken), 1) for name in taken[0]}
 
 
-def run(command: Sequence[str], more: dict[str, str] | None = None) -> list[str]:
-    """The lines that a process prints. Raises SystemExit where it fails."""
+def run(command: Sequence[str], more: dict[str, str] | None = None, answers: int = 1) -> list[str]:
+    """The answers that processes print, a line of JSON each. Raises SystemExit where some are missing.
+
+    A job that has answered may end badly: torch aborts now and then while it takes its own threads down.
+    """
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "KINETO_LOG_LEVEL": "6", **(more or {})}
     done = subprocess.run(command, env=environment, cwd=ROOT, check=False, capture_output=True, text=True)
-    if done.returncode:
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    if len(lines) != answers:
         raise SystemExit(f"{' '.join(command)} ended with status {done.returncode}:\n{done.stderr[-4000:]}")
-    return done.stdout.splitlines()
+    return lines
 
 
 def train(options: argparse.Namespace) -> None:

@@ -85,7 +85,7 @@ def run(
     state = ask_coordinator(places, "start", asked)
     try:
         state = _followed(session, places, state)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit):  # Ctrl-C, or a signal that ends the program
         ask_coordinator(places, "stop")
         raise
     run = _result(session, places, state)

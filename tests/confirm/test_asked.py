@@ -317,15 +317,18 @@ def test_an_answer_is_found_behind_a_url_too(tmp_path: Path) -> None:
     assert latest_confirmed(mirror / "job" / "confirm") == ANSWER
 
 
-def test_ctrl_c_ends_the_delays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("end", "status"), [(KeyboardInterrupt(), 130), (SystemExit(143), 143)])
+def test_ctrl_c_and_sigterm_end_the_delays(
+    end: BaseException, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[str] = []
 
     def answer(_: JobPlaces, do: str, __: object = None) -> dict[str, str]:
         asked.append(do)
         if do == "look":
-            raise KeyboardInterrupt
+            raise end
         return {"state": "running"}
 
     monkeypatch.setattr("kair_tui.commands.confirm.ask_coordinator", answer)
-    assert kair("confirm", "job", "--store", str(tmp_path)).status == 130
+    assert kair("confirm", "job", "--store", str(tmp_path)).status == status
     assert asked == ["start", "look", "stop"]
