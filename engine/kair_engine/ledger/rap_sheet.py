@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from math import comb
+from statistics import median
 from typing import Final, Literal
 
 import numpy as np
@@ -72,6 +73,8 @@ def records_of(runs: Iterable[JobRun]) -> tuple[DeviceRecord, ...]:
     units = _distinct(seen)
     found = []
     for unit, of in units.items():
+        if not any(one.is_slow for one in of):  # its bets are all lost
+            continue
         chance = len(units) * float(np.exp(-_log_wealth(of)))
         if chance <= MOST_CHANCE:
             found.append(_record(unit, of, chance))
@@ -114,7 +117,7 @@ def _units(run: JobRun) -> Iterator[tuple[_Unit, _Seen]]:
     for (kind, _), of in members.items():
         if len(of) < 2:
             continue
-        shares = {name: float(np.median([one.excess_share for one in ranks])) for name, ranks in of.items()}
+        shares = {name: median(one.excess_share for one in ranks) for name, ranks in of.items()}
         ordered = np.sort(list(shares.values()))
         for name, ranks in of.items():
             # Of equals each has the last place.
