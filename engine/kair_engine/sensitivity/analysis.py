@@ -8,6 +8,7 @@ Limits of detection: what keeps smaller faults from being found.
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -198,10 +199,11 @@ class Study:
     def _smallest(self, found: Found, *candidates: Sequence[float]) -> list[float | None]:
         """Of each length; `candidates` are the same for all, or one sequence for each."""
         of_lengths = candidates if len(candidates) > 1 else candidates * len(self.lengths)
-        return [
-            smallest_found(tried, partial(found, steps), self.draws, self.probability)
-            for steps, tried in zip(self.lengths, of_lengths, strict=True)
-        ]
+        smallest = list[float | None]()
+        for steps, tried in zip(self.lengths, of_lengths, strict=True):
+            guess = next((one for one in reversed(smallest) if one is not None), None)
+            smallest.append(smallest_found(tried, partial(found, steps), self.draws, self.probability, guess))
+        return smallest
 
     @property
     def _floor_ns(self) -> float:
@@ -352,30 +354,60 @@ def _nothing(fault: InjectedFault, because: Reason) -> DetectableFault:
 
 
 _FIRST_LEAP = 4
-"""Of candidates: the search leaps ahead by this many, then by twice as many, until enough recordings show the fault."""
+"""Candidates that the search leaps by, then twice as many, until enough recordings show the fault; and how far below
+the guess it begins: what most draws show there needs no second look."""
+_LOOKED_AT_FIRST = 8
+"""Draws; if more than so many, and most, miss the fault where the search begins, the others are not looked at there."""
 
 
 def smallest_found(
-    candidates: Sequence[float], found: Callable[[int, float], bool], draws: int, probability: float
+    candidates: Sequence[float],
+    found: Callable[[int, float], bool],
+    draws: int,
+    probability: float,
+    guess: float | None = None,
 ) -> float | None:
-    """The smallest candidate (in ascending order) that is found in that share of the draws; None where none is.
+    """Return the smallest candidate (in ascending order) that is found in that share of the draws; None if none is.
 
-    Whoever is found is found at all larger sizes. So a draw is only looked at as long as it is open on which side of
-    the answer it lies: about three times instead of once for every halving.
+    Whoever is found is found at all larger sizes. So each draw is looked at near a good `guess` once, and again only if
+    it missed; a candidate is settled as soon as enough draws show it, or too many miss it, the hardest asked first.
     """
-    needed = math.ceil(probability * draws)
-    open_draws, before, low, leap = list(range(draws)), 0, -1, _FIRST_LEAP
-    high = len(candidates)
-    while high - low > 1:
-        leaping = high == len(candidates)
-        middle = min(low + leap, high - 1) if leaping else (low + high) // 2
-        hit = [draw for draw in open_draws if found(draw, candidates[middle])]
-        if before + len(hit) >= needed:
-            high, open_draws = middle, hit
+    needed, count = math.ceil(probability * draws), len(candidates)
+    missed, hit = [-1] * draws, [count] * draws
+    """Of each draw the largest candidate that it missed and the smallest that it showed."""
+
+    def look(draw: int, at: int) -> None:
+        if found(draw, candidates[at]):
+            hit[draw] = at
         else:
-            missed = set(open_draws) - set(hit)
-            before, low, open_draws, leap = before + len(hit), middle, sorted(missed), 2 * leap
-    return candidates[high] if high < len(candidates) else None
+            missed[draw] = at
+
+    def counts(at: int) -> tuple[int, int]:
+        return sum(one <= at for one in hit), sum(one >= at for one in missed)
+
+    def reaches(at: int) -> bool:
+        undecided = [draw for draw in range(draws) if missed[draw] < at < hit[draw]]
+        for draw in sorted(undecided, key=lambda draw: (missed[draw], hit[draw] % count), reverse=True):
+            shown, without = counts(at)
+            if shown >= needed or without > draws - needed:
+                break
+            look(draw, at)
+        return counts(at)[0] >= needed
+
+    near = 0 if guess is None else bisect_left(candidates, guess)
+    at = min(max(near - _FIRST_LEAP, 0), count - 1)
+    for draw in range(draws):
+        look(draw, at)
+        if counts(at)[1] > max(_LOOKED_AT_FIRST, (draw + 1) / 2):
+            break
+    low, high, leap = (-1, at, 0) if counts(at)[0] >= needed else (at, count, _FIRST_LEAP)
+    while high - low > 1:
+        at = (low + high) // 2 if high < count else min(low + leap, high - 1)
+        if reaches(at):
+            high = at
+        else:
+            low, leap = at, 2 * leap
+    return candidates[high] if high < count else None
 
 
 def sizes(least: float, most: float, apart: float = 1.03) -> list[float]:
