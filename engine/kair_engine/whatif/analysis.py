@@ -101,8 +101,12 @@ def whatif_of(model: Model, fixes: Sequence[Fix] = (), *, gpu_cost: float | None
     """The same of a model."""
     _require(model, fixes, gpu_cost)
     found = model.attribute(each_and_all(fixes))
-    removed, done = model.removed(found), found.replayed
+    done = found.replayed
     _, recorded, _, ideal, *_ = done.times
+    host = next(iter(mean_ratios(found.parts.hosts, ideal)), None)
+    of_host = tuple(rank for rank, its in model.job.hosts.items() if its == host)
+    grouped = [found.slowest, model.last_stage, of_host]
+    removed = model.removed(found, [one for pair in _alone_and_without(model, grouped) for one in pair])
     launch, symptoms = model.launch_delays(done), model.symptoms(done)
     result = _answer(model, done, fixes, gpu_cost)
     result = replace(
@@ -119,9 +123,7 @@ def whatif_of(model: Model, fixes: Sequence[Fix] = (), *, gpu_cost: float | None
         remedies=model.remedies(recorded),
         per_step=_attributed(result.per_step, found, removed.parts, launch),
     )
-    host = next(iter(result.by_host), None)
-    of_host = tuple(rank for rank, its in model.job.hosts.items() if its == host)
-    groups = _effects(model, [found.slowest, model.last_stage, of_host], done)
+    groups = _effects(model, grouped, done)
     slowest, last, _ = groups
     causes = causes_of(result, symptoms, groups, len(done.steps), host, of_host)
     pattern = pattern_of(result.slowdown, found.heatmap.T)
@@ -237,15 +239,19 @@ def _effects(model: Model, groups: Sequence[Sequence[int]], replayed: ReplayedSt
     """
     _, recorded, _, ideal, *_ = replayed.times
     now_ns, ideal_ns = float(recorded.mean()), float(ideal.mean())
-    pairs = [(tuple(part), tuple(rank for rank in model.job.ranks if rank not in part)) for part in groups]
-    fixes = [(IdealOfAll(ranks=some),) for pair in pairs if all(pair) for some in pair]
-    if now_ns <= ideal_ns or not fixes:
+    pairs = _alone_and_without(model, groups)
+    if now_ns <= ideal_ns or not any(pairs):
         return [None] * len(groups)
-    times = iter(model.replay(fixes).times.mean(axis=1).tolist())
+    times = iter(model.replay([one for pair in pairs for one in pair]).times.mean(axis=1).tolist())
     return [
-        part_effect(now_ns, ideal_ns, removed_ns=next(times), alone_ns=next(times)) if all(pair) else None
-        for pair in pairs
+        part_effect(now_ns, ideal_ns, removed_ns=next(times), alone_ns=next(times)) if pair else None for pair in pairs
     ]
+
+
+def _alone_and_without(model: Model, groups: Sequence[Sequence[int]]) -> list[tuple[tuple[Fix, ...], ...]]:
+    """Of each group of ranks the fix of these and of all others; nothing of one that is nobody or everybody."""
+    pairs = [(tuple(part), tuple(rank for rank in model.job.ranks if rank not in part)) for part in groups]
+    return [tuple((IdealOfAll(ranks=some),) for some in pair) if all(pair) else () for pair in pairs]
 
 
 def _savings(fixed: Mapping[Key, Floats], recorded: Floats) -> dict[Key, float]:

@@ -265,8 +265,11 @@ class Model(ABC):
         """Who costs what, and the step times with fixes made. Raises InputError where no step can be replayed."""
 
     @abstractmethod
-    def removed(self, found: Attribution) -> Removed:
-        """What the fix of each part saves, as `kair whatif --fix` prices it; of the parts that were attributed."""
+    def removed(self, found: Attribution, next_asked: Sequence[Counterfactual] = ()) -> Removed:
+        """What the fix of each part saves, as `kair whatif --fix` prices it; of the parts that were attributed.
+
+        What is asked next may be replayed along, where steps are made ready for each question.
+        """
 
     def symptoms(self, replayed: ReplayedSteps) -> Symptoms:  # noqa: ARG002
         """What speaks for a cause; `replayed` are the baselines."""

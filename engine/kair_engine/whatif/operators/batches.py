@@ -4,7 +4,7 @@ Prices faults: step times with some operations replaced by their peers' ideal [W
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -205,6 +205,12 @@ class Batch(Together):
         self._recorded = np.bincount(place[parts.node], weights=parts.value_ns, minlength=of.graph.nodes)
         self._durations = FixedDurations(of, self.steps, self.role, together.places, together.processor)
 
+    @cached_property
+    def _at_ideal(self) -> Floats:
+        ideal = self._durations.at_ideal()
+        changed = np.bincount(self.plan.place[ideal.node], weights=ideal.change_ns, minlength=len(self._recorded))
+        return np.asarray(self._recorded + changed)
+
     def values_ns(self, at: int, fixes: Sequence[Fix]) -> Floats:
         """The parts of the `at`-th step, in their order, with all of `fixes` made."""
         return np.asarray(self.all_values_ns(fixes)[self.dependencies.parts.step == at])
@@ -238,13 +244,13 @@ class Batch(Together):
         recorded begins and then with those that follow: when ranks end hardly depends on when they began, since they
         meet in between. A step by itself is replayed once.
         """
-        durations: Floats = np.empty((len(self._recorded), len(scenarios)))
-        durations[:] = self._recorded[:, None]
-        for at, one in enumerate(scenarios):
+        changes = [self._durations.changed(one) for one in scenarios]
+        both = np.stack((self._recorded, self._at_ideal), axis=1)
+        durations: Floats = np.take(both, [int(one.from_ideal) for one in changes], axis=1)
+        for at, one in enumerate(changes):
             checkpoint()
-            node, change = self._durations.changed(one)
             # Few change in each: a column of its own for every scenario would be mostly zeros.
-            np.add.at(durations.reshape(-1), self.plan.place[node] * len(scenarios) + at, change)
+            np.add.at(durations.reshape(-1), self.plan.place[one.node] * len(scenarios) + at, one.change_ns)
         recorded = [begin[:, None] + np.zeros(len(scenarios)) for begin in self._begin_ns]
         begins = [_begun(self.steps[0], recorded[0], before), *recorded[1:]]
         again = len(begins) > 1

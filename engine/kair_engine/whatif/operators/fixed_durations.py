@@ -5,10 +5,11 @@ Works out the ideal of every part of a step: what it would take if its rank were
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Codes, Floats, Ints, SmallInts, dense, order_by
+from kair_engine.arrays import NONE, Bools, Codes, Floats, Ints, SmallInts, dense, offsets, order_by, ranges
 from kair_engine.frozen import dataclass
 from kair_engine.results.whatif import FIX_KINDS, STOPS, Fix
 from kair_engine.timeline.graph import scopes_named, within
@@ -51,6 +52,75 @@ class _Chosen:
         return _Chosen(*(of[rows] for of in vars(self).values()))
 
 
+@dataclass(frozen=True)
+class Change:
+    """What a counterfactual changes of the nodes' durations."""
+
+    node: Codes
+    """Nodes can occur repeatedly."""
+    change_ns: Floats
+    from_ideal: bool = False
+    """Whether it is a change of `FixedDurations.at_ideal`, and not of the recording: most is fixed in both."""
+
+
+@dataclass(frozen=True)
+class _ByCell:
+    """The slow parts and the transfers of each cell: a rank of many has few."""
+
+    slow: _Chosen
+    slow_of: "_Sorted"
+    transfer: Codes
+    """Of each member of a communication, whether it is slow or not."""
+    members_of: "_Sorted"
+    slow_within: "_Sorted"
+    """The slow parts of each communication."""
+    members: Ints
+    """Of each communication."""
+
+    @classmethod
+    def of(cls, slow: _Chosen, transfers: _Chosen, cells: int, groups: int) -> "_ByCell":
+        within = np.flatnonzero(slow.transfer != NONE)
+        by_group = _Sorted.of(slow.transfer[within], groups)
+        return cls(
+            slow,
+            _Sorted.of(slow.cell, cells),
+            transfers.transfer,
+            _Sorted.of(transfers.cell, cells),
+            _Sorted(within[by_group.order], by_group.first),
+            np.bincount(transfers.transfer, minlength=groups),
+        )
+
+    def touched_by(self, cells: Bools) -> Ints:
+        """Return the slow parts of some cells, and of what these communicate."""
+        own = self.slow_of.rows(np.flatnonzero(cells))
+        groups = np.unique(self.transfer[self.members_of.rows(np.flatnonzero(cells))])
+        return np.union1d(own, self.slow_within.rows(groups))
+
+    def untouched_by(self, cells: Bools) -> Ints:
+        """Return the slow parts of all other cells that none of these communicates with."""
+        others = np.flatnonzero(~cells)
+        own, met = np.sort(self.slow_of.rows(others)), self.transfer[self.members_of.rows(others)]
+        touched = self.members - np.bincount(met, minlength=len(self.members)) > 0
+        transfer = self.slow.transfer[own]
+        return np.asarray(own[(transfer == NONE) | ~np.append(touched, False)[transfer]])
+
+
+@dataclass(frozen=True)
+class _Sorted:
+    """Rows by a code."""
+
+    order: Ints
+    first: Ints
+
+    @classmethod
+    def of(cls, codes: Codes, count: int) -> "_Sorted":
+        return cls(order_by(codes), offsets(codes.astype(np.int64), count))
+
+    def rows(self, codes: Ints | Codes) -> Ints:
+        """Return those of some codes."""
+        return self.order[ranges(self.first[codes], self.first[codes + 1])]
+
+
 class FixedDurations:
     """What fixes change in some steps; per step and rank `role` has a code."""
 
@@ -88,33 +158,47 @@ class FixedDurations:
         self._of_slow = self._all.of(self._slow)
         self._gain = ideal[self._slow] - parts.value_ns[self._slow]
 
-    def changed(self, of: Counterfactual) -> tuple[Codes, Floats]:
-        """(nodes, by how much their durations change, in ns) in a counterfactual; nodes can occur repeatedly.
-
-        Of communication all members are changed, if one is.
-        """
+    def changed(self, of: Counterfactual) -> "Change":
+        """Return what a counterfactual changes; of communication all members are changed, if one is."""
         if of is Baseline.UNDELAYED:
-            return self._node[self._delays], -self._value[self._delays]
+            return Change(self._node[self._delays], -self._value[self._delays])
         if isinstance(of, Undisturbed):
             less = self.stopped.disturbed_ns(of)
             shorter = np.flatnonzero(less)
-            return self._node[shorter], -less[shorter]
+            return Change(self._node[shorter], -less[shorter])
         if isinstance(of, Transplanted):
             return self._difference(self._transplanted(of))
         fixes = _BASELINES[of] if isinstance(of, Baseline) else of
-        if (
-            len(fixes) == 1
-            and not fixes[0].is_scale
-            and STOPS not in fixes[0].kinds
-            and not self._of_many(fixes[0]).any()
-        ):
-            matched = self._matched(self._of_slow, fixes[0])
-            return self._node[self._slow[matched]], self._gain[matched]
+        is_to_ideal = len(fixes) == 1 and not fixes[0].is_scale and STOPS not in fixes[0].kinds
+        if is_to_ideal and not self._of_many(fixes[0]).any():
+            return self._fixed(fixes[0])
         return self._difference(self.values_ns(fixes))
 
-    def _difference(self, value: Floats) -> tuple[Codes, Floats]:
+    def _fixed(self, fix: Fix) -> "Change":
+        if fix.kinds or fix.operators or fix.scopes:
+            return self._to_ideal(np.flatnonzero(self._matched(self._of_slow, fix)))
+        named = self._named_ranks(fix)[self._rank_of_cell]
+        if 2 * np.count_nonzero(named) <= len(named):
+            return self._to_ideal(self._of_cells.touched_by(named))
+        rows = self._of_cells.untouched_by(named)
+        return Change(self._node[self._slow[rows]], -self._gain[rows], from_ideal=True)
+
+    def at_ideal(self) -> "Change":
+        """Return what is changed where every part that is slower than its peers takes their time."""
+        return self._to_ideal(np.arange(len(self._slow)))
+
+    def _to_ideal(self, rows: Ints) -> "Change":
+        """What changes where these of the slow parts take their peers' time."""
+        return Change(self._node[self._slow[rows]], self._gain[rows])
+
+    @cached_property
+    def _of_cells(self) -> "_ByCell":
+        transfers = self._transfers.of(self._transfers.kind != NONE)
+        return _ByCell.of(self._of_slow, transfers, len(self._rank_of_cell), self._groups)
+
+    def _difference(self, value: Floats) -> "Change":
         different = np.flatnonzero(value != self._value)
-        return self._node[different], value[different] - self._value[different]
+        return Change(self._node[different], value[different] - self._value[different])
 
     def _transplanted(self, of: Transplanted) -> Floats:
         value = self._value.copy()

@@ -236,12 +236,13 @@ class OperatorModel(Model):
         """Who costs what, and the step times with fixes made."""
         return attribute(self._trace, fixes, self.replay, lambda: self._excess_ns)
 
-    def removed(self, found: Attribution) -> Removed:
+    def removed(self, found: Attribution, next_asked: Sequence[Counterfactual] = ()) -> Removed:
         """What the fix of each part saves: as `kair whatif --fix` prices it, and remembered for it."""
         fixes, at_most = removed_parts(self._trace, found)
         # All parts together are the peers' ideal, which is asked for as well: steps are made ready once for both.
-        replayed = self.replay([(Fix(),), *((one,) for one in fixes.all())])
-        return Removed(fixes.mapped(replayed.times[1:]), at_most)
+        asked = [(one,) for one in fixes.all()]
+        replayed = self.replay([(Fix(),), *asked, *next_asked])
+        return Removed(fixes.mapped(replayed.times[1 : 1 + len(asked)]), at_most)
 
     def waits_if_ideal(self) -> Mapping[int, float]:
         """Per rank, ns; by a replay of the first steps, each by itself."""

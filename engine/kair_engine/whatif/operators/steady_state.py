@@ -229,10 +229,12 @@ class SteadyBatch(Together):
         return LastLap(self._whole, own, begin, end)
 
     def _changed(self, of: Counterfactual) -> Floats:
-        node, change = self._durations.changed(of)
-        return np.asarray(
-            self._recorded + np.bincount(node, weights=change, minlength=len(self._recorded)), dtype=float
-        )
+        one = self._durations.changed(of)
+        of_both = [one, self._durations.at_ideal()] if one.from_ideal else [one]
+        durations = self._recorded.astype(float)
+        for change in of_both:
+            durations += np.bincount(change.node, weights=change.change_ns, minlength=len(durations))
+        return durations
 
 
 @dataclass(frozen=True)

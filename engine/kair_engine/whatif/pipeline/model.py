@@ -130,7 +130,7 @@ class PipelineModel(Model):
             warnings=(too_many,) if workers is None else (),
         )
 
-    def removed(self, found: Attribution) -> Removed:
+    def removed(self, found: Attribution, next_asked: Sequence[Counterfactual] = ()) -> Removed:  # noqa: ARG002
         """What the fix of each part saves: as `kair whatif --fix` prices it."""
         fixed, excess = self._durations.of((Fix(),)), self._durations.excess_ns()
         kinds, stages, dp_ranks = found.parts.kinds, found.parts.stages, found.parts.dp_ranks
