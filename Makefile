@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 SAMPLE := sample_traces/slow_operator
 JOB := job123
 
-.PHONY: demo check test test-live test-oldest benchmark clean
+.PHONY: demo check test test-live test-oldest benchmark board clean
 
 demo: $(VENV)/.run
 	$(BIN)/kair triage $(SAMPLE)
@@ -62,6 +62,13 @@ benchmark: $(VENV)/.test
 	$(BIN)/python benchmarks/tui_speed.py
 	$(BIN)/python benchmarks/localize_scale.py
 	$(BIN)/python benchmarks/big_table.py
+
+# What each tool says of recordings whose truth others told: COPIES holds them fetched, at COPIES/OWNER/NAME (what is not
+# there is skipped); HTA and TRACELENS are the pythons of environments that have these installed (without: not run).
+COPIES ?= $(KAIR_BOARD_COPIES)
+board: $(VENV)/.run
+	$(BIN)/python -m validation.board --write $(if $(COPIES),--copies $(COPIES)) \
+		$(if $(HTA),--hta-python $(HTA)) $(if $(TRACELENS),--tracelens-python $(TRACELENS))
 
 clean:
 	rm -rf $(VENV) .venv-oldest .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

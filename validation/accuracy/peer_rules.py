@@ -63,11 +63,7 @@ def _lowest_is_outlier(values: Floats) -> bool:
 
 
 def _relative_speed(columns: Columns) -> Floats:
-    """Per rank: the fastest rank's median duration / its own, over the kernels that all ranks run.
-
-    The mean over kernels is weighted by the rank's total time in each. Communication is left out, as those who use
-    the rule do: there the fast ranks wait.
-    """
+    """Per rank, of the kernels of a simulated job."""
     kinds = columns.texts["kind"]
     compute = [kinds.index(kind) for kind in ("compute", "memory") if kind in kinds]
     chosen = np.isin(columns.arrays["kind"], compute)
@@ -75,13 +71,22 @@ def _relative_speed(columns: Columns) -> Floats:
         {"rank": columns.arrays["rank"][chosen], "name": columns.arrays["name"][chosen]}
         | {"duration": columns.duration_ns[chosen]}
     )
-    ranks = frame["rank"].n_unique()
+    return relative_speed(frame).drop("rank").to_series().to_numpy()
+
+
+def relative_speed(kernels: pl.DataFrame) -> pl.DataFrame:
+    """Return (rank, speed): the fastest rank's median duration / its own, over the kernels that all ranks run.
+
+    `kernels` has rank, name and duration, a row each. The mean over kernels is weighted by the rank's total time in
+    each. Communication is to be left out, as those who use the rule do: there the fast ranks wait.
+    """
+    ranks = kernels["rank"].n_unique()
     of_kernel = (
-        frame.group_by("name", "rank")
+        kernels.group_by("name", "rank")
         .agg(pl.col("duration").median().alias("median"), pl.col("duration").sum().alias("total"))
         .with_columns(fastest=pl.col("median").min().over("name"), run_by=pl.len().over("name"))
         .filter(pl.col("run_by") == ranks)
     )
     ratio = pl.col("fastest") / pl.col("median")
-    speed = of_kernel.group_by("rank").agg((ratio * pl.col("total")).sum() / pl.col("total").sum()).sort("rank")
-    return speed.drop("rank").to_series().to_numpy()
+    mean = (ratio * pl.col("total")).sum() / pl.col("total").sum()
+    return of_kernel.group_by("rank").agg(speed=mean).sort("rank")

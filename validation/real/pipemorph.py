@@ -15,6 +15,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,18 +47,18 @@ def measured_ms(repository: Path, folder: str) -> float:
     return statistics.median(float(of[2]) for of in ELAPSED.finditer(text) if int(of[1]) in SLOW)
 
 
-def write_recording(repository: Path, folder: str, out: Path) -> None:
-    """Write the slow iterations of a 1F1B run as a what-if recording, with its metadata next to it."""
+def write_recording(texts: Sequence[str], out: Path, iterations: Iterable[int] = SLOW) -> None:
+    """Write iterations of a 1F1B run, given each stage's log, as a what-if recording with its metadata next to it."""
     ops: dict[tuple[int, int], list[tuple[str, float, float]]] = {}
-    for rank in range(STAGES):
+    for rank, log in enumerate(texts):
         iteration = 0
-        for text in git(repository, "show", f"{REVISION}:{folder}/GPU{rank}_rank{rank}_1F1B.log").splitlines():
+        for text in log.splitlines():
             if "Iteration" in text:
                 iteration = int(text.split()[-1])
             elif of := OPERATION.match(text):
                 ops.setdefault((iteration, rank), []).append((of[1], float(of[2]), float(of[3])))
     rows: list[tuple[Any, ...]] = []
-    for iteration in SLOW:
+    for iteration in iterations:
         rows += _rows(iteration, [ops[iteration, rank] for rank in range(STAGES)])
     kinds = {"optype": pa.string(), "start_ts": pa.float32(), "duration": pa.float32()}
     columns = zip(*rows, strict=True)
@@ -117,7 +118,8 @@ def compare(repository: Path, folder: Path) -> list[dict[str, Any]]:
         own = folder / one.replace("/", "-")
         own.mkdir()
         recording = own / "trace-PM.parquet"
-        write_recording(repository, one, recording)
+        names = [f"{REVISION}:{one}/GPU{rank}_rank{rank}_1F1B.log" for rank in range(STAGES)]
+        write_recording([git(repository, "show", name) for name in names], recording)
         asked = [word for name in REMEDIES.values() for word in ("--remedy", name)]
         command = [sys.executable, "-m", "kair_tui", "whatif", str(recording), *asked, "--json"]
         answer = json.loads(subprocess.run(command, capture_output=True, text=True, check=False).stdout)
