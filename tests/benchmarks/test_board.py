@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from board.rules import last_arrival, nvrx_stragglers, z_outliers
 from board.scoring import score
 from board.tools import TOOLS, Answer, kair_answer
 
+ROOT = Path(__file__).parents[2]
 SLOW_RANK = Truth("ranks", "test", ranks=(2,), causes=("compute",), lost_us=1000.0)
 NOBODY = Truth("job_wide", "test", causes=("contention",))
 HEALTHY = Truth("healthy", "test")
@@ -145,6 +147,22 @@ def test_the_page_shows_what_kair_got_wrong_first_and_counts_no_untold_truth() -
     assert [name for name in lines if name in ("fine", "open", "bad", "secret")] == ["bad", "open", "fine", "secret"]
     assert "right rank, of 3" in page
     assert "- skipped: gone: no copy" in page
+
+
+@pytest.mark.slow
+def test_a_fetched_recording_is_asked_and_one_that_is_not_here_is_skipped(tmp_path: Path) -> None:
+    shared = ROOT.parent / "shared" / "traces" / "bytedance"
+    if not shared.is_dir():
+        pytest.skip("the shared traces are absent")
+    checkout = tmp_path / "ByteDance-Seed" / "StragglerAnalysis"
+    checkout.mkdir(parents=True)
+    (checkout / "data").symlink_to(shared)
+    command = [sys.executable, "-m", "validation.board", "--copies", str(tmp_path), "--only", "ByteDance"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    cells = {line.split("|")[1].strip(): line.split("|") for line in done.stdout.splitlines() if "|" in line}
+    assert cells["ByteDance ST"][3].strip() == "nobody: stage imbalance"
+    assert "ByteDance AR" not in cells
+    assert "skipped: ByteDance AR: the copy of ByteDance-Seed/StragglerAnalysis has no data/trace-AR" in done.stderr
 
 
 def row(name: str, truth: Truth, kair: Answer) -> Row:

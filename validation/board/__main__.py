@@ -49,7 +49,10 @@ def main() -> None:
         print(f"{rows[-1].scores['Kair'].rank:10} {entry.name}: {rows[-1].answers['Kair'].note}", file=sys.stderr)
     text = rendered(rows, skipped)
     if options.write:
-        PAGE.write_text(HEAD + text, encoding="utf-8")
+        # Not before: it loads more than the smallest program that is measured.
+        from take_report import put_between
+
+        put_between(PAGE, "what validation/board writes", text)
     else:
         print(text)
 
@@ -74,10 +77,6 @@ def _in_fresh_process(entry: Entry, files: dict[str, bytes], folder: Path) -> Pr
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(prepare, entry, files, folder).result()
 
-
-HEAD = """# The board
-
-"""
 
 if __name__ == "__main__":
     main()

@@ -30,7 +30,7 @@ class Truth:
     """Any of these of Kair's names of causes is right."""
     since: tuple[int, ...] = ()
     lost_us: float | None = None
-    """What a step of the recording loses in the mean; of a log (`since`), what each of the slower steps does."""
+    """What a step of the recording loses in the mean."""
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Truth:

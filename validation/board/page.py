@@ -40,15 +40,15 @@ def rendered(rows: Sequence[Row], skipped: Sequence[str]) -> str:
     own = [row for row in rows if not row.entry.source]
     parts = [_note(rows, skipped), *_figures("Recordings of others", others), *_figures("Our own", own)]
     parts += ["## Rows", "What Kair got wrong stands first, then what it left open or could not read.", _table(rows)]
-    parts += ["## Why a tool said nothing", _reasons(rows), "## Sources", _sources(rows)]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    parts += ["## Why a tool gave no answer", _reasons(rows), "## Sources", _sources(rows)]
+    return "\n\n".join(part for part in parts if part)
 
 
 def _note(rows: Sequence[Row], skipped: Sequence[str]) -> str:
     told = sum(row.counted for row in rows)
     lines = [
-        f"{len(rows)} recordings were asked; of {len(rows) - told} nobody told the truth: these are shown and not "
-        f"counted. A tool has {SECONDS} s and {ADDRESS_SPACE_GB} GB of address space for each."
+        f"{len(rows)} recordings were asked; of {len(rows) - told} nobody said what is true: these are shown and "
+        f"not counted. A tool has {SECONDS} s and {ADDRESS_SPACE_GB} GB of address space for each."
     ]
     return "\n".join([*lines, *(f"- skipped: {line}" for line in skipped)])
 
@@ -89,12 +89,12 @@ def _innocents(rows: Sequence[Row], tool: str) -> str:
 
 def _causes(rows: Sequence[Row], tool: str) -> str:
     told = [row.scores[tool].cause for row in rows]
-    return str(told.count("right")) if any(told) else "tells none"
+    return str(told.count("right")) if any(told) else "names none"
 
 
 def _price(rows: Sequence[Row], tool: str) -> str:
     errors = [error for row in rows if (error := row.scores[tool].price_error) is not None]
-    return f"{statistics.median(map(abs, errors)):.0%} of {len(errors)}".replace("%", " %") if errors else "tells none"
+    return f"{statistics.median(map(abs, errors)):.0%} of {len(errors)}".replace("%", " %") if errors else "none"
 
 
 def _ratio(rows: Sequence[Row], tool: str, of: Callable[[Answer], float | None]) -> str:
@@ -132,7 +132,7 @@ def _truth(truth: Truth) -> str:
         return f"{_ranks(truth.ranks)}: {causes}"
     if truth.kind == "since":
         return "slower from step " + ", ".join(map(str, truth.since))
-    return {"job_wide": f"nobody: {causes}", "healthy": "healthy"}.get(truth.kind, "untold")
+    return {"job_wide": f"nobody: {causes}", "healthy": "healthy"}.get(truth.kind, "unknown")
 
 
 def _said(answer: Answer, score: Score) -> str:
@@ -183,7 +183,7 @@ def _without_numbers(reason: str) -> str:
 
 
 def _sources(rows: Sequence[Row]) -> str:
-    lines = [["recordings", "repository", "commit", "licence", "who told the truth"]]
+    lines = [["recordings", "repository", "commit", "licence", "who said what is true"]]
     seen: dict[tuple[str, str], Row] = {}
     for row in rows:
         seen.setdefault((row.entry.group, row.truth.told_by), row)
@@ -195,10 +195,7 @@ def _sources(rows: Sequence[Row]) -> str:
 
 
 def _aligned(lines: Sequence[Sequence[str]]) -> str:
-    cells = [[cell.replace("|", "\\|").replace("\n", " ") for cell in line] for line in lines]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    rule = ["-" * width for width in widths]
-    return "\n".join(
-        "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |"
-        for line in (cells[0], rule, *cells[1:])
-    )
+    """A table of Markdown; what others printed cannot end its cells."""
+    from take_report import aligned
+
+    return aligned([[cell.replace("|", "\\|").replace("\n", " ") for cell in line] for line in lines])

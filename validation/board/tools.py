@@ -49,14 +49,13 @@ def ask_kair(prepared: Prepared) -> Answer:
 
 
 def kair_answer(data: Mapping[str, Any], ran: Ran | None = None) -> Answer:
-    """Return what a triage's data say; the price is what all findings lose, or each of a log's slower steps, in µs."""
+    """Return what a triage's data say; the price is what all findings lose in a step, in µs."""
     verdict: dict[str, Said] = {"straggler": "accused", "no_straggler": "nobody", "job_wide": "job_wide"}
     findings = data["findings"]
     accused = [one for one in findings if one["ranks"]]
     changes = (data["log"] or {}).get("changes", [])
     slower = [one for one in changes if one["kind"] in ("slower", "slow_start")]
     costs = [one["time_lost_us_per_step"] for one in findings]
-    costs += [one["extra_us_per_step"] for one in slower[:1]]
     return Answer(
         verdict.get(data["verdict"], "open"),
         tuple(dict.fromkeys(rank for one in accused for rank in one["ranks"])),
