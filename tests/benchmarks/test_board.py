@@ -15,8 +15,8 @@ from board.page import Row, rendered
 from board.rules import last_arrival, nvrx_stragglers, z_outliers
 from board.scoring import score
 from board.tools import TOOLS, Answer, kair_answer
+from support.places import ROOT, TRACES
 
-ROOT = Path(__file__).parents[2]
 SLOW_RANK = Truth("ranks", "test", ranks=(2,), causes=("compute",), lost_us=1000.0)
 NOBODY = Truth("job_wide", "test", causes=("contention",))
 HEALTHY = Truth("healthy", "test")
@@ -151,7 +151,7 @@ def test_the_page_shows_what_kair_got_wrong_first_and_counts_no_untold_truth() -
 
 @pytest.mark.slow
 def test_a_fetched_recording_is_asked_and_one_that_is_not_here_is_skipped(tmp_path: Path) -> None:
-    shared = ROOT.parent / "shared" / "traces" / "bytedance"
+    shared = TRACES / "bytedance"
     if not shared.is_dir():
         pytest.skip("the shared traces are absent")
     checkout = tmp_path / "ByteDance-Seed" / "StragglerAnalysis"

@@ -11,6 +11,7 @@ from typing import Final
 
 from .catalogue import Entry, Truth
 from .processes import ADDRESS_SPACE_GB, SECONDS
+from .rules import NAMES as RULES
 from .scoring import Mark, Score
 from .tools import TOOLS, Answer
 
@@ -38,7 +39,7 @@ def rendered(rows: Sequence[Row], skipped: Sequence[str]) -> str:
     """Return the page's generated part, as Markdown."""
     others = [row for row in rows if row.entry.source]
     own = [row for row in rows if not row.entry.source]
-    parts = [_note(rows, skipped), *_figures("Recordings of others", others), *_figures("Our own", own)]
+    parts = [_note(rows, skipped), *_figures("Recordings of others", others), *_figures("The project's own", own)]
     parts += ["## Rows", "What Kair got wrong stands first, then what it left open or could not read.", _table(rows)]
     parts += ["## Why a tool gave no answer", _reasons(rows), "## Sources", _sources(rows)]
     return "\n\n".join(part for part in parts if part)
@@ -105,7 +106,7 @@ def _ratio(rows: Sequence[Row], tool: str, of: Callable[[Answer], float | None])
         if row.answers[tool].said not in ("unread", "stopped") and row.answers["Kair"].said not in ("unread", "stopped")
     ]
     ratios = [one / kair for one, kair in pairs if one and kair]
-    return f"{statistics.median(ratios):.1f}" if ratios else "–"
+    return f"{statistics.median(ratios):.1f} (of {len(ratios)})" if ratios else "–"
 
 
 def _table(rows: Sequence[Row]) -> str:
@@ -165,21 +166,21 @@ def _ranks(ranks: Sequence[int]) -> str:
 
 
 def _reasons(rows: Sequence[Row]) -> str:
-    """What each tool printed where it could not read, and of how many recordings."""
+    """What each program printed where it could not read, and of how many recordings; rules are given Kair's tables."""
     counts = Counter(
-        (tool, _without_numbers(row.answers[tool].note))
+        (tool, _general(row.answers[tool].note))
         for row in rows
         for tool in TOOLS
-        if row.answers[tool].said in ("unread", "stopped")
+        if tool not in RULES and row.answers[tool].said in ("unread", "stopped")
     )
     lines = [["tool", "recordings", "reason"]]
     lines += [[tool, str(count), reason] for (tool, reason), count in counts.items()]
     return _aligned(lines)
 
 
-def _without_numbers(reason: str) -> str:
-    """Names of temporary folders differ from run to run."""
-    return re.sub(r"/\S*/", "", reason)
+def _general(reason: str) -> str:
+    """Names of files and temporary folders differ, and lists of formats are long."""
+    return re.sub(r"^\S+ is not a trace: ", "", re.sub(r"/\S*/", "", reason)).partition(": PyTorch")[0]
 
 
 def _sources(rows: Sequence[Row]) -> str:
