@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 from board.catalogue import Entry, Source, Truth, read_catalogue
 from board.copies import NotHereError, blob_id, read_files
-from board.inputs import prepare
+from board.inputs import Prepared, prepare
 from board.page import Row, rendered
+from board.processes import ADDRESS_SPACE_GB
 from board.rules import last_arrival, nvrx_stragglers, z_outliers
 from board.scoring import score
-from board.tools import TOOLS, Answer, kair_answer
+from board.tools import TOOLS, TRACELENS, Answer, ask_hta, ask_tracelens, kair_answer
 from support.places import ROOT, TRACES
 
 SLOW_RANK = Truth("ranks", "test", ranks=(2,), causes=("compute",), lost_us=1000.0)
@@ -147,6 +148,38 @@ def test_the_page_shows_what_kair_got_wrong_first_and_counts_no_untold_truth() -
     assert [name for name in lines if name in ("fine", "open", "bad", "secret")] == ["bad", "open", "fine", "secret"]
     assert "right rank, of 3" in page
     assert "- skipped: gone: no copy" in page
+
+
+def program(path: Path, text: str) -> Path:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_hta_is_asked_in_its_own_environment_and_not_of_other_formats(tmp_path: Path) -> None:
+    traces = Prepared(tmp_path, (tmp_path / "rank0_trace.json", tmp_path / "rank1_trace.json"), HEALTHY)
+    noisy = program(tmp_path / "hta", "echo 'a line of its own'; echo 'answer: [3, 1]'")
+    assert (ask_hta(traces, noisy).said, ask_hta(traces, noisy).ranks) == ("accused", (3, 1))
+    broken = program(tmp_path / "broken", "echo 'ValueError: no kernels' >&2; exit 1")
+    assert (ask_hta(traces, broken).said, ask_hta(traces, broken).note) == ("unread", "ValueError: no kernels")
+    assert ask_hta(traces, None).said == "not run"
+    assert ask_hta(Prepared(tmp_path, (), HEALTHY), noisy).said == "unread"
+
+
+def test_tracelens_straggler_is_the_first_row_of_its_summary(tmp_path: Path) -> None:
+    traces = Prepared(tmp_path, (tmp_path / "rank0_trace.json.gz", tmp_path / "rank1_trace.json.gz"), HEALTHY)
+    table = 'printf "rank,total_wait_time_us\\n5,1\\n2,9\\n" > "$6/straggler_summary.csv"; echo "$@" > "$0.asked"'
+    tool = program(tmp_path / TRACELENS, table)
+    assert ask_tracelens(traces, tmp_path / "python").ranks == (5,)
+    asked = tool.with_name(f"{TRACELENS}.asked").read_text()
+    assert f"--trace_pattern {tmp_path}/rank*_trace.json.gz --world_size 2 " in asked
+
+
+def test_what_runs_out_of_memory_is_stopped_and_nothing_is_unlimited(tmp_path: Path) -> None:
+    greedy = f"'{sys.executable}' -c 'bytearray({ADDRESS_SPACE_GB + 1} << 30)'"
+    traces = Prepared(tmp_path, (tmp_path / "rank0_trace.json",), HEALTHY)
+    answer = ask_hta(traces, program(tmp_path / "greedy", greedy))
+    assert (answer.said, answer.note) == ("stopped", f"more than {ADDRESS_SPACE_GB} GB")
 
 
 @pytest.mark.slow

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import resource
 import signal
 import tempfile
 import threading
@@ -16,6 +14,8 @@ from typing import Final
 SECONDS: Final = 300
 """Of wall-clock time, for a program and a recording."""
 ADDRESS_SPACE_GB: Final = 16
+_LIMITED: Final = ("/bin/sh", "-c", f'ulimit -v {ADDRESS_SPACE_GB << 20} && exec "$@"', "limited")
+"""The program takes the shell's place, with its limit; what it starts has the same."""
 
 
 @dataclass(frozen=True)
@@ -37,15 +37,12 @@ def run(command: Sequence[str], environment: Mapping[str, str] | None = None) ->
     """
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as error:
         child = Popen(
-            command,
+            [*_LIMITED, *command],
             stdout=out,
             stderr=error,
             env={**os.environ, **(environment or {})},
             start_new_session=True,
         )
-        # From its first moments on; what it starts has the same limit.
-        with contextlib.suppress(ProcessLookupError):
-            resource.prlimit(child.pid, resource.RLIMIT_AS, (ADDRESS_SPACE_GB << 30, ADDRESS_SPACE_GB << 30))
         late = threading.Event()
 
         def end() -> None:
