@@ -1,24 +1,18 @@
 """What NCCL's Inspector writes: JSON lines, one a collective, or a snapshot of averages for Prometheus.
 
 Ranks are those in a communicator. A process's rank in its largest communicator is its rank in the job if that
-communicator has all ranks of the job: `ranks_of` is the note that says how many it has. Since v4.3 the lines of one
-communicator follow a line that says whose they are (NVIDIA/nccl, plugins/profiler/inspector).
+communicator has all ranks of the job: `ranks_of` is the note that says how many it has.
 """
 
-import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple
-
-import msgspec
+from typing import Final, NamedTuple
 
 from kair_engine.errors import InputError
-from kair_engine.frozen import dataclass
-from kair_engine.readers.evidence.moments import is_possible, modified_ns
+from kair_engine.readers.evidence.moments import modified_ns
 from kair_engine.readers.evidence.opening import CUT, FileRows, Lines
-from kair_engine.readers.json_values import mapping, mappings, whole
-from kair_engine.readers.paths import MAX_RANKS
+from kair_engine.readers.inspector_lines import InspectorLines
 from kair_engine.trace.evidence_table import EvidenceFile
 from kair_engine.trace.identity import uuid_of
 from kair_engine.trace.measures import HOST, gpu, of_rank
@@ -62,17 +56,6 @@ class _Operation(NamedTuple):
     line: int
 
 
-@dataclass(frozen=True)
-class _Owner:
-    """Whose the lines are."""
-
-    communicator: str
-    rank: int
-    size: int
-    process: tuple[str, int]
-    dumped_ns: int
-
-
 def read(path: Path) -> EvidenceFile:
     """Time and bandwidth of operations by rank, at their ends where that is told, else when they were written.
 
@@ -105,70 +88,43 @@ class _Records:
     """Reads JSON lines."""
 
     def __init__(self) -> None:
-        self._decode = msgspec.json.Decoder(dict[str, Any]).decode
-        self._owner: _Owner | None = None
-        """Of lines behind that do not say it themselves."""
+        self._lines = InspectorLines()
         self._every = 1
         self.kept: list[_Operation] = []
-        self.is_known = False
-        self.passed_over = 0
-        self._lost: dict[tuple[str, tuple[str, int]], int] = {}
-        """Operations overwritten before they were written, by communicator and process."""
         self._is_traced = True
+
+    @property
+    def is_known(self) -> bool:
+        """Whether any line said whose the next ones are."""
+        return self._lines.is_known
+
+    @property
+    def passed_over(self) -> int:
+        """Lines that say nothing."""
+        return self._lines.passed_over
 
     def take(self, number: int, text: str) -> None:
         """Takes the next line."""
-        try:
-            record = self._decode(text)
-        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-            self.passed_over += 1
+        found = self._lines.take(text)
+        if found is None:
             return
-        owner = _owner(record)
-        if "header" in record and owner is None:
-            self._owner = None
-            self.passed_over += 1
-            return
-        if isinstance(stats := record.get("dump_stats"), dict):
-            self._owner = owner
-            self.is_known = self.is_known or owner is not None
-            if owner is not None:
-                lost = whole(stats.get("coll_dropped_total")) + whole(stats.get("p2p_dropped_total"))
-                self._lost[owner.communicator, owner.process] = lost
-            return
-        owner = owner or self._owner
-        operation = None if owner is None else self._operation(record, owner, number)
-        if operation is not None:
-            self._keep(operation)
-        elif not isinstance(record.get("proxy_trace"), dict):
-            self.passed_over += 1
-
-    def _operation(self, record: Mapping[str, Any], owner: _Owner, line: int) -> _Operation | None:
-        kind = "coll" if isinstance(record.get("coll_perf"), dict) else "p2p"
-        told = record.get(f"{kind}_perf")
-        if not isinstance(told, dict):
-            return None
-        micros = _number(told.get(f"{kind}_exec_time_us"))
-        name = told.get(kind)
-        if micros is None or not isinstance(name, str):
-            return None
-        size, number = whole(told.get(f"{kind}_msg_size_bytes")), whole(told.get(f"{kind}_sn"))
-        peer = told.get("p2p_peer")
-        towards = f" with {peer}" if kind == "p2p" and isinstance(peer, int) else ""
-        what = f"{name[:40]}{towards} of {size} B"
-        ended = _ended_ns(told)
-        self._is_traced = self._is_traced and ended is not None
-        return _Operation(
-            time_ns=ended or owner.dumped_ns,
-            number=number,
+        owner = found.owner
+        towards = f" with {found.peer}" if found.kind == "p2p" and found.peer >= 0 else ""
+        what = f"{found.name}{towards} of {found.size} B"
+        self._is_traced = self._is_traced and bool(found.ended_us)
+        operation = _Operation(
+            time_ns=(found.ended_us or owner.dumped_us) * 1000,
+            number=found.number,
             process=owner.process,
             rank=owner.rank,
             size=owner.size,
-            text=f"{what} by {owner.rank} of {owner.size} in {owner.communicator}, no. {number}",
-            seconds=micros / 1e6,
-            bus=_number(told.get(f"{kind}_busbw_gbs")) or 0.0,
-            algorithm=_number(told.get(f"{kind}_algobw_gbs")) or 0.0,
-            line=line,
+            text=f"{what} by {owner.rank} of {owner.size} in {owner.communicator}, no. {found.number}",
+            seconds=found.us / 1e6,
+            bus=found.bus,
+            algorithm=found.algorithm,
+            line=number,
         )
+        self._keep(operation)
 
     def _keep(self, operation: _Operation) -> None:
         if operation.number % self._every:
@@ -211,37 +167,8 @@ class _Records:
             )
         if self._every > 1:
             yield f"of its operations those are kept whose number {self._every} divides"
-        if lost := sum(self._lost.values()):
+        if lost := self._lines.lost:
             yield f"{lost} operations were overwritten before they were written: set NCCL_INSPECTOR_DUMP_COLL_RING_SIZE"
-
-
-def _owner(record: Mapping[str, Any]) -> _Owner | None:
-    header, metadata = record.get("header"), record.get("metadata")
-    if not isinstance(header, dict) or not isinstance(metadata, dict):
-        return None
-    rank, size = header.get("rank"), header.get("n_ranks")
-    host, pid, dumped = metadata.get("hostname"), metadata.get("pid"), metadata.get("dump_timestamp_us")
-    if type(rank) is not int or type(size) is not int or not 0 <= rank < size <= MAX_RANKS:
-        return None
-    if not isinstance(host, str) or not host or type(pid) is not int or type(dumped) is not int:
-        return None
-    if not is_possible(dumped * 1000):
-        return None
-    return _Owner(str(header.get("id", ""))[:40], rank, size, (host[:253], pid), dumped * 1000)
-
-
-def _ended_ns(told: Mapping[str, Any]) -> int | None:
-    """The end of the last of its kernels, where its events are told."""
-    kernels = mappings(mapping(told.get("event_trace_ts")).get("kernel_events"))
-    ends = [whole(one.get("kernel_stop_ts")) for one in kernels]
-    last = max(ends, default=0) * 1000
-    return last if last and is_possible(last) else None
-
-
-def _number(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return float(value) if abs(value) < 1e300 and math.isfinite(value) else None
 
 
 class _Samples:
@@ -283,6 +210,7 @@ class _Samples:
 
 def _of_text(value: str) -> float | None:
     try:
-        return _number(float(value))
+        number = float(value)
     except ValueError:
         return None
+    return number if abs(number) < 1e300 else None
