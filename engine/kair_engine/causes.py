@@ -410,7 +410,7 @@ CAUSES: Mapping[Cause, CauseRow] = {
         words="unknown",
         time_class=None,
         spends_on="{their} self time",
-        suggestion="Record {who} again with more steps.",
+        suggestion="Record {who} again, with operators and more steps.",
         not_by_draining="the cause is not known",
     ),
 }

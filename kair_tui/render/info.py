@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kair_engine.results.views import Attempt, InfoResult, OperatorUse, RankRecord
+from kair_engine.trace.model import INSPECTOR
 from kair_tui.render.answer import ALARM, Cell, Column, Styled
 from kair_tui.render.delays import ON_DEVICES
 from kair_tui.render.identities import identity_facts
@@ -47,11 +48,14 @@ _RANKS = (
 )
 
 
+_WITHOUT_OPERATIONS = ("steps", INSPECTOR)
+
+
 def _headline(result: InfoResult) -> str:
     hosts = f" on {plural(len(result.hosts), 'host')}" if result.hosts else ""
     if result.format == "log":
         return "a log of steps"
-    if result.format == "steps":
+    if result.format in _WITHOUT_OPERATIONS:
         return f"{plural(len(result.ranks), 'rank')}{hosts}, {plural(len(result.steps), 'step')} recorded, none sampled"
     return (
         f"{plural(len(result.ranks), 'rank')}{hosts}, {plural(len(result.steps), 'step')}, "
@@ -76,7 +80,7 @@ def _facts(result: InfoResult) -> list[tuple[str, str]]:
         known = [("world size", count(result.world_size))] if result.world_size else []
         ranks = spans(result.ranks) or "no line says whose it is"
         return [*known, ("ranks", ranks), ("recorded", "nothing but how long steps took: kair triage judges that")]
-    recorded = result.format == "steps"
+    recorded = result.format in _WITHOUT_OPERATIONS
     facts = [
         ("world size", count(result.world_size)),
         ("ranks", f"{spans(result.ranks)}{missing}"),

@@ -135,7 +135,7 @@ def _judged(trace: "Trace", history: "StepHistory | None", gpu_cost: float | Non
     """What the sampled steps say together with all others; of chosen steps alone, what these say."""
     from kair.app.step_history import without_steps
     from kair_engine.triage.analysis import triage as judge
-    from kair_engine.triage.history.analysis import joined, triage_of_rows
+    from kair_engine.triage.history.analysis import joined
     from kair_engine.whatif.prices import require_cost
 
     if trace.job.is_log:
@@ -146,12 +146,23 @@ def _judged(trace: "Trace", history: "StepHistory | None", gpu_cost: float | Non
         require_cost(gpu_cost)
         if history is None or not len(history.steps):
             return without_steps(trace.job)
-        found = triage_of_rows(history, trace.job, gpu_cost)
+        found = _of_rows(trace, history, gpu_cost)
         return found if trace.steps == trace.job.steps else replace(found, warnings=(*found.warnings, _NOT_SAMPLED))
     found = judge(trace, gpu_cost=gpu_cost)
     if history is not None and not trace.job.progress:
         found = joined(found, history, trace.job, gpu_cost)
     return found
+
+
+def _of_rows(trace: "Trace", history: "StepHistory", gpu_cost: float | None) -> TriageResult:
+    """What the recorded times of steps say, or those of collectives."""
+    from kair_engine.triage.history.analysis import triage_of_rows
+    from kair_engine.triage.inspector.rows import InspectorLog
+    from kair_engine.triage.inspector.verdict import judge_inspector
+
+    if isinstance(trace.lines, InspectorLog):
+        return judge_inspector(trace.lines, history, trace.job, gpu_cost)
+    return triage_of_rows(history, trace.job, gpu_cost)
 
 
 def _with_devices(found: TriageResult, trace: "Trace") -> TriageResult:

@@ -21,7 +21,7 @@ from kair_engine.errors import InputError, KairError, UsageError
 from kair_engine.frozen import dataclass
 
 if TYPE_CHECKING:
-    from kair_engine.recording.importing import Progress
+    from kair.app.question import Watcher
     from kair_engine.store.jobs import Store
     from kair_engine.trace.model import Job, Trace
 
@@ -139,7 +139,7 @@ def _fetch(root: Path, job: str | None) -> None:
         fetch_job(root, job)
 
 
-def open_source(source: JobSource, *, progress: "Progress") -> "Trace":
+def open_source(source: JobSource, *, progress: "Watcher") -> "Trace":
     """The trace of a job that was located. Raises InputError where it is unreadable or none."""
     from kair_engine.recording.job_file import holds_job, is_watched
     from kair_engine.trace.batches import (
@@ -158,8 +158,11 @@ def open_source(source: JobSource, *, progress: "Progress") -> "Trace":
             if is_watched(source.path):
                 raise nothing_recorded(source.path)
         return _store(source.path.parent).open(source.path.name)
+    from kair.app.inspector import inspector_logs, job_of_inspector
     from kair.app.logs import job_of_log, log_of
 
+    if source.log_pattern is None and (files := inspector_logs(source.paths)):
+        return job_of_inspector(files, source.name, source.paths, progress)
     lines = log_of(source.paths, source.log_pattern)
     if lines is None:
         return _opened_files(source, progress)
@@ -170,7 +173,7 @@ def open_source(source: JobSource, *, progress: "Progress") -> "Trace":
     return replace(trace, lines=lines)
 
 
-def _opened_files(source: JobSource, progress: "Progress") -> "Trace":
+def _opened_files(source: JobSource, progress: "Watcher") -> "Trace":
     from kair_engine.recording.opening import open_sources, open_trace
 
     if source.more:
@@ -199,7 +202,7 @@ def files_of(source: JobSource) -> Hashable:
     return state_of(source.path)
 
 
-def read_source(source: JobSource, *, progress: "Progress") -> "tuple[Trace, Hashable]":
+def read_source(source: JobSource, *, progress: "Watcher") -> "tuple[Trace, Hashable]":
     """Open a job, and return how its files looked before, too. Raises InputError where it is unreadable or none."""
     state = files_of(source)
     return open_source(source, progress=progress), state

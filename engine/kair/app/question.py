@@ -59,6 +59,10 @@ BY_HISTORY: Final = frozenset({"triage", "steps", "info", "lateness", "forecast"
 """Questions that recorded steps of a captured job can answer where none is sampled."""
 
 
+BY_COLLECTIVES: Final = frozenset({"triage", "steps", "info", "lateness", "forecast"})
+"""Questions that logs of NCCL's Inspector can answer."""
+
+
 BY_LOG: Final = frozenset({"triage", "steps", "info"})
 """Questions that a job's log can answer where nothing was recorded."""
 

@@ -17,6 +17,7 @@ from kair.app.jobs import JobSource, blaming_files, files_of, locate, read_sourc
 from kair.app.notes import Notes
 from kair.app.places import store_root
 from kair.app.question import (
+    BY_COLLECTIVES,
     BY_HISTORY,
     BY_LOG,
     Answer,
@@ -33,6 +34,7 @@ from kair.app.question import (
 from kair.app.remembered import OneEntryCache
 from kair_engine.cancelling import Cancelled, until
 from kair_engine.errors import InputError, UsageError
+from kair_engine.trace.model import INSPECTOR
 
 if TYPE_CHECKING:
     from kair.app.step_choice import StepChoice
@@ -298,7 +300,8 @@ class Session:
     def given(self, question: Question) -> Given:
         """Return what a question is answered with. Raises UsageError for steps or a baseline that there are none of."""
         trace, baseline = self.narrowed(question.steps), None
-        if question.command not in (BY_LOG if trace.job.is_log else BY_HISTORY):
+        by_collectives = BY_COLLECTIVES if trace.job.format == INSPECTOR else BY_HISTORY
+        if question.command not in (BY_LOG if trace.job.is_log else by_collectives):
             from kair.app.step_history import require_sampled
 
             require_sampled(trace, f"kair {question.command}")

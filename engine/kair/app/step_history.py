@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kair.app.inspector import history_of_collectives
 from kair.app.places import capture_places
 from kair_engine.errors import InputError
 from kair_engine.ranks import Rank
 from kair_engine.results.triage import TriageResult
 from kair_engine.results.views import StepsResult
 from kair_engine.results.watch import WatchResult
-from kair_engine.trace.model import Job, StepTimes, Trace, listed, short_warning
+from kair_engine.trace.model import INSPECTOR, Job, StepTimes, Trace, listed, short_warning
 from kair_engine.triage.history.rows import COLUMNS, MOST_CELLS, StepHistory, step_history
 
 if TYPE_CHECKING:
@@ -75,6 +76,9 @@ def require_sampled(trace: Trace, what: str) -> None:
         raise InputError(f"{job.name} is a log, which says how long steps took: {what} needs a recording", hint)
     if not job.is_recorded_only:
         return
+    if job.format == INSPECTOR:
+        hint = f"kair triage {job.source} and kair steps {job.source} answer by its collectives"
+        raise InputError(f"of {job.name} NCCL's Inspector recorded collectives alone: {what} needs operators", hint)
     of = "nothing of it" if trace.steps == job.steps else "none of these steps"
     hint = f"kair triage {job.name} and kair steps {job.name} answer by the history of its steps"
     if trains(job):
@@ -92,6 +96,8 @@ def steps_of_history(trace: Trace, only_rank: Rank | None = None) -> StepsResult
     """Return the recorded time of every step on every rank. Raises InputError where the rows are damaged."""
     from kair_engine.views.overview import MOST_ROWS, steps_of_rows
 
+    if (history := history_of_collectives(trace)) is not None:
+        return _steps_of_collectives(history, only_rank)
     rows = _rows_of(trace.job)
     if rows is None:
         return StepsResult((), (), 0.0, ())
@@ -105,6 +111,18 @@ def steps_of_history(trace: Trace, only_rank: Rank | None = None) -> StepsResult
     earlier = len(last) > 0 and trace.steps[0] < last[0]
     text = f"the last {len(last)} of {len(trace.steps)} recorded steps are listed: --step chooses others"
     return steps_of_rows(ranks, steps, columns, (short_warning("last_steps", text),) if earlier else ())
+
+
+def _steps_of_collectives(history: StepHistory, only_rank: Rank | None) -> StepsResult:
+    from kair_engine.views.overview import MOST_ROWS, steps_of_rows
+
+    chosen = np.arange(len(history.ranks)) if only_rank is None else np.flatnonzero(history.ranks == only_rank)
+    last = history.steps[-max(MOST_ROWS // max(len(history.ranks), 1), 1) :]
+    some = history.of_steps(last.tolist())
+    us = {name: some.us[name][:, chosen] for name in ("step", "self")}
+    us["begin"] = np.cumsum(us["step"], axis=0) - us["step"]
+    rank, step = np.tile(history.ranks[chosen], len(last)), np.repeat(some.steps, len(chosen))
+    return steps_of_rows(rank, step, {name: one.reshape(-1) for name, one in us.items()})
 
 
 def step_times_of(job: Job) -> StepTimes:
@@ -122,6 +140,8 @@ def history_of_steps(trace: Trace) -> StepHistory | None:
 
     None of chosen sampled steps, and of a job that was not captured. Raises InputError where it is damaged.
     """
+    if (of_collectives := history_of_collectives(trace)) is not None:
+        return of_collectives
     is_whole = trace.steps == trace.job.steps
     if not is_whole and not trace.job.is_recorded_only:
         return None

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 
 
 SourceFormat = str
-"""The name of a row of `readers/formats.py`."""
+"""The name of a row of `readers/formats.py`, or what else a job was opened from."""
+INSPECTOR: Final = "nccl_inspector"
+"""Of a job of which NCCL's Inspector recorded the collectives."""
 
 
 class KairWarning(msgspec.Struct, frozen=True, tag_field="kind", tag=True):
@@ -385,8 +387,8 @@ class Job:
 
     @property
     def is_recorded_only(self) -> bool:
-        """Return whether a coordinator recorded the steps' times, and nobody sampled their operations."""
-        return self.format == "steps"
+        """Return whether steps' times are all that is known: a coordinator's, or those of collectives alone."""
+        return self.format in ("steps", INSPECTOR)
 
     @property
     def is_log(self) -> bool:

@@ -37,10 +37,15 @@ def link_findings(trace: Trace, found: Localization, step_time_ns: float) -> Ite
     for slow in found.links:
         if slow.since is not None:
             yield _changed_link(trace, found, slow, step_time_ns)
-    for ranks, links in in_common([slow for slow in found.links if slow.since is None]):
+    yield from steady_link_findings(trace, [slow for slow in found.links if slow.since is None], step_time_ns)
+
+
+def steady_link_findings(of: Trace | Job, found: Sequence[SlowLink], step_time_ns: float) -> Iterator[Finding]:
+    """Links that are slower than their siblings in all steps, those with a rank in common together."""
+    for ranks, links in in_common(found):
         largest = links[0]
         yield new_finding(
-            trace,
+            of,
             cause="communication",
             pattern="persistent" if len(ranks) == 1 else "group",
             ranks=ranks,

@@ -63,7 +63,8 @@ class Watch:
     @property
     def _grows(self) -> bool:
         session = self._kair.session
-        return session is not None and session.trace.job.is_recorded_only
+        job = None if session is None else session.trace.job
+        return job is not None and job.is_recorded_only and job.stored_in is not None
 
     @property
     def alarm(self) -> str:

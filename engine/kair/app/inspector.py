@@ -1,0 +1,62 @@
+"""Opens the logs of NCCL's Inspector where nothing else was recorded of a job."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kair_engine.errors import InputError
+from kair_engine.readers.inspector_calls import is_inspector_log, read_calls
+from kair_engine.recording.opening import find_files, job_name
+from kair_engine.trace.model import INSPECTOR, Job, StepTimes, Trace
+
+if TYPE_CHECKING:
+    from kair.app.question import Watcher
+    from kair_engine.triage.history.rows import StepHistory
+
+
+def inspector_logs(paths: Sequence[Path]) -> list[Path]:
+    """Return the files that NCCL's Inspector wrote, if it wrote all of the named ones; it calls them `….log`."""
+    files = [file for path in paths for file in (find_files(path).files if path.is_dir() else (path,))]
+    return files if files and all(".log" in file.name and is_inspector_log(file) for file in files) else []
+
+
+def job_of_inspector(files: Sequence[Path], name: str, paths: Sequence[Path], progress: "Watcher") -> Trace:
+    """Return a job of which collectives are all that was recorded: its steps are their cycles, without operators.
+
+    Raises InputError where no two ranks met in any of them.
+    """
+    from kair_engine.triage.inspector.rows import log_of
+
+    calls = read_calls(files, progress)
+    log = log_of(calls)
+    if len(log.who.ranks) < 2:
+        text = f"{paths[0]} holds the collectives of one rank, which shows neither who waited nor for whom"
+        raise InputError(text, "give the logs of all ranks, the whole NCCL_INSPECTOR_DUMP_DIR")
+    steps = tuple(range(log.windows))
+    job = Job(
+        name=job_name(paths[0]) if name == str(paths[0]) else name,
+        source=name if len(paths) == 1 else ", ".join(map(str, paths)),
+        format=INSPECTOR,
+        world_size=log.who.world_size,
+        ranks=log.who.ranks,
+        hosts=log.who.hosts,
+        layout=None,
+        device=None,
+        has_device=True,
+        absolute_time=False,
+        steps=steps,
+        step_times=StepTimes(),
+        operations=0,
+        warnings=(*calls.warnings, *log.warnings),
+    )
+    return Trace(job, (), steps, lines=log)
+
+
+def history_of_collectives(trace: Trace) -> "StepHistory | None":
+    """Return what ranks waited in the chosen steps' collectives; None of a job without logs of the Inspector."""
+    from kair_engine.triage.inspector.rows import InspectorLog
+
+    if not isinstance(trace.lines, InspectorLog):
+        return None
+    history = trace.lines.history
+    return history if trace.steps == trace.job.steps else history.of_steps(trace.steps)
