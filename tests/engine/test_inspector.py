@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from random import Random
 
 import pytest
 from support.inspector_logs import MadeJob
@@ -145,9 +146,9 @@ def test_one_rank_alone_shows_nothing(tmp_path: Path) -> None:
 
 def test_logs_of_which_some_were_overwritten_accuse_nobody(tmp_path: Path) -> None:
     folder = MadeJob(dp=8, tp=2, late={5: 1.2}).write(tmp_path / "logs")
-    for at, log in enumerate(sorted(folder.iterdir())):
-        lines = log.read_text().splitlines()
-        log.write_text("\n".join(one for number, one in enumerate(lines) if (number + 3 * at) % 9) + "\n")
+    chance = Random(5)
+    for log in folder.iterdir():
+        log.write_text("\n".join(one for one in log.read_text().splitlines() if chance.random() > 0.1) + "\n")
     found = triage(folder)
     assert (found.verdict, found.findings) == ("inconclusive", ())
     assert "unmatched" in {one.kind for one in found.open}

@@ -15,7 +15,7 @@ from kair_engine.readers.inspector_lines import InspectorLines, Operation
 from kair_engine.trace.inspector_calls import MEETING, RECV, CallKind, InspectorCalls, Member
 from kair_engine.trace.model import KairWarning, short_warning
 
-MOST_ROWS: Final = 4_000_000
+MOST_ROWS: Final = 3_500_000
 """Of all files together: 40 bytes each, and several times that while they are matched."""
 _OF_HOST: Final = "collective_cpu"
 """The source of times that are the host's launching, and no kernel's."""

@@ -10,10 +10,13 @@ from typing import Final
 import numpy as np
 
 from kair_engine.arrays import Bools, Floats, Ints, dense, order_by
+from kair_engine.stats import median_by
 from kair_engine.triage.inspector.meetings import Meetings
 
 _FEWEST: Final = 100
 """Pairs of collectives from which a slope is taken."""
+_SMALL_US: Final = 1.0
+"""The Inspector counts whole microseconds."""
 
 
 def gained_us(found: Meetings, window: Ints) -> Floats:
@@ -60,10 +63,13 @@ def _changes(whose: Ints, first: Bools, of_step: Ints, waited: Floats) -> Floats
 
 
 def _slopes(pair: Ints, before: Floats, after: Floats) -> Floats:
-    """Return per kind of pairs by how much waits vary with those before, from 0 to 1; 0 of few pairs."""
-    known = ~(np.isnan(before) | np.isnan(after))
-    of, x, y = pair[known], before[known], after[known]
-    kinds = int(pair.max(initial=-1)) + 1
-    count, squares = np.bincount(of, minlength=kinds), np.bincount(of, x * x, kinds)
-    slope = np.bincount(of, x * y, kinds) / np.maximum(squares, 1e-9)
-    return np.where(count >= _FEWEST, np.clip(slope, 0.0, 1.0), 0.0)
+    """Return per kind of pairs by how much waits vary with those before, from 0 to 1; 0 of few pairs.
+
+    Each pair has one vote, as all waits of a step change at once where a rank becomes slow; small changes have none.
+    """
+    slopes = np.zeros(int(pair.max(initial=-1)) + 1)
+    known = np.flatnonzero(~(np.isnan(before) | np.isnan(after)) & (np.abs(before) > _SMALL_US))
+    large = known[np.abs(before[known]) >= median_by(pair[known], np.abs(before[known]))]
+    enough = large[np.bincount(pair[large], minlength=len(slopes))[pair[large]] >= _FEWEST]
+    slopes[pair[enough]] = median_by(pair[enough], after[enough] / before[enough])
+    return np.clip(slopes, 0.0, 1.0)
