@@ -152,3 +152,10 @@ def test_logs_of_which_some_were_overwritten_accuse_nobody(tmp_path: Path) -> No
     found = triage(folder)
     assert (found.verdict, found.findings) == ("inconclusive", ())
     assert "unmatched" in {one.kind for one in found.open}
+
+
+def test_traces_of_the_example_profiler_plug_in_say_the_same(tmp_path: Path) -> None:
+    job = MadeJob(late={3: 1.15})
+    (finding,) = triage(job.write_plugin_traces(tmp_path / "traces")).findings
+    assert (finding.ranks, finding.hosts) == ((3,), ())
+    assert finding.time_lost_us_per_step == pytest.approx(0.15 * 4 * 5_000, rel=0.2)

@@ -87,7 +87,7 @@ class MadeJob:
                 now = now + self._layer(own, step)
                 if self.tp > 1:
                     now = self._meet("7a", tp_groups, "AllReduce", 16_000_000, now, self.slow_group)
-                reduced = self._meet("d0", dp_groups, "ReduceScatter", 64_000_000 + layer, np.maximum(now, is_free))
+                reduced = self._meet("d0", dp_groups, "ReduceScatter", 64_000_000 + 4 * layer, np.maximum(now, is_free))
                 is_free, now = reduced, now if self.overlaps else reduced
             now = np.maximum(now, is_free)
             if self.world:
@@ -171,4 +171,26 @@ class MadeJob:
             if rank not in without:
                 host, pid = self.process(rank)
                 (folder / f"{host}-pid{pid}.log").write_text("\n".join(self.lines(rank)) + "\n")
+        return folder
+
+    def write_plugin_traces(self, folder: Path) -> Path:
+        """Write what the example profiler plug-in would have written of each communicator and rank."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for rank, calls in enumerate(self.spoken):
+            of: dict[str, list[str]] = {}
+            for at, one in enumerate(calls):
+                common = f'"id": {at}, "pid": {4_000 + 7 * rank}, "tid": 1, "ts": {one.begin_us:f}'
+                begin, end = (BEGIN_US * 1000 + int(us * 1000) for us in (one.begin_us, one.end_us))
+                head = f'{{"name": "{one.name}", "cat": "COLL", "ph": "b", {common}, "args": {{"SeqNum": {one.number}, '
+                head += f'"CommHash": {int(one.communicator, 16)}, "Rank": {one.place}, "Count": {one.message // 4}, '
+                lines = of.setdefault(one.communicator, [])
+                lines.append(head + '"Datatype": "ncclFloat32", "Algorithm": "RING", "nChannels": 1}},')
+                kernel = f'"args": {{"Channel": 0, "StartGpuClk": {begin}, "StopGpuClk": {end}}}'
+                lines.append(f'{{"name": "KernelCh", "cat": "GPU", "ph": "b", {common}, {kernel}}},')
+                lines.append(f'{{"name": "KernelCh", "cat": "GPU", "ph": "e", {common}}},')
+                lines.append(f'{{"name": "{one.name}", "cat": "COLL", "ph": "e", {common}}},')
+            for communicator, lines in of.items():
+                place = next(one.place for one in calls if one.communicator == communicator)
+                name = f"trace_{int(communicator, 16)}_{place}.json"
+                (folder / name).write_text("\n".join(["[", *lines, "{}]", ""]))
         return folder

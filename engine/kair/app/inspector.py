@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 def inspector_logs(paths: Sequence[Path]) -> list[Path]:
-    """Return the files that NCCL's Inspector wrote, if it wrote all of the named ones; it calls them `….log`."""
+    """Return the named files if NCCL's Inspector, or its example profiler plug-in, wrote all of them."""
     files = [file for path in paths for file in (find_files(path).files if path.is_dir() else (path,))]
-    return files if files and all(".log" in file.name and is_inspector_log(file) for file in files) else []
+    return files if files and all(map(is_inspector_log, files)) else []
 
 
 def job_of_inspector(files: Sequence[Path], name: str, paths: Sequence[Path], progress: "Watcher") -> Trace:

@@ -1,4 +1,4 @@
-"""All logs of NCCL's Inspector of a job as columns; of long ones the last lines are kept."""
+"""Logs of NCCL's Inspector, or of its example profiler plug-in, as columns; of long ones the last lines are kept."""
 
 from array import array
 from collections.abc import Callable, Sequence
@@ -8,10 +8,12 @@ from typing import Final
 import numpy as np
 
 from kair_engine.errors import InputError
+from kair_engine.readers import profiler_plugin
 from kair_engine.readers.evidence import nccl_inspector
 from kair_engine.readers.evidence.opening import Lines
 from kair_engine.readers.formats import read_head
 from kair_engine.readers.inspector_lines import InspectorLines, Operation
+from kair_engine.readers.profiler_plugin import FILE_NAME, ProfilerLines
 from kair_engine.trace.inspector_calls import MEETING, RECV, CallKind, InspectorCalls, Member
 from kair_engine.trace.model import KairWarning, short_warning
 
@@ -22,11 +24,16 @@ _OF_HOST: Final = "collective_cpu"
 
 
 def is_inspector_log(path: Path) -> bool:
-    """Return whether a file begins as the Inspector's JSON lines do; False of one that cannot be read."""
+    """Return whether a file is named and begins as those of the Inspector or the plug-in; False of unreadable ones."""
+    of_plugin = FILE_NAME.search(path.name) is not None
+    if not of_plugin and ".log" not in path.name:
+        return False
     try:
         head = read_head(path)
     except (OSError, InputError):
         return False
+    if of_plugin:
+        return profiler_plugin.fits(head.text)
     return head.text.startswith(b"{") and nccl_inspector.fits(path.name, head.content)
 
 
@@ -35,7 +42,8 @@ def read_calls(paths: Sequence[Path], progress: Callable[[int, int, str], None])
     columns = _Columns(max(MOST_ROWS // max(len(paths), 1), 1000))
     passed_over, lost, cut = 0, 0, []
     for number, path in enumerate(paths, 1):
-        lines, of_file = Lines(path), InspectorLines()
+        lines = Lines(path)
+        of_file = ProfilerLines() if FILE_NAME.search(path.name) else InspectorLines()
         for _, text in lines:
             if text and (found := of_file.take(text)) is not None:
                 columns.add(found)
@@ -115,10 +123,17 @@ class _Columns:
             for column in self._all:
                 del column[self._first : self._first + more]
 
+    def _sized(self) -> tuple[Member, ...]:
+        """The members; of communicators whose size is not told it is what their highest rank needs."""
+        needed: dict[str, int] = {}
+        for one in self._members:
+            needed[one.communicator] = max(needed.get(one.communicator, 0), one.rank + 1)
+        return tuple(one._replace(size=one.size or needed[one.communicator]) for one in self._members)
+
     def calls(self, warnings: tuple[KairWarning, ...]) -> InspectorCalls:
         """Return what was collected."""
         return InspectorCalls(
-            members=tuple(self._members),
+            members=self._sized(),
             kinds=tuple(self._kinds),
             member=np.frombuffer(self.member, dtype=np.int32),
             kind=np.frombuffer(self.kind, dtype=np.int32),

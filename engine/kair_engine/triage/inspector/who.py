@@ -55,7 +55,7 @@ def who_is_who(members: Sequence[Member], last_us: Ints) -> Who:
     place[kept] = [at_place[process[at]] for at in kept]
     return Who(
         ranks=tuple(Rank(number[key]) for key in ordered),
-        hosts={number[key]: of_process[key][0].host for key in ordered},
+        hosts={number[key]: host for key in ordered if (host := of_process[key][0].host)},
         place=place,
         world_size=max(len(ordered), *(members[at].size for at in kept)),
         is_numbered=known is None,
@@ -64,10 +64,22 @@ def who_is_who(members: Sequence[Member], last_us: Ints) -> Who:
 
 
 def _processes(members: Sequence[Member]) -> list[Hashable]:
-    """Per member the process; of one with several GPUs, which has several places in a communicator, the place too."""
+    """Per member the process; of one with several GPUs, which has several places in a communicator, the place too.
+
+    Without a host a process id says little: then communicators go together if all of their processes are the same.
+    """
     places = Counter((one.host, one.pid, one.communicator) for one in members)
     several = {(host, pid) for (host, pid, _), count in places.items() if count > 1}
-    return [(one.host, one.pid, one.rank if (one.host, one.pid) in several else None) for one in members]
+    pids: dict[str, set[tuple[int, int]]] = defaultdict(set)
+    for one in members:
+        pids[one.communicator].add((one.rank, one.pid))
+    alike = {communicator: frozenset(all_of_it) for communicator, all_of_it in pids.items()}
+    return [
+        (one.host, one.pid, one.rank if (one.host, one.pid) in several else None)
+        if one.host
+        else (one.pid, one.rank, alike[one.communicator])
+        for one in members
+    ]
 
 
 def _runs(members: Sequence[Member], process: Sequence[Hashable]) -> list[int]:
