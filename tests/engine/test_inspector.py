@@ -159,3 +159,32 @@ def test_traces_of_the_example_profiler_plug_in_say_the_same(tmp_path: Path) -> 
     (finding,) = triage(job.write_plugin_traces(tmp_path / "traces")).findings
     assert (finding.ranks, finding.hosts) == ((3,), ())
     assert finding.time_lost_us_per_step == pytest.approx(0.15 * 4 * 5_000, rel=0.2)
+
+
+def passed_on(rank: int, number: int, us: int, *, at_us: int) -> str:
+    """A line of a send from the first stage of a pipeline of two, or of its receive in the second."""
+    of = json.loads(line(rank // 4, number, us, communicator=f"0xbb{rank % 4}", of=2, at_us=at_us))
+    of["metadata"]["pid"] = 100 + rank
+    told = {key.replace("coll", "p2p"): value for key, value in of.pop("coll_perf").items()}
+    return json.dumps({**of, "p2p_perf": {**told, "p2p": ("Send", "Recv")[rank // 4], "p2p_peer": 1 - rank // 4}})
+
+
+def test_who_waits_for_a_late_stage_is_not_late(tmp_path: Path) -> None:
+    """Stages of two, four pipelines: rank 2, of the first stage, is 2 ms late in each of 4 micro-batches."""
+    for rank in range(8):
+        stage, pipeline = divmod(rank, 4)
+        lines = []
+        for step in range(90):
+            late = 2_000 + (rank * 7 + step * 13) % 40
+            for batch in range(4):
+                waited = (late if stage and pipeline == 2 and step else 0) + (step + batch + rank) % 30
+                lines.append(passed_on(rank, 4 * step + batch, 400 + waited, at_us=60_000 * step))
+            # All pipelines meet at the end of the step; those of rank 2 come 8 ms after the others.
+            took = 1_000 + (0 if pipeline == 2 else 4 * late) + (step * 3 + rank) % 25
+            of = json.loads(line(pipeline, step, took, communicator=f"0xaa{stage}", of=4, at_us=60_000 * step))
+            of["metadata"]["pid"] = 100 + rank
+            lines.append(json.dumps(of))
+        (tmp_path / f"node-1-pid{100 + rank}.log").write_text("\n".join(lines) + "\n")
+    found = triage(tmp_path)
+    (finding,) = found.findings
+    assert (len(found.ranking), finding.ranks) == (8, (2,))

@@ -94,16 +94,17 @@ class _Columns:
         return self.member, self.kind, self.number, self.began, self.written, self.us
 
     def add(self, one: Operation) -> None:
-        """Takes an operation in which members meet, or that waits for a sender."""
+        """Takes an operation in which members meet, or that waits for a sender; of others it is known who is there."""
+        owner = one.owner
+        member = Member(owner.communicator, owner.rank, owner.size, owner.nodes, *owner.process)
+        place = self._members.setdefault(member, len(self._members))
         if one.name not in MEETING and one.name != RECV:
             return
         if one.timing == _OF_HOST or not 0 <= one.us < 1e12:
             self.without_kernel += 1
             return
-        owner = one.owner
-        member = Member(owner.communicator, owner.rank, owner.size, owner.nodes, *owner.process)
         kind = CallKind(one.name, one.size, one.peer)
-        self.member.append(self._members.setdefault(member, len(self._members)))
+        self.member.append(place)
         self.kind.append(self._kinds.setdefault(kind, len(self._kinds)))
         self.number.append(one.number)
         self.began.append(one.began_us)
