@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.cli_samples import kair
+from support.job_logs import timed_out
 
 import kair as api
 
@@ -97,3 +98,20 @@ def test_a_log_with_few_steps_says_that(tmp_path: Path) -> None:
     few = tmp_path / "few.log"
     few.write_text("".join(f"completed step: {n}, seconds: 1.0\n" for n in range(5)))
     assert "5 steps with a time, too few" in kair("triage", str(few)).out
+
+
+def test_a_log_of_steps_that_ends_in_a_hang_has_both_answers(tmp_path: Path) -> None:
+    chance = np.random.default_rng(3)
+    seconds = np.exp(0.01 * chance.standard_normal(400)) * np.where(np.arange(400) < 200, 1.0, 1.2)
+    steps = [f"[rank0]: completed step: {n}, seconds: {s:.4f}" for n, s in enumerate(seconds, 1)]
+    stuck = [line for rank in (0, 1, 3) for line in timed_out(rank, 402)]
+    log = tmp_path / "train.log"
+    log.write_text("\n".join(["world_size=4", *steps, *stuck]) + "\n")
+    shown = kair("triage", str(log))
+    first, *_ = shown.out.splitlines()
+    assert first.startswith("straggler: rank 2")
+    assert ("log: steps take 20" in shown.out and "from step 201 on" in shown.out) or "since step 201" in shown.out
+    found = json.loads(kair("triage", str(log), "--json").out)["data"]
+    (finding,) = found["findings"]
+    (change,) = found["log"]["changes"]
+    assert (finding["ranks"], change["since"]) == ([2], 201)
