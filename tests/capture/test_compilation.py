@@ -8,7 +8,6 @@ from pathlib import Path
 
 import fault
 import pytest
-from support import compiling_job
 
 pytestmark = [
     pytest.mark.live,
@@ -17,6 +16,8 @@ pytestmark = [
 
 
 def test_a_rank_that_recompiles_is_named_by_the_steps_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from support import compiling_job
+
     monkeypatch.setenv("KAIR_MAX_OVERHEAD", "0%")
     ranks = [str(Path(sys.executable).with_name("torchrun")), "--standalone", "--nproc-per-node", "3"]
     places = fault.watched([*ranks, compiling_job.__file__], tmp_path, leave_after_s=1, sampling="0")

@@ -9,7 +9,6 @@ from pathlib import Path
 import fault
 import numpy as np
 import pytest
-from support import short_steps_job as job
 
 from kair_capture.coordinator.step_log import read_all
 from kair_capture.ring import EVERY_SHIFT, StepFlag
@@ -21,6 +20,8 @@ pytestmark = [
 
 
 def test_a_slow_rank_of_a_thinned_job_is_named_with_its_part_price_and_step(tmp_path: Path) -> None:
+    from support import short_steps_job as job
+
     ranks = [str(Path(sys.executable).with_name("torchrun")), "--standalone", "--nproc-per-node", "3"]
     places = fault.watched([*ranks, job.__file__], tmp_path, leave_after_s=1)
     rows = read_all(places.steps)

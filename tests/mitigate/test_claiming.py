@@ -1,20 +1,25 @@
 """Claims of real ranks: each place is taken once in any order of claims, and gradients are one process' own."""
 
+from __future__ import annotations
+
 import json
+from importlib.util import find_spec
 from itertools import cycle, pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.ranks import run_ranks
 
-pytest.importorskip("torch")
-from kair_mitigate.claiming import ClaimedStep, Claims
 from kair_mitigate.guide import Guide, evened, told_speeds
 from kair_mitigate.plans import Plan, Share, State, divided
 
+if TYPE_CHECKING:
+    from kair_mitigate.claiming import ClaimedStep, Claims
+
+pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")
 JOB = Path(__file__).parent / "jobs" / "claims.py"
 SPEEDS = st.floats(1e-3, 1e6) | st.just(0.0)
 
@@ -62,6 +67,8 @@ class Asking:
 
 
 def claims_of(ranks: int, most: int, store: Store, at_once: list[bool] | None = None) -> list[Claims]:
+    from kair_mitigate.claiming import Claims
+
     every = [Claims(rank, ranks, most, store, "claims") for rank in range(ranks)]  # type: ignore[arg-type]
     for claims in every:
         claims._asking = Asking(at_once or [True])  # type: ignore[assignment]
@@ -145,6 +152,8 @@ def test_a_slow_rank_is_given_less_from_the_start() -> None:
 
 
 def test_first_parts_are_of_the_speeds_before_the_last_step() -> None:
+    from kair_mitigate.claiming import Claims
+
     slow = Claims(1, 2, 8, Store(), "claims")  # type: ignore[arg-type]
     slow.begin(7)
     slow.end(7, [30.0, 10.0], [0, 0])

@@ -1,19 +1,17 @@
 """Batches that are left undone at a step's deadline: gradients are of what was done, and the rest comes again."""
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.ranks import run_ranks
 
-pytest.importorskip("torch")
-from kair_mitigate import deadline, training_loader
-
 JOB = Path(__file__).parent / "jobs" / "deadline.py"
 
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")]
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +41,8 @@ def test_a_plan_gives_each_rank_its_number_of_batches(found: list[dict[str, Any]
 
 
 def test_a_rank_leaves_off_before_a_batch_that_would_end_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    from kair_mitigate import deadline
+
     now = [0.0]
     monkeypatch.setattr(deadline.time, "perf_counter", lambda: now[0])
 
@@ -63,6 +63,8 @@ def test_a_rank_leaves_off_before_a_batch_that_would_end_too_late(monkeypatch: p
 
 
 def test_a_loop_that_does_not_ask_when_to_meet_is_told() -> None:
+    from kair_mitigate import training_loader
+
     loader = training_loader.Loader([0.0] * 8, 4, accumulate=2, uneven_accumulation=True)
     batches = iter(loader)
     next(batches)

@@ -2,22 +2,19 @@
 
 import json
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from support.ranks import run_ranks
 
-torch = pytest.importorskip("torch")
-from torch._dynamo.testing import CompileCounter  # noqa: E402
-
-import kair_mitigate  # noqa: E402
-from kair_mitigate import gradients  # noqa: E402
-from kair_mitigate.plans import Plan, State  # noqa: E402
+import kair_mitigate
+from kair_mitigate.plans import Plan, State
 
 JOBS = Path(__file__).parent / "jobs"
 
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")]
 
 
 @pytest.fixture(scope="module")
@@ -58,12 +55,17 @@ def test_narrow_numbers_and_a_loss_scaler_keep_their_precision(
 
 @pytest.fixture
 def unpatched() -> Iterator[None]:
+    from kair_mitigate import gradients
+
     yield
     gradients.unpatch()
 
 
 @pytest.mark.usefixtures("unpatched")
 def test_a_compiled_model_is_compiled_once_for_all_sizes() -> None:
+    import torch
+    from torch._dynamo.testing import CompileCounter
+
     compiled = CompileCounter()
     model = torch.compile(torch.nn.Linear(3, 1), backend=compiled)
     sizes = range(2, 23)
@@ -80,6 +82,9 @@ def test_a_compiled_model_is_compiled_once_for_all_sizes() -> None:
 
 @pytest.mark.usefixtures("unpatched")
 def test_a_compiled_model_of_one_size_goes_on() -> None:
+    import torch
+    from torch._dynamo.testing import CompileCounter
+
     def model(batch: torch.Tensor) -> torch.Tensor:
         return batch.sum() if batch.shape[0] == 4 else batch.mean()
 
@@ -89,6 +94,8 @@ def test_a_compiled_model_of_one_size_goes_on() -> None:
 
 @pytest.mark.usefixtures("unpatched")
 def test_batches_of_a_step_that_are_taken_ahead_keep_their_own_weights() -> None:
+    import torch
+
     loader = kair_mitigate.loader(torch.ones(5, 1), 5, accumulate=2)
     parameter = torch.zeros(1, requires_grad=True)
     for mean in [(batch * parameter).mean() * len(batch) for batch in loader]:
@@ -98,5 +105,7 @@ def test_batches_of_a_step_that_are_taken_ahead_keep_their_own_weights() -> None
 
 
 def test_a_model_that_no_weight_makes_exact_is_told() -> None:
+    import torch
+
     with pytest.warns(RuntimeWarning, match="1 is a BatchNorm of each rank's own batch"):
         kair_mitigate.loader(torch.ones(4, 1), 2, model=torch.nn.Sequential(torch.nn.ReLU(), torch.nn.BatchNorm1d(1)))

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -9,18 +10,12 @@ import pytest
 import kair_mitigate
 from kair_mitigate import orders, restarts
 
-torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.live
-
-
-class Stream(torch.utils.data.IterableDataset):  # type: ignore[misc, name-defined]
-    """Has no samples by number."""
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(range(8))
+pytestmark = [pytest.mark.live, pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")]
 
 
 def test_a_second_loader_of_a_run_is_warned_of_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
     from kair_mitigate import training_loader
 
     monkeypatch.setattr(training_loader, "_is_made", False)
@@ -39,6 +34,14 @@ def test_a_second_loader_of_a_run_is_warned_of_once(tmp_path: Path, monkeypatch:
 
 
 def test_what_chooses_other_samples_is_refused_in_a_line() -> None:
+    import torch
+
+    class Stream(torch.utils.data.IterableDataset):  # type: ignore[misc]
+        """Has no samples by number."""
+
+        def __iter__(self) -> Iterator[int]:
+            return iter(range(8))
+
     with pytest.raises(TypeError, match=r"needs samples by number, which Stream does not have; kair mitigate shards"):
         kair_mitigate.loader(Stream(), 4)
     data = torch.utils.data.TensorDataset(torch.arange(8))

@@ -1,6 +1,7 @@
 """A real job of three ranks that is resized every few steps: it trains the same, every sample once an epoch."""
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,10 @@ from support.ranks import run_ranks
 
 from kair_mitigate.audit import audit
 
-pytest.importorskip("torch")
 JOB = Path(__file__).parent / "jobs" / "resized.py"
 
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")]
 
 
 @pytest.fixture(scope="module")

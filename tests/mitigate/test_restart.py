@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,6 @@ from kair_mitigate.audit import audit
 from kair_mitigate.job_state import JobState, read_state
 from kair_mitigate.plans import Plan
 
-pytest.importorskip("torch")
 ROOT = Path(__file__).parents[2]
 WRAPPER = """
 import os, sys
@@ -27,7 +27,7 @@ sys.exit(running.run(sys.argv[2:], Path(sys.argv[1]), os.environ, failures=1))
 """
 LONGEST_S = 120
 EPOCHS, SAMPLES = 4, 600
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")]
 
 
 @pytest.fixture
