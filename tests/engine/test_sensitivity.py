@@ -144,7 +144,7 @@ def test_spells_hide_more_than_noise_that_changes_with_every_step() -> None:
     """In the mean of three recordings: each is one draw."""
 
     def mean_share(recordings: list[Percents]) -> float:
-        of_each = (asked(job(one), "slow_device", draws=60, multiples=detection.MULTIPLES) for one in recordings)
+        of_each = (asked(job(one), "slow_device", draws=60) for one in recordings)
         return float(np.mean([share(one, "slow_device") for one in of_each]))
 
     spells = [in_spells(24, 8, seed) for seed in range(3)]
