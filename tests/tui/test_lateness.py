@@ -12,6 +12,7 @@ from kair_engine.views.lateness import lateness_of_history
 from kair_tui.render.terminal import Look
 from kair_tui.tui.screens.overview import OverviewScreen
 from kair_tui.tui.widgets.grid_layout import Group
+from kair_tui.tui.widgets.grid import RankGrid
 from kair_tui.tui.widgets.lateness_map import LatenessMap, _binned
 
 SLOW = str(SAMPLES / "slow_operator")
@@ -138,6 +139,23 @@ async def test_the_map_follows_the_chosen_steps_and_the_filter() -> None:
         assert shown.rows.count == 4
         screen.narrow((5, 6, 7))
         await until(pilot, lambda: answered(app) and shown.columns.count == 3)
+
+
+@played
+async def test_a_cursor_on_the_map_takes_that_over_the_ranks_along_and_both_come_to_rest() -> None:
+    async with opened(SLOW) as (app, pilot):
+        await pilot.press("H")
+        screen = front(app, OverviewScreen)
+        await until(pilot, lambda: screen.query_one(LatenessMap).has_map)
+        with pytest.MonkeyPatch.context() as patch:
+            moves: list[int] = []
+            move_to = RankGrid.move_to
+            patch.setattr(RankGrid, "move_to", lambda self, rank: (moves.append(rank), move_to(self, rank))[1])
+            await pilot.press("down")
+            await until(pilot, lambda: bool(moves))
+            for _ in range(10):
+                await pilot.pause()
+        assert len(moves) == 1 and screen.query_one(RankGrid).rank == moves[0]
 
 
 @played

@@ -482,7 +482,9 @@ class OverviewScreen(ViewScreen):
 
     def on_heat_moved(self) -> None:
         """Say who was how late; the cursor over the ranks goes along."""
-        if (under := self._map.under) is not None and self._map.has_focus:
+        under = self._map.under
+        # The cursor over the ranks says so as well, and is there already then.
+        if under is not None and self._map.has_focus and self._grid.rank != under[0]:
             self._grid.move_to(under[0])
 
     # Filter and sort.
