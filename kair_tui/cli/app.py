@@ -22,11 +22,12 @@ FIRST_PAGE: Final = {
 }
 """What `kair --help` shows, in its order: the commands that most people need."""
 
+_HELP_NAMES: Final[dict[str, Any]] = {"help_option_names": ["-h", "--help"]}
 PLAIN: Final[dict[str, Any]] = {
     "add_completion": False,
     "rich_markup_mode": None,
     "pretty_exceptions_enable": False,
-    "context_settings": {"help_option_names": ["-h", "--help"], "show_default": True},
+    "context_settings": {"show_default": True, **_HELP_NAMES},
 }
 """Of every Typer: its own completion, markup and tracebacks would load more, and write in other words."""
 
@@ -106,9 +107,116 @@ class Command(TyperCommand):
         click.Command.format_options(self, ctx, formatter)
 
 
+class Actions(TyperGroup):
+    """A command with several actions, each imported when it is named."""
+
+    def __init__(self, entry: Entry) -> None:
+        self._entry = entry
+        super().__init__(
+            name=entry.name,
+            help=entry.summary,
+            epilog=_epilog(entry),
+            no_args_is_help=False,
+            subcommand_metavar="[ACTION] ..." if entry.default else "ACTION ...",
+            context_settings=PLAIN["context_settings"],
+            rich_markup_mode=None,
+        )
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """Return the names of the actions, in the order of the help."""
+        return [action.name for action in self._entry.actions]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Return the command of that action, or None."""
+        entry = self._entry.doing(cmd_name)
+        return None if entry is None else command(entry)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put the action first: options may stand before it, and the default one need not be named."""
+        if ctx.resilient_parsing and _first_argument(self._entry, args) == len(args):
+            return super().parse_args(ctx, [])  # a half-typed line may still name its action
+        entry, others = chosen(self._entry, args)
+        return super().parse_args(ctx, [entry.action, *others] if entry.action else others)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete actions, and what the default action takes."""
+        items = super().shell_complete(ctx, incomplete)
+        if not self._entry.default:
+            return items
+        typical = command(self._entry.typical)
+        items += typical.shell_complete(ctx, incomplete)
+        if self._entry.default_takes_words and not incomplete.startswith("-"):
+            taken = (one for one in typical.params if isinstance(one, click.Argument))
+            items += (item for one in taken for item in one.shell_complete(ctx, incomplete))
+        return list({(item.value, item.type): item for item in items}.values())
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the actions, and the options of the default one."""
+        with formatter.section("Actions"):
+            formatter.write_dl([(action.name, action.summary) for action in self._entry.actions])
+        formatter.write_paragraph()
+        formatter.write_text(f"kair {self._entry.name} ACTION --help explains one of them.")
+        if not self._entry.default:
+            return
+        typical = command(self._entry.typical)
+        formatter.write_paragraph()
+        formatter.write_text(f"Without an action it is kair {self._entry.typical.line}:")
+        typical.format_options(click.Context(typical, parent=ctx, info_name=self._entry.default), formatter)
+
+
+def chosen(entry: Entry, words: Sequence[str]) -> tuple[Entry, list[str]]:
+    """Return the entry of the action that `words` name, and the other words; the command's own if it has no actions.
+
+    Where only the help is asked for, the command's own entry is returned. Raises UsageError for an unknown action, or
+    where none is named and the command has no default.
+    """
+    if not entry.actions:
+        return entry, list(words)
+    at = _first_argument(entry, words)
+    first = words[at] if at < len(words) and not words[at].startswith("-") else None
+    if first is not None and (named := entry.doing(first)) is not None:
+        return named, [*words[:at], *words[at + 1 :]]
+    if first is None and {*_HELP_NAMES["help_option_names"]} & {*words}:
+        return entry, ["--help"]
+    if entry.default and (first is None or entry.default_takes_words):
+        return entry.typical, list(words)
+    context = click.Context(command(entry), info_name=f"kair {entry.name}")
+    if first is None:
+        raise click.UsageError("missing ACTION", context)
+    names = [action.name for action in entry.actions]
+    raise click.NoSuchCommand(first, f"No such action {first!r}.", possibilities=names, ctx=context)
+
+
+def _first_argument(entry: Entry, words: Sequence[str]) -> int:
+    """Return where the first word is that is neither an option of any action nor an option's value."""
+    if not words or not words[0].startswith("-"):
+        return 0
+    options = {
+        flag: one
+        for action in entry.actions
+        if (of := entry.doing(action.name)) is not None
+        for one in parameters(of)
+        for flag in one.opts
+        if isinstance(one, click.Option)
+    }
+    of_all = click.Command(entry.name, params=[*dict.fromkeys(options.values())])
+    context = click.Context(
+        of_all, resilient_parsing=True, allow_interspersed_args=False, ignore_unknown_options=True, **_HELP_NAMES
+    )
+    _, rest, _ = of_all.make_parser(context).parse_args(list(words))
+    return len(words) - len(rest)
+
+
+def _epilog(entry: Entry) -> str:
+    examples = "\b\nExamples:\n" + "\n".join(f"  {example}" for example in entry.examples)
+    return examples + (f"\n\n\b\n{entry.notes}" if entry.notes else "")
+
+
 @cache
 def command(entry: Entry) -> click.Command:
     """Make one command of the registry, once: a runbook, a shell and the screens ask the same ones again."""
+    if entry.actions:
+        return Actions(entry)
     from kair_tui.cli.options import signature
 
     def answer(**_: Any) -> int:  # noqa: ANN401
@@ -118,10 +226,8 @@ def command(entry: Entry) -> click.Command:
         return invoke(entry, click.get_current_context().params)
 
     answer.__signature__ = taken = signature(entry)  # type: ignore[attr-defined]
-    epilog = "\b\nExamples:\n" + "\n".join(f"  {example}" for example in entry.examples)
-    epilog += f"\n\n\b\n{entry.notes}" if entry.notes else ""
     made = typer.Typer(**PLAIN)
-    made.command(entry.name, cls=Command, help=entry.summary, epilog=epilog)(answer)
+    made.command(entry.action or entry.name, cls=Command, help=entry.summary, epilog=_epilog(entry))(answer)
     built = get_command(made)
     built.params.sort(key=lambda parameter: isinstance(parameter, click.Option))
     for one in built.params:
@@ -130,19 +236,22 @@ def command(entry: Entry) -> click.Command:
 
 
 def parameters(entry: Entry) -> list[click.Parameter]:
-    """Return all parameters of a command: JOB, its own options, then the shared ones."""
+    """Return all parameters of a command: JOB, its own options, then the shared ones; of actions the default's."""
+    if entry.actions:
+        return command(entry.typical).params if entry.default else []
     return command(entry).params
 
 
 def parse(entry: Entry, words: Sequence[str]) -> dict[str, Any]:
     """Return the arguments that `words` give to a command, defaults included. Raises what `run` raises."""
-    return command(entry).make_context(f"kair {entry.name}", list(words)).params
+    entry, others = chosen(entry, words)
+    return command(entry).make_context(f"kair {entry.line}", others).params
 
 
 def help_text(entry: Entry) -> str:
     """Return what `kair COMMAND --help` prints."""
     built = command(entry)
-    return built.get_help(built.make_context(f"kair {entry.name}", [], resilient_parsing=True))
+    return built.get_help(built.make_context(f"kair {entry.line}", [], resilient_parsing=True))
 
 
 def _eager(flag: str, answer: Callable[[click.Context, Any], str], text: str, metavar: str | None = None) -> Any:  # noqa: ANN401

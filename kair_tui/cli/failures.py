@@ -100,11 +100,8 @@ def _usage(error: click.UsageError) -> str:
 
 
 def _way_out(error: click.UsageError) -> str:
-    if isinstance(error, click.NoSuchCommand):
-        if error.command_name in _MEANS_TRIAGE:
-            return "did you mean kair triage?"
-        if near := nearest(error.command_name):
-            return f"did you mean kair {near}?"
+    if isinstance(error, click.NoSuchCommand) and (meant := _command_meant(error)):
+        return f"did you mean {meant}?"
     if isinstance(error, click.NoSuchOption) and error.option_name in _OF_WORKERS:
         taking_part = [f"kair {entry.name}" for entry in COMMANDS if entry.on_workers]
         return f"a cluster works for {', '.join(taking_part)}; this command works in its own process alone"
@@ -113,6 +110,14 @@ def _way_out(error: click.UsageError) -> str:
     if isinstance(error, click.NoSuchOption) and (option := _option_meant(error)):
         return f"did you mean {option}?"
     return f"{error.ctx.command_path if error.ctx else 'kair'} --help"
+
+
+def _command_meant(error: click.NoSuchCommand) -> str | None:
+    """Return the command, or the action of a command, that is most like what was typed."""
+    if error.ctx is not None and error.ctx.command_path != "kair":
+        return f"{error.ctx.command_path} {error.possibilities[0]}" if error.possibilities else None
+    near = "triage" if error.command_name in _MEANS_TRIAGE else nearest(error.command_name)
+    return None if near is None else f"kair {near}"
 
 
 def _option_meant(error: click.NoSuchOption) -> str | None:

@@ -26,7 +26,7 @@ VARIABLES: Final = (
 
 
 def write_pages(program: click.Group, folder: str) -> int:
-    """Write kair.1 and a page for each command into `folder`, and return how many. Raises InputError."""
+    """Write kair.1 and a page for each command and action into `folder`, and return how many. Raises InputError."""
     from kair_engine.trace.files import atomic_write
 
     place = Path(folder)
@@ -43,15 +43,22 @@ def write_pages(program: click.Group, folder: str) -> int:
 
 def man_pages(program: click.Group) -> Iterator[tuple[str, str]]:
     """Write (name, page in the language of man) of the program and of each command."""
-    context = click.Context(program, info_name="kair")
-    commands = [(name, program.get_command(context, name)) for name in program.list_commands(context)]
-    known = [(name, command) for name, command in commands if command is not None]
-    listed = [line for name, command in known for line in _item(f"kair {name}", command.help or "")]
-    about = ["COMMANDS", *listed]
-    yield "kair", _page(program, context, "kair", about, [f"kair-{name}" for name, _ in known])
-    for name, command in known:
-        own = click.Context(command, parent=context, info_name=name)
-        yield f"kair-{name}", _page(command, own, f"kair-{name}", [], ["kair"])
+    yield from _pages_of(program, click.Context(program, info_name="kair"), [])
+
+
+def _pages_of(group: click.Group, context: click.Context, others: list[str]) -> Iterator[tuple[str, str]]:
+    """Write the page of a command with several parts, and then theirs."""
+    name, line = context.command_path.replace(" ", "-"), context.command_path
+    commands = [(part, group.get_command(context, part)) for part in group.list_commands(context)]
+    known = [(part, command) for part, command in commands if command is not None]
+    listed = [item for part, command in known for item in _item(f"{line} {part}", command.help or "")]
+    yield name, _page(group, context, name, ["COMMANDS", *listed], [*others, *(f"{name}-{part}" for part, _ in known)])
+    for part, command in known:
+        own = click.Context(command, parent=context, info_name=part)
+        if isinstance(command, click.Group):
+            yield from _pages_of(command, own, [name])
+        else:
+            yield f"{name}-{part}", _page(command, own, f"{name}-{part}", [], [name])
 
 
 def _page(command: click.Command, context: click.Context, name: str, more: list[str], others: list[str]) -> str:

@@ -38,16 +38,18 @@ def Argument(  # noqa: N802
     help: str,  # noqa: A002
     offers: Callable[[str], list[str]] | None = None,
     *,
+    metavar: str | None = None,
     verbatim: bool = False,
     after_job: bool = False,
 ) -> Any:  # noqa: ANN401
     """Describe a positional parameter; `offers` completes a half-typed one, a file name where that offers none.
 
-    `verbatim`: the words of another command, which may be empty. `after_job`: it comes last, and alone where no job is
-    named.
+    `metavar`: its name in the help, without blanks, if not the parameter's. `verbatim`: the words of another command,
+    which may be empty. `after_job`: it comes last, and alone where no job is named.
     """
     return typer.Argument(
         help=help,
+        metavar=metavar,
         click_type=Name(offers, verbatim=verbatim) if offers or verbatim else None,
         callback=_after_job if after_job else None,
     )
@@ -105,13 +107,6 @@ class Name(click.ParamType[str]):
         """Complete by the names that are offered, else as a file."""
         offered = self._offers(incomplete) if self._offers else ()
         return [CompletionItem(name) for name in offered] or [CompletionItem(incomplete, type="file")]
-
-
-class Action(click.Choice[str]):
-    """One of the words that an argument's help explains."""
-
-    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> None:
-        """Leave them to the help: up to 13 of them break the line that shows the usage."""
 
 
 class NamedPath(click.Path):
@@ -376,7 +371,7 @@ def _for_typer(annotation: Any, info: ParameterInfo) -> Any:  # noqa: ANN401
     elif kind is Path:
         info.click_type = NamedPath()
     elif isinstance(info, ArgumentInfo) and info.click_type is None:
-        info.click_type = Action(get_args(kind)) if get_origin(kind) is Literal else Name()
+        info.click_type = Name()
     return Annotated[list[kind] if get_origin(annotation) is Sequence else annotation, info]  # type: ignore[valid-type]
 
 

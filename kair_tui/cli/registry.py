@@ -4,27 +4,13 @@ A command's module is imported only when the command is asked for, so that `kair
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
-from typing import Any, Final, Literal, get_type_hints
+from typing import Any, Final, get_type_hints
 
 from kair_engine.frozen import dataclass
-
-Needs = Literal[
-    "trace",
-    "file",
-    "store",
-    "cache",
-    "certificate",
-    "machine",
-    "screen",
-    "shell",
-    "runbook",
-    "process",
-    "running",
-    "nothing",
-]
-"""What a command takes as input. `shell` and `runbook` run other commands; `process` launches a job; `running` observes
-one."""
+from kair_tui.cli import actions
+from kair_tui.cli.actions import Action, Needs
 
 ANALYSES: Final = "Find the straggler"
 LOOKS: Final = "Look at the job"
@@ -70,6 +56,39 @@ class Entry:
     """What its help says after the examples."""
     module: str = ""
     """Where `run` is, if not in a module of its name in `kair_tui.commands`."""
+    actions: tuple[Action, ...] = ()
+    """What it can do, if that is several things with different options."""
+    default: str = ""
+    """The action that is meant where none is named; none if one must be named."""
+    default_takes_words: bool = False
+    """A first word that names no action is an argument of the default one."""
+    action: str = ""
+    """The action that this entry is about, made by `doing`."""
+
+    @property
+    def line(self) -> str:
+        """How it is typed after `kair`: `triage`, `mitigate plan`."""
+        return f"{self.name} {self.action}".rstrip()
+
+    def doing(self, name: str) -> "Entry | None":
+        """Return the entry of one action; None if there is no action of that name."""
+        action = next((one for one in self.actions if one.name == name), None)
+        if action is None:
+            return None
+        return replace(
+            self,
+            summary=action.summary,
+            examples=action.examples,
+            notes=action.notes,
+            needs=action.needs or self.needs,
+            actions=(),
+            action=action.name,
+        )
+
+    @property
+    def typical(self) -> "Entry":
+        """The entry of the default action, or of the first; the entry itself if it has none."""
+        return self.doing(self.default or self.actions[0].name) or self if self.actions else self
 
     @property
     def has_result(self) -> bool:
@@ -83,7 +102,8 @@ class Entry:
 
     def load(self) -> Callable[..., Any]:
         """Return the function that answers."""
-        run: Callable[..., Any] = self._module().run
+        action = self.typical.action
+        run: Callable[..., Any] = getattr(self._module(), f"run_{action}" if action else "run")
         return run
 
     @property
@@ -135,10 +155,6 @@ Formats of the graph (ranks wait for ranks, which root causes made late):
   dot        for Graphviz, to draw it: small parts put together
   graphml    all of it, for yEd, Gephi, Cytoscape or networkx.read_graphml
   node-link  all of it, as JSON for networkx.node_link_graph(..., edges="edges")"""
-
-CAPTURE_NOTES: Final = """\
-run ends with the exit status of the command that it ran. Failures of Kair never reach it: one warning, and it goes on
-without capture. `kair help docs/capture` has the variables, and what it costs."""
 
 CONFIRM_NOTES: Final = """\
 Ranks are delayed only where that was allowed: kair coordinator --allow-delays, or KAIR_CAPTURE_DELAYS=1 of the job.
@@ -426,6 +442,8 @@ COMMANDS: Final = (
         "The jobs of the store, and what stragglers cost each; rm removes some.",
         ("kair jobs", "kair jobs --whatif", "kair jobs --json", "kair jobs rm job123"),
         needs="store",
+        actions=actions.JOBS,
+        default="list",
     ),
     Entry(
         "fleet",
@@ -455,6 +473,8 @@ COMMANDS: Final = (
         "Keep a healthy run to hold later ones against: what takes longer on all ranks alike.",
         ("kair baseline save healthy job123", "kair baseline use healthy", "kair baseline rm healthy"),
         needs="store",
+        actions=actions.BASELINE,
+        default="list",
     ),
     Entry(
         "import",
@@ -479,6 +499,9 @@ COMMANDS: Final = (
         ),
         needs="store",
         notes=EVIDENCE_NOTES,
+        actions=actions.EVIDENCE,
+        default="list",
+        default_takes_words=True,
     ),
     Entry(
         "cache",
@@ -486,6 +509,8 @@ COMMANDS: Final = (
         "How much the parsed traces take; clear removes them.",
         ("kair cache", "kair cache clear"),
         needs="cache",
+        actions=actions.CACHE,
+        default="show",
     ),
     Entry(
         "capture",
@@ -500,7 +525,7 @@ COMMANDS: Final = (
             "kair capture set job123 capture=off",
         ),
         needs="process",
-        notes=CAPTURE_NOTES,
+        actions=actions.CAPTURE,
     ),
     Entry(
         "coordinator",
@@ -543,6 +568,8 @@ COMMANDS: Final = (
         ),
         needs="store",
         acts=True,
+        actions=actions.MITIGATE,
+        default="status",
     ),
     Entry(
         "watch",
@@ -593,8 +620,10 @@ COMMANDS: Final = (
 
 
 def find(name: str) -> Entry | None:
-    """Return the command of that name."""
-    return next((entry for entry in COMMANDS if entry.name == name), None)
+    """Return the command of that name, or one action of a command (`mitigate plan`); None if there is neither."""
+    command, _, action = name.partition(" ")
+    found = next((entry for entry in COMMANDS if entry.name == command), None)
+    return found.doing(action) if found is not None and action else found
 
 
 def nearest(name: str) -> str | None:

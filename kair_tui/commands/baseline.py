@@ -1,29 +1,52 @@
 """`kair baseline`: healthy runs kept, to compare later ones with."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from kair.app.stores import OpenStore
-from kair_engine.results.compare import BaselineAction, BaselineResult
+from kair_engine.results.compare import BaselineResult
 from kair_tui.cli.completion import job_names
 from kair_tui.cli.options import Argument, Option
 
 RENDERER = "kair_tui.render.store:BASELINES"
+_NAME: Final = Argument("The baseline's name.")
 
 
-def run(
+def run_list(session: OpenStore) -> BaselineResult:
+    """List the saved baselines."""
+    from kair.app.acts.baselines import list_baselines
+
+    return list_baselines(session)
+
+
+def run_save(
     session: OpenStore,
     *,
-    action: Annotated[BaselineAction, Argument("save NAME JOB, list, use NAME (or none), or rm NAME.")] = "list",
-    name: Annotated[str | None, Argument("The baseline's name.")] = None,
+    name: Annotated[str, _NAME],
     job: Annotated[
-        str | None, Argument("With save: a job of the store, or a path. Default: the job in use.", offers=job_names)
+        str | None, Argument("A job of the store, or a path. Default: the job in use.", offers=job_names)
     ] = None,
     step: Annotated[
-        str, Option("--step", "With save: the steps to take: 40, 40-60, 40,45,50-52 or all.", metavar="STEPS")
+        str, Option("--step", "The steps to take: 40, 40-60, 40,45,50-52 or all.", metavar="STEPS")
     ] = "all",
-    replace: Annotated[bool, Option("--replace", "With save: replace the baseline of that name.")] = False,
+    replace: Annotated[bool, Option("--replace", "Replace the baseline of that name.")] = False,
 ) -> BaselineResult:
-    """Do it, and list what there is. Raises UsageError where something is missing or unknown."""
-    from kair.app.acts.baselines import change_baseline
+    """Save a job as a baseline. Raises UsageError for a bad or taken name, InputError for a job that is not there."""
+    from kair.app.acts.baselines import save_baseline
 
-    return change_baseline(session, action, name, job=job, step=step, replace=replace)
+    return save_baseline(session, name, job, step=step, replace=replace)
+
+
+def run_use(
+    session: OpenStore, *, name: Annotated[str, Argument("The baseline's name, or none for none.")]
+) -> BaselineResult:
+    """Compare later jobs with a baseline. Raises UsageError if there is none of that name."""
+    from kair.app.acts.baselines import use_baseline
+
+    return use_baseline(session, name)
+
+
+def run_rm(session: OpenStore, *, name: Annotated[str, _NAME]) -> BaselineResult:
+    """Remove a baseline. Raises UsageError if there is none of that name."""
+    from kair.app.acts.baselines import remove_baseline
+
+    return remove_baseline(session, name)

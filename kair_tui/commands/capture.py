@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 from kair_engine.errors import InputError, UsageError
 from kair_tui.cli.options import Argument, Option
@@ -14,73 +14,85 @@ from kair_tui.cli.output import say
 
 _CANNOT_RUN: Final = 126
 _NOT_FOUND: Final = 127
-CaptureAction = Literal["run", "now", "set", "attach"]
+
+_JOB: Final = Option("--job", "The job's name. Default: $KAIR_JOB.")
+_NO_AGENT: Final = Option("--no-agent", "Start no agent on this host: nobody drains the rings then.")
 
 
-def run(
+def run_run(
     store: Path,
     *,
-    action: Annotated[
-        CaptureAction,
-        Argument(
-            "run -- COMMAND…: run the command, and what it starts, under watch. now: have some steps sampled. "
-            "set JOB key=value…: change settings while it runs; without values they are shown. attach PID: record a "
-            "process that runs."
-        ),
-    ],
     command: Annotated[
-        Sequence[str],
-        Argument(
-            "With run: the command that trains. With set: the job and settings. With attach: the process.",
-            verbatim=True,
-        ),
+        Sequence[str], Argument("After --: the command that trains, and its arguments.", verbatim=True)
     ] = (),
     job: Annotated[
         str | None,
         Option("--job", "The job's name. Default: $KAIR_JOB, else one of the scheduler's number or of the time."),
     ] = None,
-    no_agent: Annotated[
-        bool, Option("--no-agent", "With run: start no agent on this host; nobody drains the rings then.")
-    ] = False,
+    no_agent: Annotated[bool, _NO_AGENT] = False,
     watch: Annotated[
-        bool,
-        Option("--watch", "With run: start a coordinator on this host, where the job has none; it ends with the job."),
-    ] = False,
-    ranks: Annotated[
-        str | None, Option("--ranks", "With now: the ranks to sample, 3,7 or 0-7. Default: all.", metavar="RANKS")
-    ] = None,
-    steps: Annotated[int, Option("--steps", "With now: how many steps, 50 at most.", metavar="N", minimum=1)] = 4,
-    stacks: Annotated[
-        bool, Option("--stacks", "With now: record Python's calls too. Costs most: each call becomes an event.")
-    ] = False,
-    memory: Annotated[
-        bool, Option("--memory", "With now: record allocations too. Costs an event for each of them.")
-    ] = False,
-    shapes: Annotated[
-        bool, Option("--shapes", "With now: record the shapes of operators' tensors too. Costs a little per operator.")
+        bool, Option("--watch", "Start a coordinator on this host if the job has none; it ends with the job.")
     ] = False,
 ) -> int:
-    """Becomes the command, or asks. Raises UsageError where there is none.
+    """Become the command, under watch. Raises UsageError if there is none.
 
-    Where the command cannot be run it is told in one line, and the status is that of a shell: 127, or 126.
+    If the command cannot be run, one line says so, and the status is that of a shell: 127, or 126.
     """
-    if action == "now":
-        if command:
-            raise UsageError("kair capture now takes no command", "kair capture now --job job123 --ranks 3,7")
-        from kair_capture.control import options_of
-        from kair_tui.commands.capture_control import ask_now
-
-        besides = {"stacks": stacks, "memory": memory, "shapes": shapes}
-        return ask_now(store, job, ranks, steps, options_of(tuple(name for name, wanted in besides.items() if wanted)))
-    if action == "set":
-        from kair_tui.commands.capture_control import set_values
-
-        return set_values(store, job, command)
-    if action == "attach":
-        return _attach(command, store, job, with_agent=not no_agent)
     if not command or not command[0]:
         raise UsageError("kair capture run needs a command", "kair capture run -- torchrun train.py")
     return _become(command, store, job, with_agent=not no_agent, watch=watch)
+
+
+def run_now(
+    store: Path,
+    *,
+    job: Annotated[str | None, _JOB] = None,
+    ranks: Annotated[
+        str | None, Option("--ranks", "The ranks to sample, 3,7 or 0-7. Default: all.", metavar="RANKS")
+    ] = None,
+    steps: Annotated[int, Option("--steps", "How many steps, 50 at most.", metavar="N", minimum=1)] = 4,
+    stacks: Annotated[
+        bool, Option("--stacks", "Record Python's calls too. Costs most: each call becomes an event.")
+    ] = False,
+    memory: Annotated[bool, Option("--memory", "Record allocations too. Costs an event for each of them.")] = False,
+    shapes: Annotated[
+        bool, Option("--shapes", "Record the shapes of operators' tensors too. Costs a little per operator.")
+    ] = False,
+) -> int:
+    """Have some steps sampled. Raises UsageError if no job is named, InputError if the coordinator refuses."""
+    from kair_capture.control import options_of
+    from kair_tui.commands.capture_control import ask_now
+
+    besides = {"stacks": stacks, "memory": memory, "shapes": shapes}
+    return ask_now(store, job, ranks, steps, options_of(tuple(name for name, wanted in besides.items() if wanted)))
+
+
+def run_set(
+    store: Path,
+    *,
+    words: Annotated[
+        Sequence[str],
+        Argument("The job, then settings as key=value. Without settings they are shown.", metavar="JOB|KEY=VALUE..."),
+    ] = (),
+    job: Annotated[str | None, _JOB] = None,
+) -> int:
+    """Change settings, and print those in force. Raises UsageError for a bad one, InputError without coordinator."""
+    from kair_tui.commands.capture_control import set_values
+
+    return set_values(store, job, words)
+
+
+def run_attach(
+    store: Path,
+    *,
+    process: Annotated[str, Argument("The number of the process.", metavar="PID")],
+    job: Annotated[
+        str | None, Option("--job", "The job's name. Default: the one that the process has, else pid-PID.")
+    ] = None,
+    no_agent: Annotated[bool, _NO_AGENT] = False,
+) -> int:
+    """Record a process that runs. Raises UsageError if PID is no number, InputError if it cannot be recorded."""
+    return _attach(process, store, job, with_agent=not no_agent)
 
 
 def _become(command: Sequence[str], store: Path, job: str | None, *, with_agent: bool, watch: bool) -> int:
@@ -137,23 +149,22 @@ def _prepared(shared: dict[str, str], job: str, run_dir: Path, *, with_agent: bo
     return environment_of(shared, job=job, run_dir=run_dir)
 
 
-def _attach(words: Sequence[str], store: Path, job: str | None, *, with_agent: bool) -> int:
-    """Raises UsageError, InputError where the process cannot be recorded."""
+def _attach(process: str, store: Path, job: str | None, *, with_agent: bool) -> int:
     from kair_capture.attaching import AttachError, attach
 
-    if len(words) != 1 or not words[0].isdecimal():
+    if not process.isdecimal():
         raise UsageError("kair capture attach needs the number of a process", "kair capture attach 4242")
     try:
-        found = attach(int(words[0]), job, store)
+        found = attach(int(process), job, store)
     except AttachError as error:
         raise InputError(str(error), error.hint) from error
     if found.was_recording:
-        say(f"kair: process {words[0]} is recorded already, as job {found.job}; kair watch {found.job}")
+        say(f"kair: process {process} is recorded already, as job {found.job}; kair watch {found.job}")
         return 0
     say(f"kair: job {found.job} is recorded from now on ({found.ranks} on this host) in {found.run_dir}")
     if with_agent:
         shared = {"KAIR_JOB": found.job, "KAIR_RUN_DIR": str(found.run_dir), "KAIR_STORE": str(store)}
-        _start_agent({**os.environ, **shared}, int(words[0]))
+        _start_agent({**os.environ, **shared}, int(process))
     say(f"kair: kair coordinator --job {found.job} hears it; kair capture set {found.job} capture=off ends it")
     return 0
 

@@ -69,7 +69,7 @@ def names(beginning: str = "") -> list[str]:
         PAGES,
         ALL_COMMANDS,
         *(word.name for word in WORDS),
-        *(entry.name for entry in COMMANDS),
+        *_lines(),
         *pages.names(),
     )
     return list(dict.fromkeys(name for name in known if name.startswith(beginning)))
@@ -97,7 +97,7 @@ def run(
     known = entry_of(asked)
     command = find(asked.removeprefix("kair "))
     if known is not None:
-        return _entry(known) + (f"  The command of that name: kair {command.name} --help\n" if command else "")
+        return _entry(known) + (f"  The command of that name: kair {command.line} --help\n" if command else "")
     page = pages.page_named(asked)
     if command is not None:
         more = f"\nThe page of that name: kair help docs/{asked}\n" if page is not None else ""
@@ -105,6 +105,13 @@ def run(
     if page is not None:
         return page
     raise UsageError(f"no word, command or page is called {asked!r}", _way_out(asked))
+
+
+def _lines() -> Iterator[str]:
+    """Yield the commands and their actions, as they are typed after `kair`."""
+    for entry in COMMANDS:
+        yield entry.name
+        yield from (f"{entry.name} {action.name}" for action in entry.actions)
 
 
 def _page_names() -> str:
@@ -126,7 +133,7 @@ def _way_out(asked: str) -> str:
     from difflib import get_close_matches
 
     known = {name.lower(): name for word in WORDS for name in (word.name, *word.also)}
-    known |= {name: name for name in (*(entry.name for entry in COMMANDS), *pages.names())}
+    known |= {name: name for name in (*_lines(), *pages.names())}
     near = get_close_matches(asked.lower(), known, n=1)
     if near:
         return f"did you mean kair help {known[near[0]]}?"

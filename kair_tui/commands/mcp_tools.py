@@ -50,8 +50,8 @@ class Tool:
     """What to know of its figures, in one sentence."""
     without: frozenset[str] = frozenset()
     """Parameters that change something, or mean nothing here."""
-    first: tuple[str, ...] = ()
-    """Words before the others: the action that only looks."""
+    action: str = ""
+    """The action that only looks, of a command that has several."""
     called: tuple[tuple[str, str], ...] = ()
     """(parameter of several words, name of the one argument that it is here)."""
     flags: tuple[str, ...] = ()
@@ -60,7 +60,7 @@ class Tool:
     @property
     def entry(self) -> Entry:
         """The command in the registry."""
-        found = find(self.name)
+        found = find(f"{self.name} {self.action}".rstrip())
         assert found is not None, self.name
         return found
 
@@ -117,15 +117,14 @@ TOOLS: Final = (
     Tool("timeline", "Times are microseconds from the begin of what is shown; a long collective is mostly waiting."),
     Tool("steps", "Durations are microseconds of each step on each rank; all ranks wait for the slowest."),
     Tool("info", "If triage is inconclusive, this shows what the recording lacks."),
-    Tool("jobs", "Their names are what `job` of other tools takes.", without=frozenset({"action", "names"})),
+    Tool("jobs", "Their names are what `job` of other tools takes.", action="list"),
     Tool("fleet", "It is about all jobs of the store; shares are of 1."),
     Tool("ledger", "Predicted and actual savings are microseconds a step."),
     Tool(
         "evidence",
         "Times are Unix nanoseconds.",
         without=frozenset({_EVIDENCE}),
-        first=("list",),
-        called=(("words", "job"),),
+        action="list",
     ),
     Tool("watch", "It shows what the coordinator of a running job saw last.", flags=("--once",)),
     Tool("help", "It explains words of Kair's answers, such as straggler or excess.", called=(("word", "word"),)),
@@ -219,7 +218,7 @@ def words(tool: Tool, given: Mapping[str, Any], store: Path, root: Path | None) 
             options += [f"{max(one.opts, key=len)}={text}" for text in texts]
         elif value is True:
             options.append(max(one.opts, key=len))
-    return [tool.name, *options, "--", *tool.first, *positional]
+    return [*tool.entry.line.split(), *options, "--", *positional]
 
 
 def rows_wanted(given: Mapping[str, Any]) -> int:
@@ -236,8 +235,8 @@ def _described(one: click.Parameter, *, single: bool) -> dict[str, Any]:
     shape = {"type": "array", "items": value, "maxItems": _MOST_VALUES} if several else value
     default = one.to_info_dict()["default"]
     is_told = isinstance(default, str | int | float) and not several
-    text = "A job of the store or a path; default: the job in use." if single and one.name == "words" else one.help
-    return {**shape, **({"default": default} if is_told else {}), **({"description": text} if text else {})}
+    text = {"description": one.help} if one.help else {}
+    return {**shape, **({"default": default} if is_told else {}), **text}
 
 
 def _value(one: click.Parameter) -> dict[str, Any]:

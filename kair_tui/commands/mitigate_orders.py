@@ -1,8 +1,7 @@
 """What a person orders of a job that is run under `kair mitigate`: sizes, restarts, and proposals decided."""
 
 import getpass
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Literal
 
 from kair_engine.errors import InputError, UsageError
 
@@ -12,34 +11,33 @@ if TYPE_CHECKING:
     from kair_mitigate.records import Records
 
 
-def _plan(records: "Records", rest: Sequence[str], **options: Any) -> None:  # noqa: ANN401
-    _order(records, rest, "sizes", **options)
+def order_plan(records: "Records", **shares: Any) -> None:  # noqa: ANN401
+    """Order sizes. Raises UsageError for those that the job cannot take, InputError before it has said what it is."""
+    _order(records, "sizes", **shares)
 
 
-def _leave(records: "Records", rest: Sequence[str], **options: Any) -> None:  # noqa: ANN401
+def order_leave(records: "Records", *, leave_out: str | None, **shares: Any) -> None:  # noqa: ANN401
+    """Order a restart, which the host `leave_out` does not join. Raises what `order_plan` raises."""
     from kair_mitigate import running
 
-    if host := options["leave_out"]:
-        running.leave_out(records.folder, host)
-    _order(records, rest, "leave", **options)
+    if leave_out:
+        running.leave_out(records.folder, leave_out)
+    _order(records, "leave", **shares)
 
 
 def _order(
     records: "Records",
-    rest: Sequence[str],
     kind: Any,  # noqa: ANN401
     *,
     sizes: str | None,
-    batches: str | None,
-    deadline: float | None,
     from_step: int,
-    learning_rate: "Rule | None" = None,
+    learning_rate: "Rule | None",
+    batches: str | None = None,
+    deadline: float | None = None,
     claims: bool | None = None,
-    **_: Any,  # noqa: ANN401
 ) -> None:
     from kair_mitigate.job_state import read_state
 
-    nothing_more(rest)
     known = read_state(records.folder)
     if known is None:
         raise InputError("the job has not said yet how many ranks it has", "kair mitigate status JOB shows when it has")
@@ -84,20 +82,20 @@ def sizes_in(text: str | None, what: str = "--sizes takes the samples of each ra
     return sizes
 
 
-def _decide(records: "Records", rest: Sequence[str], decision: Any) -> None:  # noqa: ANN401
-    if len(rest) != 1 or not rest[0].isdigit():
-        raise UsageError("which proposal?", "kair mitigate approve JOB 3")
-    decided = records.decide(int(rest[0]), decision, getpass.getuser())
+def decide(records: "Records", *, number: int, action: Literal["approve", "deny"]) -> None:
+    """Approve a proposal, which is carried out then, or deny it. Raises InputError if there is none open of it."""
+    decision: Literal["approved", "denied"] = "approved" if action == "approve" else "denied"
+    decided = records.decide(number, decision, getpass.getuser())
     if decided is None:
-        raise InputError(f"there is no open proposal {rest[0]}", "kair mitigate status JOB lists them")
+        raise InputError(f"there is no open proposal {number}", "kair mitigate status JOB lists them")
     if decision == "approved":
         records.carry_out(decided, getpass.getuser())
 
 
-def _undo(records: "Records", rest: Sequence[str], **_: Any) -> None:  # noqa: ANN401
+def order_undo(records: "Records") -> None:
+    """Order the sizes that were in force before. Raises InputError if there were no others."""
     from kair_mitigate.job_state import read_state
 
-    nothing_more(rest)
     known = read_state(records.folder)
     plans, now = ((), None) if known is None else (known.in_force, known.state.plan)
     before = [plan for plan in plans if now and (plan.sizes, plan.claims) != (now.sizes, now.claims)]
@@ -105,19 +103,3 @@ def _undo(records: "Records", rest: Sequence[str], **_: Any) -> None:  # noqa: A
         raise InputError("no other sizes were in force before")
     shares = {"learning_rate": before[-1].learning_rate, "claims": before[-1].claims}
     records.order(before[-1].sizes, getpass.getuser(), **shares)  # type: ignore[arg-type]
-
-
-def nothing_more(rest: Sequence[str]) -> None:
-    """Raises UsageError for words after those that were expected."""
-    if rest:
-        raise UsageError(f"unexpected {rest[0]!r}")
-
-
-ORDERS: Final[dict[str, Callable[..., Any]]] = {
-    "plan": _plan,
-    "leave": _leave,
-    "approve": lambda records, rest, **_: _decide(records, rest, "approved"),
-    "deny": lambda records, rest, **_: _decide(records, rest, "denied"),
-    "undo": _undo,
-}
-"""By the action: given the job's records, the words after its name, and the options of orders."""

@@ -20,11 +20,13 @@ def run() -> str:
 
 
 def _command(entry: Entry) -> dict[str, Any]:
+    """Describe a command, or one of its actions; its own parameters are those that need no action to be named."""
     from kair_tui.cli.app import parameters
 
     described = [_parameter(parameter) for parameter in parameters(entry)]
+    actions = [of for action in entry.actions if (of := entry.doing(action.name)) is not None]
     return {
-        "name": entry.name,
+        "name": entry.action or entry.name,
         "section": entry.section,
         "help": entry.summary,
         "notes": entry.notes or None,
@@ -35,6 +37,8 @@ def _command(entry: Entry) -> dict[str, Any]:
         "examples": list(entry.examples),
         "schema": f"kair.{entry.name}" if entry.has_result else None,
         "result": entry.result_type().__name__ if entry.has_result else None,
+        "default_action": entry.default or None,
+        "actions": [_command(action) for action in actions],
     }
 
 

@@ -8,7 +8,7 @@ import click
 
 from kair.app.step_choice import parse_steps
 from kair_engine.errors import UsageError
-from kair_tui.cli.app import parse
+from kair_tui.cli.app import chosen, parse
 from kair_tui.cli.failures import explained
 from kair_tui.cli.field_values import check_condition
 from kair_tui.cli.fields import NamedType, field_type
@@ -136,10 +136,11 @@ class _Check:
         if self._rank_in_focus and lacks_rank(entry, texts):
             texts += ["--rank", "0"]
         try:
+            entry, texts = chosen(entry, texts)
             arguments = parse(entry, texts)
         except click.MissingParameter:
             raise
-        except click.BadParameter:
+        except (click.BadParameter, click.NoSuchCommand):
             if any(word.references for word in words):
                 return
             raise

@@ -9,7 +9,7 @@ import click
 
 from kair.app.question import Question
 from kair_engine.errors import KairError
-from kair_tui.cli.app import command, parameters
+from kair_tui.cli.app import chosen, command, parameters
 from kair_tui.cli.completion import job_names
 from kair_tui.cli.fields import COUNT
 from kair_tui.cli.registry import COMMANDS, Entry, find
@@ -52,12 +52,15 @@ def _known(words: list[str], typed: str, state: ShellState, operators: Operators
     entry = find(words[0])
     if entry is None:
         return ()
+    actions = [action.name for action in entry.actions] if len(words) == 1 else []
+    with suppress(click.UsageError):
+        entry, _ = chosen(entry, words[1:])
     options = {flag: one for one in parameters(entry) for flag in one.opts if isinstance(one, click.Option)}
     last = options.get(words[-1])
     if last is not None and not getattr(last, "is_flag", False):
         return _values(last, state, operators)
     left = (flag for flag, one in options.items() if one.multiple or not {*one.opts} & {*words})
-    return [*sorted(flag for flag in left if flag.startswith("--")), *_arguments(entry, typed)]
+    return [*actions, *sorted(flag for flag in left if flag.startswith("--")), *_arguments(entry, typed)]
 
 
 def _arguments(entry: Entry, typed: str) -> Iterable[str]:

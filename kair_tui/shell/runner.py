@@ -11,7 +11,7 @@ from kair.app.jobs import JobSource, locate
 from kair.app.places import store_root
 from kair.app.step_choice import parse_steps
 from kair_engine.errors import UsageError
-from kair_tui.cli.app import help_text, parameters, parse
+from kair_tui.cli.app import chosen, help_text, parameters, parse
 from kair_tui.cli.asking import answer_of_job
 from kair_tui.cli.failures import ExitCode
 from kair_tui.cli.fields import Named, text_of
@@ -82,13 +82,14 @@ def run_one(statement: language.Statement, state: "ShellState") -> Outcome:
 
 def run_command(statement: Command, state: "ShellState") -> Outcome:
     """Ask a command, and keep the answer where it is given a name. Raises what the command raises."""
-    entry, words = found(statement), [_filled(word, state) for word in statement.words[1:]]
+    filled = [_filled(word, state) for word in statement.words[1:]]
+    entry, words = chosen(found(statement), filled)
     if set(words) & _HELP:
-        return Outcome(shlex.join(["kair", entry.name, *words]), lambda _: help_text(entry))
+        return Outcome(shlex.join(["kair", *entry.line.split(), *words]), lambda _: help_text(entry))
     if entry.acts:
-        require_written_out(statement, words)
+        require_written_out(statement, filled)
     words = completed(entry, words, state)
-    command = shlex.join(["kair", entry.name, *words])
+    command = shlex.join(["kair", *entry.line.split(), *words])
     arguments = parse(entry, words)
     if entry.needs == "nothing":
         text = entry.load()(**own_arguments(entry, arguments))
@@ -182,16 +183,16 @@ def _mitigated(entry: Entry, words: Sequence[str], state: "ShellState") -> list[
     if entry.name != MITIGATE or state.source is None:
         return []
     arguments = parse(entry, words)
-    is_named = arguments["job"] is not None or len(arguments["words"]) > (arguments["action"] in _OF_PROPOSALS)
-    return [] if is_named or arguments["action"] in _OF_NO_JOB else ["--job", state.source.name]
+    first = "number" if entry.action in _OF_PROPOSALS else "named"
+    is_named = arguments["job"] is not None or arguments.get(first) is not None
+    return [] if is_named or entry.action in _OF_NO_JOB else ["--job", state.source.name]
 
 
 def _with_evidence(entry: Entry, words: Sequence[str], state: "ShellState") -> list[str]:
     """Return the job in hand, where its evidence is to be listed and no other job is named."""
     if entry.name != EVIDENCE or state.source is None:
         return []
-    named = parse(entry, words)["words"]
-    return [state.source.name] if not named or named == ("list",) else []
+    return [state.source.name] if entry.action == "list" and parse(entry, words)["job"] is None else []
 
 
 def require_written_out(statement: Command, words: Sequence[str]) -> None:
@@ -204,13 +205,14 @@ def require_written_out(statement: Command, words: Sequence[str]) -> None:
         return
     try:
         # A word that is no action stands for each value: only written out there is one.
-        arguments = parse(entry, [word.filled(lambda _: "1") for word in statement.words[1:]])
-    except click.BadParameter as error:
-        if error.param is None or error.param.name != "action" or not any(one.references for one in statement.words):
+        of_action, others = chosen(entry, [word.filled(lambda _: "1") for word in statement.words[1:]])
+    except click.NoSuchCommand:
+        if not any(one.references for one in statement.words):
             raise
         raise UsageError(f"{MITIGATE}: what is to be done is written out, and comes from no value") from None
-    if arguments["action"] in {"run", "shards"} or (arguments["action"] == "control" and not arguments["once"]):
-        raise UsageError(f"{MITIGATE} {arguments['action']} goes on next to the job", "give it a shell of its own")
+    action = of_action.action
+    if action in {"run", "shards"} or (action == "control" and not parse(of_action, others)["once"]):
+        raise UsageError(f"{MITIGATE} {action} goes on next to the job", "give it a shell of its own")
 
 
 def _filled(word: Word, state: "ShellState") -> str:

@@ -17,24 +17,30 @@ if TYPE_CHECKING:
 
 _PART_OF = {"windows": "whatif"}
 """Questions that no command has alone, and the one that answers each piece of it."""
-_ACTIONS: Final = {"mitigate": ("simulate",), "confirm": ("--last",)}
-"""Of commands that act, what makes them answer a question about a job; those that name a job are orders."""
+_LOOKS: Final = {"mitigate": "mitigate simulate"}
+"""The action that answers a question about a job, of commands that act; where an action is named, it is an order."""
+_FLAGS: Final = {"confirm": ("--last",)}
+"""The same, of a command without actions."""
 
 
 def entry_of(question: Question) -> Entry:
-    """Return the registry's entry. Raises UsageError where there is none."""
-    entry = find(_PART_OF.get(question.command, question.command))
+    """Return the registry's entry, of the action that is asked for. Raises UsageError where there is none."""
+    command = _PART_OF.get(question.command, question.command)
+    action = question.argument("action")
+    line = f"{command} {action}" if action else _LOOKS.get(command, command)
+    entry = find(line)
     if entry is None:
-        raise UsageError(f"no such command {question.command!r}")
+        raise UsageError(f"no such command {line!r}")
     return entry
 
 
 def line_of(question: Question, job: str, store: Path | None = None) -> str:
     """Return the `kair …` line that asks the same about `job`, as a shell reads it, with the store that was named."""
     entry = entry_of(question)
-    action = () if question.argument("action") or question.argument("job") else _ACTIONS.get(question.command, ())
-    about_job = [job] if entry.needs == "trace" or action else []
-    words = ["kair", entry.name, *action, *about_job, *_options(question, entry)]
+    flags = () if question.argument("job") else _FLAGS.get(question.command, ())
+    looks = bool(flags) or _LOOKS.get(question.command) == entry.line
+    about_job = [job] if entry.needs == "trace" or looks else []
+    words = ["kair", *entry.line.split(), *flags, *about_job, *_options(question, entry)]
     if question.steps is not None:
         words += ["--step", step_text(question.steps)]
     if store is not None:
@@ -46,12 +52,15 @@ def answer_of_store(question: Question, store: Path | None) -> "Document":
     """Answer a command about the store, without a word on how far it is. Raises KairError."""
     from kair_tui.cli.invoke import answer_without_job
 
-    return answer_without_job(entry_of(question), {**dict(question.arguments), "store": store}, unwatched)
+    own = {name: value for name, value in question.arguments if name != "action"}
+    return answer_without_job(entry_of(question), {**own, "store": store}, unwatched)
 
 
 def _options(question: Question, entry: Entry) -> Iterator[str]:
     flags = _flags(entry) if question.arguments else {}
     for name, value in question.arguments:
+        if name == "action":
+            continue
         for one in value if isinstance(value, tuple) else (value,):
             if name in flags:
                 yield flags[name]

@@ -13,7 +13,8 @@ from support.cli_samples import kair
 
 from kair_tui.cli.registry import COMMANDS
 
-EXISTING = {line for line in Path(__file__).with_name("options.txt").read_text().split("\n") if line[:1].strip()}
+LINES = {line for line in Path(__file__).with_name("options.txt").read_text().split("\n") if line[:1].strip()}
+EXISTING = {line.split()[0] for line in LINES}
 
 
 def listed(text: str) -> list[str]:
@@ -36,13 +37,41 @@ def test_without_arguments_the_help_is_shown() -> None:
     assert kair().out == kair("--help").out
 
 
-@pytest.mark.parametrize("command", sorted(EXISTING))
+@pytest.mark.parametrize("command", sorted(LINES))
 def test_every_command_explains_itself_with_an_example(command: str) -> None:
-    outcome = kair(command, "--help")
+    outcome = kair(*command.split(), "--help")
     assert outcome.status == 0
     assert "Examples:" in outcome.out
     assert f"    kair {command}" in outcome.out
     assert outcome.err == ""
+
+
+def test_an_action_explains_its_own_options_only() -> None:
+    assert "--no-agent" in kair("capture", "run", "--help").out
+    assert "--stacks" not in kair("capture", "run", "--help").out
+    assert "--no-agent" not in kair("capture", "now", "--help").out
+    assert kair("help", "capture", "now").out.strip() == kair("capture", "now", "--help").out.strip()
+    overview = kair("capture", "--help").out
+    assert re.findall(r"^  (\w+)  +\w", overview, re.MULTILINE) == ["run", "now", "set", "attach"]
+    assert "--no-agent" not in overview
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [("capture nwo", "capture now"), ("jobs ls", "jobs list"), ("mitigate --job job7 stauts", "mitigate status")],
+)
+def test_an_unknown_action_is_one_line_and_the_nearest(line: str, meant: str) -> None:
+    outcome = kair(*line.split())
+    assert (outcome.status, outcome.out) == (2, "")
+    typed = line.rsplit(maxsplit=1)[-1]
+    assert outcome.err == f"kair: error: no such action {typed!r}\nhint: did you mean kair {meant}?\n"
+
+
+def test_options_may_stand_before_the_action(tmp_path: Path) -> None:
+    for line in ("jobs --store {0} --json", "jobs --store {0} list --json", "--json baseline --store={0}"):
+        words = [word for word in line.format(tmp_path).split() if word != "--json"]
+        outcome = kair(*words, "--json")
+        assert (outcome.status, json.loads(outcome.out)["schema"]) == (0, f"kair.{words[0]}"), line
 
 
 def test_spec_describes_every_command_and_its_options() -> None:
@@ -110,6 +139,10 @@ def test_completion_is_installed_once_and_leaves_what_is_there(tmp_path: Path) -
         ("kair localize --method ", ["plain,robust", "plain,paper"]),
         ("kair schema tri", ["plain,triage"]),
         ("kair baseline s", ["plain,save"]),
+        ("kair capture run --no", ["plain,--no-agent"]),
+        ("kair jobs --wh", ["plain,--whatif"]),
+        ("kair mitigate --job job7 au", ["plain,audit"]),
+        ("kair evidence tra", ["file,tra"]),
         ("kair triage tra", ["file,tra"]),
     ],
 )
@@ -150,7 +183,7 @@ def _process(*arguments: str, environment: dict[str, str] | None = None) -> subp
 
 def test_a_man_page_for_each_command_says_what_the_help_says(tmp_path: Path) -> None:
     assert kair("--man-pages", str(tmp_path)).status == 0
-    assert {page.name for page in tmp_path.iterdir()} == {"kair.1", *(f"kair-{name}.1" for name in EXISTING)}
+    assert {page.name for page in tmp_path.iterdir()} == {"kair.1", *(f"kair-{'-'.join(x.split())}.1" for x in LINES)}
     page = (tmp_path / "kair-pinpoint.1").read_text()
     assert "\\fB\\-r, \\-\\-rank R\\fR\nThe rank to look at." in page
     assert "kair pinpoint traces/ \\-\\-rank 3" in page

@@ -360,6 +360,7 @@ def test_arguments_become_words_or_are_refused(tool: Tool, given_: dict[str, Any
         return
     ends = line.index("--")
     flags = {flag for one in arguments(tool).values() for flag in one.opts} | {"--json", "--store", "--once"}
-    assert line[0] == tool.name
-    assert {word.partition("=")[0] for word in line[1:ends]} <= flags
+    command = tool.entry.line.split()
+    assert line[: len(command)] == command
+    assert {word.partition("=")[0] for word in line[len(command) : ends]} <= flags
     assert set(given_) <= set(input_schema(tool)["properties"])

@@ -15,6 +15,8 @@ from kair_tui.cli.app import help_text, parameters, parse
 from kair_tui.cli.options import Argument, Option
 from kair_tui.cli.registry import COMMANDS, Entry, find
 
+LINES = [line for entry in COMMANDS for line in ([entry.doing(one.name) for one in entry.actions] or [entry])]
+"""The entries of commands, and of the actions of those that have some."""
 KEPT = Path(__file__).with_name("options.txt")
 
 
@@ -27,8 +29,12 @@ def test_every_command_takes_what_it_took() -> None:
     assert taken == KEPT.read_text(encoding="utf-8")
 
 
-def _written(command: dict[str, Any]) -> Iterator[str]:
-    yield command["name"]
+def _written(command: dict[str, Any], of: str = "") -> Iterator[str]:
+    yield f"{of}{command['name']}"
+    if command["actions"]:
+        for action in command["actions"]:
+            yield from _written(action, f"{command['name']} ")
+        return
     for one in command["arguments"] + command["options"]:
         flags = ", ".join(one["flags"]) or one["name"].upper()
         kind = "|".join(one["choices"] or [one["type"]]) + ("..." if one["repeatable"] else "")
@@ -41,7 +47,7 @@ def test_commands_are_typers() -> None:
     assert all(isinstance(one, typer.core.TyperOption | typer.core.TyperArgument) for one in parameters(COMMANDS[1]))
 
 
-@pytest.mark.parametrize("entry", COMMANDS, ids=lambda entry: entry.name)
+@pytest.mark.parametrize("entry", LINES, ids=lambda entry: entry.line)
 def test_an_argument_is_explained_once(entry: Entry) -> None:
     lines = help_text(entry).splitlines()
     for one in parameters(entry):

@@ -57,7 +57,7 @@ def test_a_runbook_approves_what_is_written_out_in_it(folder: Path, run: Run) ->
     [
         ("default what = status\nmitigate $what", "what is to be done is written out"),
         ("default what = undo\nmitigate --job job7 $what", "what is to be done is written out"),
-        ("default host = --yes\nmitigate drain node7 $host", "options are written out"),
+        ("default host = --yes\nmitigate drain $host", "options are written out"),
         ("mitigate run -- true", "mitigate run goes on next to the job"),
         ("mitigate control job7 --auto", "mitigate control goes on next to the job"),
         ("m = mitigate status\nexpect $m.proposal.count == 0", "did you mean proposals?"),

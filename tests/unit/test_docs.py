@@ -22,7 +22,7 @@ from support.forked_kair import forked_kair
 from kair_engine.results.open_kinds import KINDS
 from kair_engine.results.sensitivity import Reason, ReasonKind
 from kair_engine.results.triage import OpenKind
-from kair_tui.cli.app import parameters
+from kair_tui.cli.app import chosen, parameters
 from kair_tui.cli.failures import ExitCode
 from kair_tui.cli.registry import COMMANDS
 from kair_tui.commands.schema import schema_of
@@ -271,12 +271,13 @@ def command_lines(page: Path) -> Iterator[list[str]]:
 
 @pytest.mark.parametrize("page", READ, ids=name_of)
 def test_commands_that_a_page_shows_exist_with_their_options(page: Path) -> None:
-    known = {entry.name: {option for of in parameters(entry) for option in of.opts} for entry in COMMANDS}
+    known = {entry.name: entry for entry in COMMANDS}
     general = {"--version", "--help", "-h", "--man-pages", "--install-completion", "--show-completion"}
     for _, first, *rest in (words for words in command_lines(page) if len(words) > 1):
         if first in known:
-            own = rest[: rest.index("--")] if "--" in rest else rest
+            entry, own = chosen(known[first], rest[: rest.index("--")] if "--" in rest else rest)
+            taken = {option for of in parameters(entry) for option in of.opts}
             options = {word.partition("=")[0] for word in own if re.match(r"--?[a-zA-Z]", word)}
-            assert options <= known[first] | general, (first, options - known[first])
+            assert options <= taken | general, (entry.line, options - taken)
         else:
             assert first in general or re.search(r"[/.]|^[A-Z]+$", first), first

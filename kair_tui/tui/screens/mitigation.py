@@ -332,7 +332,7 @@ class MitigationScreen(FilteredScreen):
         if row.decision != "open":
             self.say(f"proposal {row.number} is {row.decision} already", alarm=True)
             return
-        question = Question.of("mitigate", action=verb, words=(self._job, str(row.number)))
+        question = Question.of("mitigate", action=verb, named=self._job, number=str(row.number))
         done = "approved, and sent to the job" if verb == "approve" else "denied"
         do = partial(self._do, question, f"proposal {row.number} is {done}")
         await self._ask(f"{verb} {row.number}, {what(row)}? y/n", do)
@@ -347,7 +347,7 @@ class MitigationScreen(FilteredScreen):
             if self._sizes_before() != wanted:
                 self.say("the sizes have changed meanwhile: look again", alarm=True)
             else:
-                self._do(Question.of("mitigate", action="undo", words=(self._job,)), "the sizes before are ordered")
+                self._do(Question.of("mitigate", action="undo", named=self._job), "the sizes before are ordered")
 
         await self._ask(f"back to {sizes_text(wanted)}? y/n", undo)
 
@@ -392,7 +392,7 @@ class MitigationScreen(FilteredScreen):
     def commands(self) -> Sequence[str]:
         """`kair mitigate status` and `history`."""
         asked: tuple[str, ...] = ("status", "history") if self._job else ()
-        return [line_of(Question.of("mitigate", action=one, words=(self._job,)), "", self._store) for one in asked]
+        return [line_of(Question.of("mitigate", action=one, named=self._job), "", self._store) for one in asked]
 
     def exports(self) -> Sequence[Export]:
         """Return all of it."""

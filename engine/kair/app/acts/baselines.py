@@ -9,30 +9,16 @@ from kair.app.step_choice import parse_steps
 from kair.app.step_history import require_sampled
 from kair.app.stores import OpenStore
 from kair_engine.baselines import NONE_IN_USE, Baselines
-from kair_engine.errors import UsageError
 from kair_engine.results.compare import BaselineAction, BaselineResult
 
 
-def change_baseline(
-    store: OpenStore, action: BaselineAction, name: str | None, *, job: str | None, step: str, replace: bool
-) -> BaselineResult:
-    """Do what `action` says, and list what there is. Raises UsageError where something is missing or unknown."""
-    kept = Baselines(store.root)
-    if action != "list" and name is None:
-        raise UsageError(f"kair baseline {action} needs a name", f"kair baseline {action} healthy")
-    if action != "save" and job is not None:
-        raise UsageError(f"kair baseline {action} takes no job", "kair baseline save NAME JOB")
-    if action == "save" and name is not None:
-        _save(store, kept, name, job, step, replace=replace)
-    elif action == "use" and name is not None:
-        kept.use(name)
-    elif action == "rm" and name is not None:
-        kept.remove(name)
-    found: BaselineResult = store.ask(Question.of("baseline")).result
-    return replaced(found, action=action, name=None if action == "list" or name == NONE_IN_USE else name)
+def list_baselines(store: OpenStore) -> BaselineResult:
+    """Return the saved baselines, and which of them is in use."""
+    return _done(store, "list", None)
 
 
-def _save(store: OpenStore, kept: Baselines, name: str, job: str | None, step: str, *, replace: bool) -> None:
+def save_baseline(store: OpenStore, name: str, job: str | None, *, step: str, replace: bool) -> BaselineResult:
+    """Save what the chosen steps of a job spent their time on. Raises UsageError, InputError."""
     from kair_engine.comparison.profile import profile_of
 
     trace = open_source(locate(job, store.root), progress=store.progress)
@@ -40,4 +26,23 @@ def _save(store: OpenStore, kept: Baselines, name: str, job: str | None, step: s
     steps = parse_steps(step).among(trace.job.steps)
     with blaming_files(trace):
         profile = profile_of(trace if steps is None else trace.select(steps))
-    kept.save(name, replaced(profile, identity=identities_of(trace.job)), replace=replace)
+    Baselines(store.root).save(name, replaced(profile, identity=identities_of(trace.job)), replace=replace)
+    return _done(store, "save", name)
+
+
+def use_baseline(store: OpenStore, name: str) -> BaselineResult:
+    """Compare later jobs with the baseline of that name, or with none. Raises UsageError for an unknown name."""
+    Baselines(store.root).use(name)
+    return _done(store, "use", name)
+
+
+def remove_baseline(store: OpenStore, name: str) -> BaselineResult:
+    """Remove the baseline of that name. Raises UsageError for an unknown name."""
+    Baselines(store.root).remove(name)
+    return _done(store, "rm", name)
+
+
+def _done(store: OpenStore, action: BaselineAction, name: str | None) -> BaselineResult:
+    """Return the baselines after an action; its name is null where no baseline is in use any more."""
+    listed: BaselineResult = store.ask(Question.of("baseline")).result
+    return replaced(listed, action=action, name=None if name == NONE_IN_USE else name)
