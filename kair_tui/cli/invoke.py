@@ -151,7 +151,7 @@ def _run_runbook(entry: Entry, arguments: dict[str, Any]) -> int:
     presenter = presenter_of(entry, arguments)
     presentation = take(Presentation, arguments)
     result = entry.load()(_wanted(arguments), presentation, **own_arguments(entry, arguments))
-    if presentation.format not in ("table", "wide", "tree"):
+    if result.runbooks or presentation.format not in ("table", "wide", "tree"):
         presenter.present(Document(entry.name, result, None, ()))
     return int(result.status)
 

@@ -144,6 +144,13 @@ EVIDENCE: Final = Option(
 )
 
 
+PERFETTO: Final = Option(
+    "--perfetto",
+    "Write the chosen steps of all ranks, findings marked, for ui.perfetto.dev: .json, .json.gz or .pftrace.",
+    metavar="FILE",
+)
+
+
 RANK: Final = Option("-r, --rank", "The rank to look at.", metavar="R", minimum=0)
 ONLY_RANK: Final = Option("-r, --rank", "Only this rank, or it first.", metavar="R", minimum=0)
 """Of commands about all ranks. Their parameter is not called `rank`: a shell's rank in focus is not theirs."""

@@ -187,14 +187,6 @@ A client starts it: pip install 'kair[mcp]' first. It reads what its user may re
 that folder and in the store. `kair help json` has the configuration of a client."""
 
 RUNBOOK_NOTES: Final = """\
-Runbooks that come with Kair (kair run NAME):
-  first-look     who is slow, where, why, and what it costs
-  slow-node      one host or rank: what it does otherwise, and what replacing it would bring
-  slow-network   links, groups and communication
-  input-bound    whether the job waits for its data
-  regression     after an upgrade: is a step slower than it may be, and where its time goes
-  nightly        one page for cron: exit status 10 for any finding
-  proposals      a job under kair mitigate: what is proposed, and waits for somebody
 A runbook is a text file of commands; `kair help runbooks` has the language."""
 
 COMMANDS: Final = (
@@ -309,6 +301,7 @@ COMMANDS: Final = (
         ANALYSES,
         "A runbook: commands, conditions and expectations, for on-call, cron and pipelines.",
         (
+            "kair run --list",
             "kair run first-look job123",
             "kair run nightly job123 --set slowdown=1.10 -o json",
             "kair run triage.kair job123 --dry-run",
@@ -370,6 +363,7 @@ COMMANDS: Final = (
             "kair timeline job123 --around 3 --step 40",
             "kair timeline job123 --whole --unfold 3",
             "kair timeline job123 --around 3 -o svg > delay.svg",
+            "kair timeline job123 --step 40 --perfetto trace.json.gz",
             "kair timeline job123 --fix rank=3+kind=compute",
         ),
         is_picture=True,
@@ -410,8 +404,8 @@ COMMANDS: Final = (
         LOOKS,
         "One timeline of all ranks for Perfetto, findings marked; or the table of operations.",
         (
-            "kair export traces/ -o trace.json.gz",
-            "kair export job123 --step 40-42 -o trace.pftrace",
+            "kair export traces/ --perfetto trace.json.gz",
+            "kair export job123 --step 40-42 --perfetto trace.pftrace",
             "kair export job123 -o operations.parquet",
         ),
         needs="file",

@@ -3,8 +3,9 @@
 from pathlib import Path
 from typing import Annotated
 
+from kair_engine.errors import UsageError
 from kair_engine.trace.model import Trace
-from kair_tui.cli.options import Option
+from kair_tui.cli.options import PERFETTO, Option
 from kair_tui.render.text import clean
 from kair_tui.render.units import count, plural
 
@@ -13,20 +14,24 @@ def run(
     trace: Trace,
     *,
     out: Annotated[
-        Path,
+        Path | None,
         Option(
             "-o, --output",
             "The file to write: .json, .json.gz or .pftrace for Perfetto; .parquet, .csv or .arrow for the operations.",
             metavar="FILE",
         ),
-    ],
+    ] = None,
+    perfetto: Annotated[Path | None, PERFETTO] = None,
     plain: Annotated[bool, Option("--plain", "No findings and no arrows: the operations alone, sooner.")] = False,
 ) -> str:
     """Write the file, and say what is in it. Raises UsageError where that cannot be done."""
-    from kair.app.acts.files import export_job
+    from kair.app.acts.files import export_job, export_timeline
 
-    done = export_job(trace, out, plain=plain)
+    file = perfetto if out is None else out
+    if file is None or None not in (out, perfetto):
+        raise UsageError("one file is wanted", "kair export JOB --perfetto trace.json.gz, or -o operations.parquet")
+    done = (export_job if perfetto is None else export_timeline)(trace, file, plain=plain)
     marks = f", {plural(done.findings, 'mark')} of findings, {plural(done.arrows, 'arrow')}" if done.findings else ""
     told = marks or (f", {plural(done.arrows, 'arrow')}" if done.arrows else "")
     ranks, steps = plural(len(trace.job.ranks), "rank"), plural(len(trace.steps), "step")
-    return f"{clean(str(out))}: {count(done.rows)} operations of {ranks} in {steps}{told}\n"
+    return f"{clean(str(file))}: {count(done.rows)} operations of {ranks} in {steps}{told}\n"

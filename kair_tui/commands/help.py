@@ -55,6 +55,8 @@ WORDS: Final = tuple(_read())
 _ENTRIES: Final = {_plain(name): word for word in WORDS for name in (word.name, *word.also)}
 
 
+_SECTIONS: Final = {"record": "formats#recording-with-pytorchs-profiler"}
+"""Sections of pages that are asked for by a word of their own: how to record a job."""
 ALL: Final = "words"
 PAGES: Final = "pages"
 ALL_COMMANDS: Final = "commands"
@@ -68,6 +70,7 @@ def names(beginning: str = "") -> list[str]:
         ALL,
         PAGES,
         ALL_COMMANDS,
+        *_SECTIONS,
         *(word.name for word in WORDS),
         *_lines(),
         *pages.names(),
@@ -98,7 +101,7 @@ def run(
     command = find(asked.removeprefix("kair "))
     if known is not None:
         return _entry(known) + (f"  The command of that name: kair {command.line} --help\n" if command else "")
-    page = pages.page_named(asked)
+    page = pages.page_named(_SECTIONS.get(asked, asked))
     if command is not None:
         more = f"\nThe page of that name: kair help docs/{asked}\n" if page is not None else ""
         return f"{help_text(command)}\n{more}"

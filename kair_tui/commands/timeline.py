@@ -1,13 +1,14 @@
 """`kair timeline`: what every rank did over time, around a delay."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
-from kair.app.question import Question
-from kair_tui.cli.options import Option
+from kair.app.question import Answer, Question
+from kair_tui.cli.options import PERFETTO, Option
 
 if TYPE_CHECKING:
-    pass
+    from kair_tui.cli.asking import Asker
 
 RENDERER = "kair_tui.render.timeline"
 
@@ -59,6 +60,15 @@ def run(
         Sequence[str],
         Option("--scale", "The same with other durations: op='flash*':0.5. Can be repeated.", metavar="WHAT:FACTOR"),
     ] = (),
+    perfetto: Annotated[Path | None, PERFETTO] = None,
 ) -> Question:
-    """Return the question."""
-    return Question.of("timeline", **locals())
+    """Return the question; the file of `perfetto` is written once it is answered."""
+    return Question.of("timeline", **{name: value for name, value in locals().items() if name != "perfetto"})
+
+
+def finish(asker: "Asker", _: Answer, own: Mapping[str, Any]) -> None:
+    """Write the file that was asked for. Raises UsageError or UnwritableError where that cannot be done."""
+    if own["perfetto"] is not None:
+        from kair.app.acts.files import export_timeline
+
+        export_timeline(asker.trace, own["perfetto"])

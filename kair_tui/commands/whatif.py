@@ -58,7 +58,11 @@ def run(
     ] = (),
     timeline: Annotated[
         Path | None,
-        Option("--timeline", "Also write both timelines, recorded and ideal, for Perfetto.", metavar="FILE"),
+        Option(
+            "--perfetto, --timeline",
+            "Also write both timelines, recorded and ideal, for ui.perfetto.dev.",
+            metavar="FILE",
+        ),
     ] = None,
 ) -> Question:
     """Return the question; the file of `timeline` is written once it is answered."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kair_tui.render.answer import Column
-from kair_tui.render.units import duration
+from kair_tui.render.units import duration, plural
 from kair_tui.render.view import View
 
 if TYPE_CHECKING:
@@ -20,12 +20,25 @@ COLUMNS = (
 )
 
 
+_LISTED = (
+    Column[Any]("name", "runbook", lambda row: row.name, align="left", weight=9),
+    Column[Any]("is_bundled", "from", lambda row: "Kair" if row.is_bundled else "this folder", align="left", weight=9),
+    Column[Any]("about", "what it answers", lambda row: row.about or "–", align="left", weight=5),
+)
+
+
 def _headline(result: Any) -> str:  # noqa: ANN401 - the shell's results stand above this room
+    if result.runbooks:
+        own = sum(not row.is_bundled for row in result.runbooks)
+        return f"{plural(len(result.runbooks) - own, 'runbook')} that come with Kair, {own} in this folder"
     return f"{result.runbook}: {result.summary}"
 
 
 def _body(result: Any, page: Page) -> None:  # noqa: ANN401
-    page.table(COLUMNS, result.statements)
+    if result.runbooks:
+        page.table(_LISTED, result.runbooks)
+    else:
+        page.table(COLUMNS, result.statements)
 
 
 VIEW = View[Any, Any](
@@ -33,5 +46,5 @@ VIEW = View[Any, Any](
     columns=COLUMNS,
     headline=_headline,
     body=_body,
-    records=(("statements", "statement"),),
+    records=(("runbooks", "runbook"), ("statements", "statement")),
 )

@@ -56,6 +56,18 @@ class StatementRun:
 
 
 @dataclass(frozen=True)
+class ListedRunbook:
+    """A runbook that `kair run` finds."""
+
+    name: str
+    """What to type after `kair run`."""
+    is_bundled: bool
+    """Whether it comes with Kair; false of a file in the current folder."""
+    about: str | None
+    """What it answers: its first comment; null if it has none."""
+
+
+@dataclass(frozen=True)
 class RunResult:
     """A runbook from its first statement to the last, or to the first that failed."""
 
@@ -73,6 +85,8 @@ class RunResult:
     """All of it, the reading of the job included."""
     statements: tuple[StatementRun, ...]
     """In the order in which they ran."""
+    runbooks: tuple[ListedRunbook, ...] = ()
+    """Only with --list: those that come with Kair, then those in the current folder."""
 
 
 def how_it_ended(runs: Sequence[StatementRun], status: int, verdict: str | None) -> str:

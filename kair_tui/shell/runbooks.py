@@ -10,9 +10,13 @@ from kair_tui.cli.output import MOST_SIGNS, stdin_text
 from kair_tui.cli.words import literal
 from kair_tui.shell.checks import check
 from kair_tui.shell.language import LineError, Statement, parse
+from kair_tui.shell.run_result import ListedRunbook
 
 BUNDLED: Final = Path(__file__).with_name("runbooks")
 ENDING: Final = ".kair"
+_LONGEST_BEGINNING: Final = 4096
+_LONGEST_ABOUT: Final = 120
+"""Characters that are read for the list, and shown in it."""
 STDIN: Final = "-"
 """The name of a runbook that is read from standard input."""
 
@@ -33,6 +37,24 @@ def bundled_names() -> tuple[str, ...]:
 def offered(incomplete: str) -> list[str]:
     """Return the bundled ones that begin so, for completion."""
     return [name for name in bundled_names() if name.startswith(incomplete)]
+
+
+def listed() -> tuple[ListedRunbook, ...]:
+    """Return the runbooks that come with Kair, then the files in the current folder, each with its first comment."""
+    bundled = (ListedRunbook(name, True, _about(BUNDLED / f"{name}{ENDING}")) for name in bundled_names())
+    own = (ListedRunbook(file.name, False, _about(file)) for file in sorted(Path().glob(f"*{ENDING}")))
+    return (*bundled, *own)
+
+
+def _about(file: Path) -> str | None:
+    """Return the first comment of a runbook, after a line that says what runs it; None if it has none."""
+    try:
+        with file.open(encoding="utf-8-sig", errors="replace") as text:
+            lines = text.read(_LONGEST_BEGINNING).splitlines()
+    except OSError:
+        return None
+    first = next((line for line in lines if line.strip() and not line.startswith("#!")), "")
+    return first.lstrip("#").strip()[:_LONGEST_ABOUT] or None if first.startswith("#") else None
 
 
 def read_runbook(name: str, given: dict[str, Any], *, allow_shell: bool) -> Runbook:

@@ -74,6 +74,12 @@ def test_options_may_stand_before_the_action(tmp_path: Path) -> None:
         assert (outcome.status, json.loads(outcome.out)["schema"]) == (0, f"kair.{words[0]}"), line
 
 
+def test_help_shows_how_to_record_a_job() -> None:
+    shown = kair("help", "record").out
+    assert "torch.profiler.schedule(" in shown and "prof.step()" in shown
+    assert "\n## " not in shown, "the section alone"
+
+
 def test_spec_describes_every_command_and_its_options() -> None:
     document = json.loads(kair("spec").out)
     assert document["schema"] == "kair.spec"

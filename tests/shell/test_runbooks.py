@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,6 @@ from support.kept_cases import KeptCase, kept_cases
 from support.places import SAMPLES
 
 from kair_engine.triage import analysis
-from kair_tui.cli.registry import RUNBOOK_NOTES
 from kair_tui.shell.recorder import Recorder, from_anywhere
 from kair_tui.shell.runbooks import bundled_names
 
@@ -180,8 +180,23 @@ def test_a_dry_run_prints_the_plan_and_opens_nothing(book: Path, monkeypatch: py
     assert [one["state"] for one in document["data"]["statements"]] == ["planned"] * 3
 
 
-def test_the_bundled_ones_are_listed_in_the_help() -> None:
-    assert [name for name in bundled_names() if f"\n  {name} " in RUNBOOK_NOTES] == [*bundled_names()]
+def test_runbooks_are_listed_with_what_they_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.kair").write_text("#!/usr/bin/env -S kair run\n# Is \x1b[31mit slow?\nlocalize\n")
+    (tmp_path / "bare.kair").write_bytes(b"localize # \xff\n")
+    shown = kair("run", "--list")
+    assert (shown.status, shown.err) == (0, "")
+    lines = shown.out.splitlines()
+    assert [line.split()[0] for line in lines if "  Kair  " in line] == [*bundled_names()]
+    assert "\x1b" not in shown.out
+    assert re.search(r"^mine\.kair +this folder +Is .*it slow\?$", shown.out, re.MULTILINE)
+    listed = json.loads(kair("run", "--list", "--json").out)["data"]["runbooks"]
+    assert [one["name"] for one in listed] == [*bundled_names(), "bare.kair", "mine.kair"]
+    assert all(one["about"] for one in listed if one["is_bundled"]) and listed[-2]["about"] is None
+    assert kair("run", "--list", "-o", "csv").status == kair("run").status == 2
+
+
+def test_a_wrong_name_of_a_runbook_is_answered_with_the_nearest() -> None:
     wrong = kair("run", "nighty")
     assert (wrong.status, wrong.err) == (
         3,

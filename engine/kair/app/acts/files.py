@@ -37,6 +37,16 @@ def export_job(trace: Trace, file: Path, *, plain: bool = False) -> "Exported":
         return export(trace, file, plain=plain)
 
 
+def export_timeline(trace: Trace, file: Path, *, plain: bool = False) -> "Exported":
+    """Write the timeline for Perfetto. Raises UsageError for a name that has another ending, UnwritableError."""
+    from kair_engine.export.writing import SUFFIXES
+
+    endings = [suffix for suffix, kind in SUFFIXES.items() if kind == "timeline"]
+    if not file.name.lower().endswith(tuple(endings)):
+        raise UsageError(f"{file.name} is no name of a file for Perfetto", f"end it with {', '.join(endings)}")
+    return export_job(trace, file, plain=plain)
+
+
 def donate_job(trace: Trace, file: Path | None) -> "tuple[Donated, TriageResult]":
     """Write a gift of the job, once it has shown the same verdict and price; nothing without `file`.
 
