@@ -127,7 +127,9 @@ def _not_run(command: str, error: OSError | None = None) -> int:
 
 
 def _prepared(shared: dict[str, str], job: str, run_dir: Path, *, with_agent: bool) -> Mapping[str, str]:
-    """The command's environment; its own, without capture, where that cannot be: told here once, not by each rank."""
+    """Return the command's environment; its own, without capture, where that cannot be: told here once, not by each
+    rank.
+    """
     from kair_capture.files import make_secure_dir
     from kair_capture.job.launch import environment_of
     from kair_capture.settings import SettingsError, settings_of

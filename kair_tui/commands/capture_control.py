@@ -67,7 +67,7 @@ def set_values(store: Path, job: str | None, words: Sequence[str]) -> int:
 
 
 def _table(values: Mapping[str, str]) -> str:
-    """A line per setting: its key, its value, what it does and which values it takes."""
+    """Return a line per setting: its key, its value, what it does and which values it takes."""
     from kair_capture.coordinator.control import KEYS
 
     shown = [(key, value) for key, value in values.items() if key in KEYS]

@@ -23,7 +23,7 @@ def configuration_file() -> Path:
 
 
 def drain_words() -> list[str] | None:
-    """The words of the site's command that drains a host; None where none is set.
+    """Return the words of the site's command that drains a host; None where none is set.
 
     Raises UsageError for a file that cannot be read, or a command that cannot be.
     """

@@ -118,7 +118,7 @@ def _followed(session: OpenStore, places: "JobPlaces", state: Mapping[str, str])
 
 
 def _progress(state: Mapping[str, str]) -> str:
-    """`steps: rank 5, before forward, d 4 ms, cost 12 ms`."""
+    """Write `steps: rank 5, before forward, d 4 ms, cost 12 ms`."""
     from kair_tui.render.units import duration
 
     who = f"rank {state['ranks']}" if state.get("ranks") else "all ranks"
@@ -130,7 +130,7 @@ def _progress(state: Mapping[str, str]) -> str:
 
 
 def _result(session: OpenStore, places: "JobPlaces", state: Mapping[str, str]) -> ConfirmRun | None:
-    """What the coordinator wrote; behind a URL that is there some seconds later."""
+    """Return what the coordinator wrote; behind a URL that is there some seconds later."""
     until = time.monotonic() + (_PATIENCE_S if is_mirror(places.store) and state.get("file") else 0)
     while True:
         found = session.confirmed(places.job, state["file"]) if state.get("file") else None

@@ -67,7 +67,7 @@ def run(
     ] = False,
     quiet: Annotated[bool, Option("-q, --quiet", "Say nothing of what happens.")] = False,
 ) -> int:
-    """Runs until SIGTERM or Ctrl-C. Raises UsageError, InputError where there is one already."""
+    """Run until SIGTERM or Ctrl-C. Raises UsageError, InputError where there is one already."""
     from kair_capture.coordinator.coordinator import Coordinator, CoordinatorSettings
     from kair_capture.files import BusyError
     from kair_capture.places import DEFAULT_PORT

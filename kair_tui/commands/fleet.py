@@ -38,7 +38,7 @@ def run(
 
 
 def markdown(session: OpenStore, result: FleetResult, own: Mapping[str, Any]) -> str:
-    """The report of the answer, as `-o md` writes it."""
+    """Return the report of the answer, as `-o md` writes it."""
     from kair_tui.render.report.fleet import fleet_report
     from kair_tui.render.report.templates import markdown as in_markdown
 

@@ -30,7 +30,7 @@ class Word:
 
 
 def entry_of(typed: str) -> Word | None:
-    """The entry of a word as somebody types it: in any case, in the plural, with hyphens or blanks."""
+    """Return the entry of a word as somebody types it: in any case, in the plural, with hyphens or blanks."""
     plain = _plain(typed)
     return _ENTRIES.get(plain) or _ENTRIES.get(plain.removesuffix("s")) or _ENTRIES.get(plain.removesuffix("es"))
 
@@ -65,7 +65,7 @@ _WIDEST: Final = 100
 
 
 def names(beginning: str = "") -> list[str]:
-    """What can be asked about and begins so."""
+    """Return what can be asked about and begins so."""
     known = (
         ALL,
         PAGES,

@@ -26,7 +26,7 @@ class _Cut:
 
 
 def answer(document: bytes, most_rows: int) -> tuple[dict[str, Any], str]:
-    """The document of a command, and the same as JSON text, at most MOST_CHARACTERS long.
+    """Return the document of a command, and the same as JSON text, at most MOST_CHARACTERS long.
 
     Control characters of names are replaced by visible signs. Of tables, which are lists of records, the first
     `most_rows` rows are there, of a document that is still too long fewer; the last warning then tells which tables,
@@ -51,7 +51,10 @@ def answer(document: bytes, most_rows: int) -> tuple[dict[str, Any], str]:
 
 
 def harmless(value: Any) -> Any:  # noqa: ANN401
-    """The same with every control character in its texts, keys of objects included, replaced; line breaks stay."""
+    """Return the same with every control character in its texts, keys of objects included, replaced.
+
+    Line breaks stay.
+    """
     if isinstance(value, str):
         return "\n".join(clean(line) for line in value.split("\n"))
     if isinstance(value, dict):
@@ -74,7 +77,7 @@ def _is_table(value: Any) -> bool:  # noqa: ANN401
 
 
 def _longest(value: Any) -> int:  # noqa: ANN401
-    """The rows of the longest table; 1 where there is none."""
+    """Return the rows of the longest table; 1 where there is none."""
     return max(_lengths(value), default=1)
 
 

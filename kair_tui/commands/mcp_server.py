@@ -149,7 +149,7 @@ class _Calls:
             return _failure(status, [f"kair: error: {message}", *([f"hint: {hint}"] if hint else [])])
 
     async def _run(self, line: list[str], context: Context) -> _Ended:
-        """Runs `kair` with these words; a call that is cancelled ends its process."""
+        """Run `kair` with these words; a call that is cancelled ends its process."""
         command = [sys.executable, "-P", "-m", "kair_tui", *line]
         process = await anyio.open_process(
             command, stdin=subprocess.DEVNULL, cwd=self._root, env=self._variables, start_new_session=True
@@ -212,7 +212,7 @@ def _offered() -> types.ListToolsResult:
 
 
 def _result(tool: Tool, ended: _Ended, rows: int) -> types.CallToolResult:
-    """What the client is told. Raises InputError for an answer that cannot be made short enough."""
+    """Return what the client is told. Raises InputError for an answer that cannot be made short enough."""
     if ended.status != ExitCode.ANSWERED:
         return _failure(ended.status, ended.told)
     if not tool.entry.has_result:
@@ -223,13 +223,13 @@ def _result(tool: Tool, ended: _Ended, rows: int) -> types.CallToolResult:
 
 
 def _failure(status: int, told: tuple[str, ...] | list[str]) -> types.CallToolResult:
-    """An error as the command line tells it, and the exit status that it has there."""
+    """Return an error as the command line tells it, and the exit status that it has there."""
     lines = [*(harmless(line) for line in told), f"exit status {status}"]
     return types.CallToolResult(content=[types.TextContent(type="text", text="\n".join(lines))], is_error=True)
 
 
 async def _follow(stderr: ByteReceiveStream, context: Context, told: list[str]) -> None:
-    """Passes progress on to a client that asked for it, and keeps the error. Notes and warnings are in the document."""
+    """Pass progress on to a client that asked for it, and keep the error. Notes and warnings are in the document."""
     wants_progress = context.meta is not None and context.meta.get("progress_token") is not None
     steps, rest = 0, b""
     async for chunk in stderr:
@@ -245,7 +245,7 @@ async def _follow(stderr: ByteReceiveStream, context: Context, told: list[str]) 
 
 
 async def _end(process: Process) -> None:
-    """Ends what is left of a call, in order where it heeds that."""
+    """End what is left of a call, in order where it heeds that."""
     if process.returncode is None:
         process.terminate()
         with anyio.move_on_after(_GRACE_S):
@@ -286,7 +286,10 @@ async def _well_formed(
     read: Any,  # noqa: ANN401
     write: Any,  # noqa: ANN401
 ) -> AsyncIterator[MemoryObjectReceiveStream[SessionMessage | Exception]]:
-    """The messages among what was read. To all else the library says nothing: the client is told what is wrong."""
+    """Yield the messages among what was read.
+
+    To all else the library says nothing: the client is told what is wrong.
+    """
     into: MemoryObjectSendStream[SessionMessage | Exception]
     into, out = anyio.create_memory_object_stream[SessionMessage | Exception](0)
 

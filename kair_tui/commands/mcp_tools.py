@@ -133,19 +133,20 @@ TOOLS: Final = (
 
 
 def tool_of(name: str) -> Tool | None:
-    """The one of that name."""
+    """Return the one of that name."""
     return next((tool for tool in TOOLS if tool.name == name), None)
 
 
 def description(tool: Tool) -> str:
-    """What the command answers, and what to know of it."""
+    """Return what the command answers, and what to know of it."""
     return f"{tool.entry.summary} {tool.told}"
 
 
 @cache
 def arguments(tool: Tool) -> dict[str, click.Parameter]:
-    """What a client may give, by its name: the command's parameters without those that write, and without the choice
-    of format, store, exit status and cluster."""
+    """Return what a client may give, by its name: the command's parameters without those that write, and without the
+    choice of format, store, exit status and cluster.
+    """
     decided = {
         name
         for group in groups(tool.entry)
@@ -162,7 +163,7 @@ def arguments(tool: Tool) -> dict[str, click.Parameter]:
 
 
 def input_schema(tool: Tool) -> dict[str, Any]:
-    """The JSON Schema of the arguments."""
+    """Return the JSON Schema of the arguments."""
     known = arguments(tool)
     properties = {name: _described(one, single=one.name in dict(tool.called)) for name, one in known.items()}
     if tool.entry.has_result:
@@ -181,7 +182,10 @@ def input_schema(tool: Tool) -> dict[str, Any]:
 
 
 def output_schema(tool: Tool) -> dict[str, Any] | None:
-    """The schema of the command's document; rows of its main table may lack what `fields` leaves out. None of text."""
+    """Return the schema of the command's document; rows of its main table may lack what `fields` leaves out.
+
+    None of text.
+    """
     if not tool.entry.has_result:
         return None
     from kair_tui.commands.schema import schema_of
@@ -196,7 +200,7 @@ def output_schema(tool: Tool) -> dict[str, Any] | None:
 
 
 def words(tool: Tool, given: Mapping[str, Any], store: Path, root: Path | None) -> list[str]:
-    """The words after `kair`. Raises UsageError for what the tool does not take, or may not read."""
+    """Return the words after `kair`. Raises UsageError for what the tool does not take, or may not read."""
     known = arguments(tool)
     options: list[str] = [*tool.flags, *(("--json", f"--store={store}") if tool.entry.has_result else ())]
     positional: list[str] = []
@@ -251,7 +255,7 @@ def _value(one: click.Parameter) -> dict[str, Any]:
 
 
 def _texts(name: str, value: Any, one: click.Parameter) -> list[str]:  # noqa: ANN401
-    """The values of one argument as the command line has them, whose own checks come after these."""
+    """Return the values of one argument as the command line has them, whose own checks come after these."""
     several = one.multiple or one.nargs == -1
     values = value if isinstance(value, list) and several else [value]
     if len(values) > _MOST_VALUES:
@@ -286,7 +290,7 @@ def _local(place: str, root: Path | None) -> str:
 
 
 def _below(place: str, root: Path) -> str:
-    """The path, which is begun at `root`. Raises UsageError where it leads out of there."""
+    """Return the path, which is begun at `root`. Raises UsageError where it leads out of there."""
     try:
         whole = (root / place).resolve()
     except (OSError, RuntimeError) as error:

@@ -55,7 +55,7 @@ def make_shards(
     epochs: int | None,
     commit: "CommitPoint",
 ) -> None:
-    """The same as before where the job goes on, which need not be said again. Raises UsageError, ShardError."""
+    """Make the dataset, or go on with the one that the job had. Raises UsageError, ShardError."""
     how: dict[str, Any] = {"seed": seed, "epochs": epochs or 1, "commit": commit}
     if files is not None and samples is None:
         store.make_files(files, growing=grows, **how)
@@ -77,7 +77,10 @@ def lines_of(file: Path) -> list[str]:
 
 
 def shards_of(folder: Path) -> MitigationShards | None:
-    """Counted without a lock that the service would wait for. Raises OSError where the file is no such database."""
+    """Count the shards without a lock that the service would wait for.
+
+    Raises OSError where the file is no such database.
+    """
     from kair_mitigate.shards.epochs import newest_epoch
     from kair_mitigate.shards.looking import SHARDS, dataset_of, looked_at
 

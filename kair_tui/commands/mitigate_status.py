@@ -32,13 +32,16 @@ def look(session: OpenStore, job: str) -> MitigateResult:
 
 
 def rates(session: OpenStore, job: str) -> tuple[RankRate, ...]:
-    """What a sample takes on each rank, from all steps: 0.4 ms for each. Raises NotMitigatedError, InputError."""
+    """Return what a sample takes on each rank, from all steps: 0.4 ms for each.
+
+    Raises NotMitigatedError, InputError.
+    """
     with records_of(session, job) as records:
         return rates_of_steps(session, job, records)
 
 
 def mitigated_jobs(store: Path) -> tuple[str, ...]:
-    """The jobs of a store that are run under kair mitigate, those first that said something last."""
+    """Return the jobs of a store that are run under kair mitigate, those first that said something last."""
     folders = [folder for folder in store.glob("*/mitigate") if folder.is_dir()]
     folders.sort(key=lambda folder: folder.stat().st_mtime, reverse=True)
     return tuple(folder.parent.name for folder in folders)
@@ -113,7 +116,7 @@ def status_of(session: OpenStore, action: MitigateAction, name: str, records: "R
 
 
 def rates_of_steps(session: OpenStore, name: str, records: "Records") -> tuple[RankRate, ...]:
-    """What capture's steps tell of each rank; nothing of a job that is not captured."""
+    """Return what capture's steps tell of each rank; nothing of a job that is not captured."""
     from kair_mitigate.job_state import read_state
 
     known, steps = read_state(records.folder), session.root / name / "steps"

@@ -62,7 +62,7 @@ def _require_own_file(out: str | None, world_size: int) -> None:
 
 
 def _write(result: ProbeResult, out: str) -> None:
-    """The document that `--json` prints. Raises UsageError or UnwritableError where it cannot be written."""
+    """Write the document that `--json` prints. Raises UsageError or UnwritableError where it cannot be written."""
     from kair_engine.trace.files import named_file
     from kair_tui.render.answer import Document
     from kair_tui.render.document import data_of, document

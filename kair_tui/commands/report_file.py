@@ -26,7 +26,7 @@ def require_form(
     forms: str = "a report is .html or .md",
     example: str = "kair triage JOB --report incident.html",
 ) -> None:
-    """Raises UsageError where a name asks for no form of a document, or is in no folder."""
+    """Raise UsageError where a name asks for no form of a document, or is in no folder."""
     if path is None:
         return
     if path.suffix.lower() not in endings:
@@ -36,7 +36,7 @@ def require_form(
 
 
 def write_report(path: Path, report: "Report") -> None:
-    """Writes the file whole or not at all; beside Markdown the pictures that are files of their own.
+    """Write the file whole or not at all; beside Markdown the pictures that are files of their own.
 
     Raises UsageError or UnwritableError where it cannot be written.
     """
@@ -52,7 +52,7 @@ def write_report(path: Path, report: "Report") -> None:
 
 
 def _write_pictures(path: Path, report: "Report") -> dict[str, str]:
-    """What was written beside the Markdown: `incident.timeline.svg`, by the pictures' names."""
+    """Return what was written beside the Markdown: `incident.timeline.svg`, by the pictures' names."""
     from kair_tui.render.report.content import Picture
     from kair_tui.render.report.pictures import document
 
@@ -66,7 +66,7 @@ def _write_pictures(path: Path, report: "Report") -> dict[str, str]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a file whole or not at all. Raises UsageError or UnwritableError where it cannot be written."""
+    """Write a file whole or not at all. Raises UsageError or UnwritableError where it cannot be written."""
     with named_file(path) as file:
         file.write(text.encode())
 

@@ -12,12 +12,15 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def names(beginning: str = "") -> list[str]:
-    """The commands that have a schema and begin so."""
+    """Return the commands that have a schema and begin so."""
     return [entry.name for entry in COMMANDS if entry.has_result and entry.name.startswith(beginning)]
 
 
 def run(name: Annotated[str | None, Argument("A command that answers with --json.", offers=names)] = None) -> str:
-    """The schema of `name`; without one, the names there are, a line each. Raises UsageError for an unknown name."""
+    """Return the schema of `name`; without one, the names there are, a line each.
+
+    Raises UsageError for an unknown name.
+    """
     from kair_tui.render.document import encode
 
     if name is None:
@@ -29,7 +32,7 @@ def run(name: Annotated[str | None, Argument("A command that answers with --json
 
 
 def schema_of(entry: Entry) -> dict[str, Any]:
-    """The document's schema as a plain object."""
+    """Return the document's schema as a plain object."""
     from msgspec.json import schema_components
 
     from kair.app.question import Note
@@ -96,7 +99,7 @@ def _about(entry: Entry, job: dict[str, Any]) -> dict[str, Any]:
 
 
 def _name_causes(definitions: dict[str, Any]) -> None:
-    """A cause is any text to the type checker: the table of causes tells which there are."""
+    """List the causes there are, by their table: to the type checker a cause is any text."""
     for definition in definitions.values():
         cause = definition.get("properties", {}).get("cause", {})
         for one in cause.get("anyOf", [cause]):
@@ -125,7 +128,7 @@ def _answer_with(main: str | None) -> str:
 
 
 def _leave_out_warnings(definitions: dict[str, Any], result: str) -> None:
-    """A result's warnings stand beside its data in the document, in words."""
+    """Leave a result's warnings out: they stand next to its data in the document, in words."""
     from kair_engine.trace.model import KairWarning
 
     definitions[result]["properties"].pop("warnings", None)

@@ -21,7 +21,7 @@ def run(
     no_color: Annotated[bool, Option("--no-color", "Use no colour (also: NO_COLOR, TERM=dumb).")] = False,
     quiet: Annotated[bool, Option("-q, --quiet", "Show no notes, warnings or progress.")] = False,
 ) -> int:
-    """Reads commands from a terminal, `-c` or stdin, and returns the exit status."""
+    """Read commands from a terminal, `-c` or stdin, and return the exit status."""
     presentation = Presentation(ascii=ascii_only, no_color=no_color, quiet=quiet)
     if commands is None and is_terminal(sys.stdin) and is_terminal(sys.stdout):
         from kair_tui.shell.prompt import converse

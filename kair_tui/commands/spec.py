@@ -11,7 +11,7 @@ _TYPE_NAMES = {"text": "string", "choice": "string"}
 
 
 def run() -> str:
-    """The description of every command, as one JSON document."""
+    """Return the description of every command, as one JSON document."""
     from kair_tui.render.answer import Document
     from kair_tui.render.document import encode, envelope
 

@@ -98,7 +98,7 @@ def _chosen(triaged: TriageResult, number: int | None) -> int | None:
 
 
 def _timeline(asker: Asker, accused: Finding | None, ask: Ask, *, draws: bool) -> tuple[str | None, TimelinePicture]:
-    """The picture, where one is to be drawn and can be; and what is said of it."""
+    """Return the picture, where one is to be drawn and can be; and what is said of it."""
     around = accused.ranks[0] if accused is not None and accused.ranks else None
     words = [] if around is None else ["--around", str(around)]
     told = TimelinePicture(f"{ask('timeline', *words, '-o', 'svg')} > timeline.svg")
@@ -123,7 +123,10 @@ _Drain = tuple[str, list[str]]
 
 
 def _drain_commands(job: Job, triaged: TriageResult, accused: Finding | None) -> tuple[list[_Drain], str | None]:
-    """The commands; or why there are none, as a part of a sentence. Raises UsageError for a site's own that is none."""
+    """Return the commands; or why there are none, as a part of a sentence.
+
+    Raises UsageError for a site's own that is none.
+    """
     if (why_not := _not_by_draining(triaged, accused)) is not None:
         return [], why_not
     assert accused is not None  # else there is a reason
@@ -163,7 +166,7 @@ def _goes_with_job(part: str) -> bool:
 
 
 def _drainable(triaged: TriageResult, number: int | None) -> str | None:
-    """The findings whose hosts can be drained, as a hint."""
+    """Return the findings whose hosts can be drained, as a hint."""
     there = [
         at for at, one in enumerate(triaged.findings, 1) if at != number and _not_by_draining(triaged, one) is None
     ]

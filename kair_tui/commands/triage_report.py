@@ -59,7 +59,9 @@ def _timeline_of(asker: Asker, triaged: TriageResult) -> TimelineResult | None:
 
 
 def _fixed_timeline(asker: Asker, triaged: TriageResult) -> TimelineResult | None:
-    """The slowest step with all that are accused fixed, or the first finding; None where that cannot be replayed."""
+    """Return the slowest step with all that are accused fixed, or the first finding; None where that cannot be
+    replayed.
+    """
     fixes = fixed_first(triaged)[1] if asker.trace.steps else ()
     if not fixes:
         return None
@@ -69,14 +71,14 @@ def _fixed_timeline(asker: Asker, triaged: TriageResult) -> TimelineResult | Non
 
 
 def _shown_ranks(triaged: TriageResult) -> list[Rank]:
-    """The first rank of each finding that accuses one; where there is none, the most suspicious."""
+    """Return the first rank of each finding that accuses one; where there is none, the most suspicious."""
     accused = [finding.ranks[0] for finding in triaged.findings if finding.ranks]
     first = [row.rank for row in triaged.ranking[:1]]
     return [*dict.fromkeys(accused)][:_PROFILES] or first
 
 
 def _tried(asker: Asker, question: Question) -> Any:  # noqa: ANN401
-    """The result; or why there is none, as a sentence."""
+    """Return the result; or why there is none, as a sentence."""
     try:
         return asker.ask(question).result
     except KairError as error:

@@ -79,7 +79,7 @@ class Column(Generic[Row]):
 
 
 def plain_column(name: str) -> Column[Any]:
-    """A column for a field that the tables for people do not have."""
+    """Return a column for a field that the tables for people do not have."""
 
     def show(row: object) -> str:
         value = getattr(row, name)
@@ -106,7 +106,7 @@ def shrinks(column: Column[Any]) -> bool:
 
 
 def fitting(columns: Sequence[Column[Any]], widths: Sequence[int], available: int) -> list[int]:
-    """The places of the columns to keep: the lightest go until the rest, names shortened, fits."""
+    """Return the places of the columns to keep: the lightest go until the rest, names shortened, fits."""
     keep = list(range(len(columns)))
     while _needed(columns, widths, keep) > available:
         dispensable = [at for at in keep if columns[at].weight < ALWAYS]

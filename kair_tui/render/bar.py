@@ -83,7 +83,7 @@ class PartDrawn:
 
 
 def drawn(bar: StepBar, width: int, *, ascii_only: bool) -> tuple[PartDrawn, ...]:
-    """The parts of the bar in so many cells, those of nothing left out."""
+    """Return the parts of the bar in so many cells, those of nothing left out."""
     shares, signs = [one.share for one in bar.parts], SIGNS_IN_ASCII if ascii_only else SIGNS
     columns = (apportioned(shares, width), apportioned(shares, 1000), apportioned(shares, 100))
     return tuple(
@@ -126,12 +126,12 @@ def bar_width(width: int) -> int:
 
 
 def bar_pieces(bar: StepBar, width: int, *, ascii_only: bool) -> list[tuple[str, str]]:
-    """The bar: texts and the styles of Rich that they have."""
+    """Return the bar: texts and the styles of Rich that they have."""
     return [(one.sign * one.cells, STYLES[one.part]) for one in drawn(bar, width, ascii_only=ascii_only)]
 
 
 def legend_lines(bar: StepBar, width: int, *, ascii_only: bool) -> list[str]:
-    """The parts with their shares, as many on a line as fit: never cut apart."""
+    """Return the parts with their shares, as many on a line as fit: never cut apart."""
     lines: list[str] = []
     for one in drawn(bar, width, ascii_only=ascii_only):
         if lines and len(lines[-1]) + len(_GAP) + len(one.told) <= width:
@@ -142,12 +142,12 @@ def legend_lines(bar: StepBar, width: int, *, ascii_only: bool) -> list[str]:
 
 
 def in_one_line(bar: StepBar) -> str:
-    """`useful compute 61.2 %, pipeline bubble 24.1 %, …`: for a list or a cell."""
+    """Write `useful compute 61.2 %, pipeline bubble 24.1 %, …`: for a list or a cell."""
     return ", ".join(f"{one.name} {percent(one.tenths / 1000)}" for one in drawn(bar, 1, ascii_only=True))
 
 
 def waiting_in_words(bar: StepBar) -> str:
-    """What ranks wait for others, the bubble by its name; and how much of their time may be waiting, or not."""
+    """Return what ranks wait for others, the bubble by its name; and how much of their time may be waiting, or not."""
     unknown = f"{percent(bar.unknown_share)} of their time is communication that could not be matched"
     if not bar.waiting_is_known:
         return f"how long ranks wait is unknown: {unknown}"

@@ -41,7 +41,7 @@ Attributes = dict[str, Any]
 
 
 def graph(result: BlameResult, form: GraphFormat) -> DiGraph:
-    """What `-o dot` draws; else everything, with a title and labels."""
+    """Return what `-o dot` draws; else everything, with a title and labels."""
     whole = waiting_graph(result)
     whole.graph["title"] = blame_headline(result)
     for _, of in whole.nodes(data=True):
@@ -52,7 +52,7 @@ def graph(result: BlameResult, form: GraphFormat) -> DiGraph:
 
 
 def drawing(whole: DiGraph) -> DiGraph:
-    """The graph as DOT draws it: the same sums, with few enough nodes that they can be read."""
+    """Return the graph as DOT draws it: the same sums, with few enough nodes that they can be read."""
     import networkx as nx
 
     place = _places(whole)
@@ -81,7 +81,7 @@ def _label(of: Mapping[str, Any]) -> str:
 
 
 def _time(of: Mapping[str, Any]) -> float:
-    """An edge's, in µs."""
+    """Return an edge's, in µs."""
     time: float = of["waited_us" if of["kind"] == "waited" else "blamed_us"]
     return time
 
@@ -109,7 +109,7 @@ def _of_kind(whole: DiGraph, kind: str) -> dict[str, Attributes]:
 
 
 def _merged(whole: DiGraph, place: Mapping[str, str]) -> dict[tuple[str, str], Attributes]:
-    """The edges between what is drawn; their times and shares are the sums."""
+    """Return the edges between what is drawn; their times and shares are the sums."""
     found: dict[tuple[str, str], Attributes] = {}
     for one, other, of in whole.edges(data=True):
         edge = found.setdefault((place[one], place[other]), {"kind": of["kind"], "time": 0.0, "share": 0.0})
@@ -191,7 +191,7 @@ class WaitingLine:
 
 
 def neighbourhood(graph: DiGraph, cause: str) -> tuple[WaitingLine, ...]:
-    """The lines around a root cause of the blame graph: itself on top, on every level the largest first."""
+    """Return the lines around a root cause of the blame graph: itself on top, on every level the largest first."""
     of = graph.nodes[cause]
     often = times(of["synchronisations"])
     lines = [WaitingLine("cause", of["label"], often, of["blamed_us"], of["share"], of["rank"])]
@@ -211,7 +211,7 @@ def _late(graph: DiGraph, rank: str, edge: dict[str, Any]) -> WaitingLine:
 
 
 def _largest(edges: Any, figure: str, *, end: int) -> list[_Edge]:  # noqa: ANN401
-    """The edges that have the figure, as the node at the chosen end with the rest."""
+    """Return the edges that have the figure, as the node at the chosen end with the rest."""
     return sorted(((edge[end], edge[2]) for edge in edges if figure in edge[2]), key=lambda edge: -edge[1][figure])
 
 
@@ -258,7 +258,7 @@ def _sum(edges: Sequence[_Edge], figure: str) -> float:
 
 
 def _other_causes(graph: DiGraph, rank: str, cause: str) -> Iterator[WaitingLine]:
-    """What else made a rank late: the largest, and the rest of it in one line."""
+    """Yield what else made a rank late: the largest, and the rest of it in one line."""
     found = [edge for edge in _largest(graph.out_edges(rank, data=True), "blamed_us", end=1) if edge[0] != cause]
     number = graph.nodes[rank]["rank"]
     for node, edge in found[:MOST_OTHER_CAUSES]:
@@ -301,7 +301,7 @@ def rank_graph(graph: DiGraph) -> tuple[WaitingLine, ...]:
 
 
 def _longest_first(one: WaitingLine) -> tuple[bool, float, int]:
-    """What is left over stands last."""
+    """Sort by length; what is left over stands last."""
     return one.rank is None, -one.time_us, -1 if one.role == "several" else one.ranks[0]
 
 
@@ -325,7 +325,7 @@ def _awaited(graph: DiGraph, node: str) -> WaitingLine:
 
 
 def _itself(graph: DiGraph, node: str) -> str:
-    """What the rank waited for others: the way on through the graph."""
+    """Return what the rank waited for others: the way on through the graph."""
     own = _largest(graph.out_edges(node, data=True), "waited_us", end=1)
     if not own:
         return "waited for no other rank itself"

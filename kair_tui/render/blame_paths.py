@@ -25,7 +25,9 @@ _INSTEAD = 1.05
 
 
 def blame_headline(result: BlameResult) -> str:
-    """The ranks that most of the waiting came from; of an answer about one rank or operator, how much came from it."""
+    """Return the ranks that most of the waiting came from; of an answer about one rank or operator, how much came from
+    it.
+    """
     where = f"step {result.step}" if result.step is not None else f"steps {spans(result.steps)}"
     if result.method == "paper":
         return _deviations(result, where)
@@ -88,7 +90,7 @@ def _asked(result: BlameResult) -> str:
 
 
 def path_end(node: PathNode, path: BlamePath) -> str:
-    """What was lost at the end of a path, and why: `compute: 23.9 ms instead of 4.09 ms`."""
+    """Return what was lost at the end of a path, and why: `compute: 23.9 ms instead of 4.09 ms`."""
     cause = spaced(path.cause)
     if node.role_in_path == "edge":
         return f"{cause}: {duration(path.lost_us)} lost there" if path.lost_us else cause
@@ -99,13 +101,15 @@ def path_end(node: PathNode, path: BlamePath) -> str:
 
 
 def part_in_words(part: PathPart) -> tuple[str, str]:
-    """A root cause that is not at a path's end: (who and what, how much of the lateness it explains)."""
+    """Return a root cause that is not at a path's end: (who and what, how much of the lateness it explains)."""
     what = f"rank {part.rank} {operator_name(part.operator, is_edge=part.is_edge)}"
     return what, f"{spaced(part.cause)}: {percent(part.share)} of how late that was"
 
 
 def stop_in_words(before: PathNode, node: PathNode, *, is_first: bool, is_last: bool) -> str:
-    """What stands before a stop's operator: `rank 3 came last to `, and then what the stop `before` it waited for."""
+    """Return what stands before a stop's operator: `rank 3 came last to `, and then what the stop `before` it waited
+    for.
+    """
     rank = f"rank {node.rank}"
     if is_last and (node.role_in_path == "edge" or not is_first):
         return f"{rank} "
@@ -121,19 +125,19 @@ _ON_HOST = frozenset({"host", "sync", "input", "gc"})
 
 
 def hops_in_words(hops: Sequence[PathNode]) -> str:
-    """Stops that are folded away: `18 hops, ranks 44 → 237`."""
+    """Return the stops that are folded away: `18 hops, ranks 44 → 237`."""
     first, last = hops[0].rank, hops[-1].rank
     which = f"rank {first}" if first == last else f"ranks {first} → {last}"
     return f"{plural(len(hops), 'hop')}, {which}"
 
 
 def cause_operator(row: RootCause) -> str:
-    """The operator of a root cause as people read it, or what stands for one."""
+    """Return the operator of a root cause as people read it, or what stands for one."""
     return operator_name(row.operator, is_edge=row.is_edge)
 
 
 def operator_name(operator: str | None, *, is_edge: bool) -> str:
-    """The same of an operator by its name; None for many that are too small to be named."""
+    """Return the same of an operator by its name; None for many that are too small to be named."""
     if operator is None:
         return "smaller idle times" if is_edge else "smaller delays"
     if operator == STEP_BEGIN:
@@ -165,7 +169,7 @@ class MergedPath:
 
 
 def stops(path: BlamePath) -> tuple[PathNode, ...]:
-    """What is under the symptom, the place where it began last."""
+    """Return what is under the symptom, the place where it began last."""
     return tuple(node for node in path.chain if node != path.symptom)
 
 
@@ -222,7 +226,7 @@ def _waited_on(path: BlamePath, cause: RootCause | None) -> float:
 
 
 def _part(path: BlamePath, cause: RootCause) -> PathPart | None:
-    """The shares of a root cause that comes more than once, together."""
+    """Return the shares of a root cause that comes more than once, together."""
     found = [part for part in path.parts if key_of(part) == key_of(cause)]
     return replace(found[0], share=sum(part.share for part in found)) if found else None
 
@@ -234,12 +238,15 @@ Key = tuple[int, str | None, Cause, bool]
 
 
 def key_of(cause: RootCause | PathPart) -> Key:
-    """The root cause's own."""
+    """Return the root cause's own."""
     return cause.rank, cause.operator, cause.cause, cause.is_edge
 
 
 def paths_by_cause(result: BlameResult) -> Mapping[Key, Sequence[BlamePath]]:
-    """The paths that each root cause has a part in; those of no known parts are the root cause's at their end."""
+    """Return the paths that each root cause has a part in.
+
+    Those of no known parts are the root cause's at their end.
+    """
     known = {key_of(cause) for cause in result.root_causes}
     found: dict[Key, list[BlamePath]] = defaultdict(list)
     for path in result.paths:
@@ -253,7 +260,7 @@ def paths_by_cause(result: BlameResult) -> Mapping[Key, Sequence[BlamePath]]:
 
 
 def end_of(path: BlamePath) -> Key:
-    """The root cause at a path's end."""
+    """Return the root cause at a path's end."""
     return path.chain[-1].rank, _operator(path), path.cause, _is_edge(path)
 
 
@@ -263,7 +270,7 @@ def short_operator(name: str) -> str:
 
 
 def stop_name(node: PathNode, path: BlamePath) -> str:
-    """The operator as people read it; of an edge the idle time before it."""
+    """Return the operator as people read it; of an edge the idle time before it."""
     name = short_operator(node.operator)
     if node.role_in_path != "edge" or node.operator == STEP_END:
         return operator_name(STEP_END, is_edge=True) if node.operator == STEP_END else name

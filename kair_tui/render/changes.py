@@ -26,7 +26,7 @@ _NAMED = 3
 
 
 def summary(result: CompareResult) -> str:
-    """The answer in one sentence: `+6.1 ms a step (+5 %): +5.2 ms attention backward on all ranks, …`."""
+    """Return the answer in one sentence: `+6.1 ms a step (+5 %): +5.2 ms attention backward on all ranks, …`."""
     steps = f"{result.base.steps} and {result.new.steps} steps"
     step = f"{signed_duration(result.step_change_us)} a step ({signed_whole_percent(result.step_change_share)})"
     if result.verdict == "inconclusive":
@@ -42,7 +42,7 @@ def summary(result: CompareResult) -> str:
 
 
 def left_in_words(result: CompareResult) -> str:
-    """What the changes do not explain, and whether that is more than noise."""
+    """Return what the changes do not explain, and whether that is more than noise."""
     left = f"{signed_duration(result.unexplained_us or 0.0)} is left"
     if result.noise_us is None:
         return f"{left}: a single step cannot show whether that is noise"
@@ -83,7 +83,7 @@ _SHOWN = 5
 
 
 def against_in_words(found: AgainstBaseline) -> Iterator[str]:
-    """A line for the step, and one for each operator."""
+    """Yield a line for the step, and one for each operator."""
     step = f"{signed_duration(found.step_change_us)} a step ({signed_whole_percent(found.step_change_share)})"
     what = f"{plural(len(found.slower), 'operator')} slower" if found.slower else "nothing slower beyond chance"
     yield f"against the baseline {found.baseline}: {step}, {what}"

@@ -40,7 +40,7 @@ _SAID: Final = 3
 
 
 def kind_name(row: GroupTransfers) -> str:
-    """What a kind is called in the field: `all-reduce`."""
+    """Return what a kind is called in the field: `all-reduce`."""
     return _OF_KINDS.get(row.kind, row.kind.replace("_", "-"))
 
 
@@ -89,7 +89,7 @@ def rank_text(row: RankRates) -> str:
 
 
 def collectives_headline(result: CollectivesResult) -> str:
-    """What is slow beside its like; else that nothing is, or that there was nothing to compare."""
+    """Return what is slow beside its like; else that nothing is, or that there was nothing to compare."""
     slow = [group_text(row) for row in result.groups if row.slow]
     slow += [rank_text(row) for row in result.by_rank if row.products_slow]
     if slow:
@@ -116,7 +116,7 @@ def overlap_text(result: CollectivesResult) -> str:
 
 
 def products_text(products: MatrixProducts | None) -> str:
-    """What matrix products reach."""
+    """Return what matrix products reach."""
     if products is None:
         return "matrix products: no shapes are recorded (PyTorch's profiler records them with record_shapes=True)"
     return (

@@ -162,7 +162,7 @@ def tested(result: ConfirmRun) -> list[Tested]:
 
 
 def _claimed_us(result: ConfirmRun) -> float | None:
-    """What the accused take longer by self times."""
+    """Return what the accused take longer by self times."""
     return result.excess_us if result.excess_us is not None and result.excess_us > 0 else None
 
 

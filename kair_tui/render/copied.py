@@ -14,7 +14,7 @@ _PROOFS: Final = 2
 
 
 def finding_as_text(triage: TriageResult, finding: Finding, ask: Ask) -> str:
-    """A line each; `ask` makes the line that asks an analysis, with options, of this job."""
+    """Return a line each; `ask` makes the line that asks an analysis, with options, of this job."""
     proofs = strongest_proofs(triage, finding, ask)[:_PROOFS]
     explained = replace(finding, explanations=tuple(one for one in finding.explanations if one.word == "explains"))
     lines = [

@@ -34,7 +34,7 @@ Ranks = tuple[int, ...]
 
 
 def absorbed_in_words(one: Absorbed, step_us: float) -> str:
-    """What takes longer, why nobody waits for it, and how much more that could be."""
+    """Return what takes longer, why nobody waits for it, and how much more that could be."""
     longer = f"{_takes_longer(one)} than {its(one.ranks)} peers'"
     if one.ahead_us is None:
         return f"{longer}; {_no_shorter(one, step_us)}"
@@ -43,7 +43,7 @@ def absorbed_in_words(one: Absorbed, step_us: float) -> str:
 
 
 def absorbed_briefly(absorbed: Sequence[Absorbed], step_us: float) -> str:
-    """The longest of these delays, for a sentence that says more than that."""
+    """Return the longest of these delays, for a sentence that says more than that."""
     one = max(absorbed, key=lambda delay: delay.longer_us_per_step)
     why = f"{its(one.ranks)} {_ahead(one.ranks, one.ahead_us)}" if one.ahead_us is not None else "hosts run ahead"
     others = f" (and {count(len(absorbed) - 1)} more)" if len(absorbed) > 1 else ""
@@ -51,7 +51,7 @@ def absorbed_briefly(absorbed: Sequence[Absorbed], step_us: float) -> str:
 
 
 def absorbed_fix_in_words(one: AbsorbedFix, step_us: float) -> str:
-    """That a fix saves nothing, why, and how much more the hosts that it is about could take."""
+    """Return that a fix saves nothing, why, and how much more the hosts that it is about could take."""
     changes = abs(one.saved_us)
     same = "takes as long" if changes < WORTH_A_FIGURE * step_us else f"differs by no more than {duration(changes)}"
     return f"with {one.fix} a step {same}: {_why(one)} ({_more(one.ranks, one.slack_us_per_step)})"

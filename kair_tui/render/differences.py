@@ -17,12 +17,12 @@ _UNSET: Final = "(unset)"
 
 
 def difference_lines(result: TriageResult, *, wide: bool = False) -> list[str]:
-    """A line for each difference; unless it is `wide` of the first ones alone."""
+    """Return a line for each difference; unless it is `wide` of the first ones alone."""
     return _first([difference_in_words(one) for one in result.differences], "difference", wide)
 
 
 def happening_lines(result: TriageResult, *, wide: bool = False) -> list[str]:
-    """A line for each event; unless it is `wide` of the first ones alone."""
+    """Return a line for each event; unless it is `wide` of the first ones alone."""
     findings = result.findings
     told = [
         happening_in_words(one, findings[one.finding - 1]) for one in result.happenings if one.finding <= len(findings)

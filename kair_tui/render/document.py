@@ -13,7 +13,7 @@ SCHEMA_VERSION: Final = "5.0"
 
 
 def envelope(answer: Document) -> dict[str, Any]:
-    """The document's fields other than `data` and `warnings`."""
+    """Return the document's fields other than `data` and `warnings`."""
     return {
         "schema": f"kair.{answer.command}",
         "version": SCHEMA_VERSION,
@@ -24,14 +24,14 @@ def envelope(answer: Document) -> dict[str, Any]:
 
 
 def data_of(answer: Document) -> dict[str, Any]:
-    """The result as plain values, its warnings left out: they stand beside it."""
+    """Return the result as plain values, its warnings left out: they stand beside it."""
     plain: dict[str, Any] = to_plain(answer.result)
     plain.pop("warnings", None)
     return plain
 
 
 def document(answer: Document, data: dict[str, Any]) -> str:
-    """The JSON document, indented."""
+    """Return the JSON document, indented."""
     whole = {**envelope(answer), "data": data, "warnings": to_plain(answer.warnings)}
     return encode(whole, indent=2) + "\n"
 
@@ -50,5 +50,5 @@ def encode(value: Any, *, indent: int = 0) -> str:  # noqa: ANN401
 
 
 def kair_version() -> str:
-    """The version of this program."""
+    """Return the version of this program."""
     return __version__

@@ -55,7 +55,9 @@ class Picture:
 def draw(
     points: Sequence[CurvePoint], farthest: CurveDistance | None, *, width: int, height: int, ascii_only: bool
 ) -> Picture:
-    """The curves of `points` in `width` × `height` signs; time to the right up to the last point, shares upwards."""
+    """Return the curves of `points` in `width` × `height` signs; time to the right up to the last point, shares
+    upwards.
+    """
     canvas = _Canvas(points[-1].time_us if points else 0.0, width, height, signs(ascii_only=ascii_only))
     times = [0.0, *(point.time_us for point in points)]
     if points and points[0].peers_low is not None:
@@ -75,7 +77,7 @@ def draw(
 def draw_shares(
     steps: Sequence[tuple[float, float]], *, begin: float, width: int, height: int, ascii_only: bool
 ) -> tuple[str, ...]:
-    """A distribution function in `width` × `height` signs, from `begin` to its last value.
+    """Return a distribution function in `width` × `height` signs, from `begin` to its last value.
 
     `steps` are (value, share of what is that or less), the lowest value first.
     """
@@ -97,7 +99,7 @@ class _Canvas:
         self._bits = [[0] * width for _ in range(height)]
 
     def column(self, time_us: float) -> int:
-        """The column that a time falls in."""
+        """Return the column that a time falls in."""
         return min(int(time_us / self._end_us * self._width), self._width - 1)
 
     def fill(self, layer: Layer, times: Sequence[float], low: Sequence[float], high: Sequence[float]) -> None:
@@ -107,17 +109,17 @@ class _Canvas:
             self._column(layer, column, _at(times, low, time), _at(times, high, time))
 
     def rising(self, layer: Layer, times: Sequence[float], shares: Sequence[float]) -> None:
-        """A curve in whole signs, connected."""
+        """Draw a connected curve in whole signs."""
         for column in range(self._width):
             begin, end = self._time(column, self._width), self._time(column + 1, self._width)
             self._column(layer, column, _at(times, shares, begin), _at(times, shares, end))
 
     def upright(self, column: int, low: float, high: float) -> None:
-        """A line from one share to another."""
+        """Draw a line from one share to another."""
         self._column("distance", column, min(low, high), max(low, high))
 
     def line(self, times: Sequence[float], shares: Sequence[float]) -> None:
-        """A curve, connected: in dots where there is no sign for it."""
+        """Draw a connected curve, in dots where there is no sign for it."""
         across, down = (1, 1) if self._signs.rank else (2, 4)
         before: int | None = None
         for dot in range(self._width * across):
@@ -129,7 +131,7 @@ class _Canvas:
             before = row
 
     def rows(self) -> tuple[str, ...]:
-        """The signs."""
+        """Return the signs."""
         of_layer = {"": " ", "band": self._signs.band, "median": self._signs.median, "distance": self._signs.distance}
         return tuple(
             "".join(
@@ -140,7 +142,7 @@ class _Canvas:
         )
 
     def layers(self) -> tuple[tuple[Layer, ...], ...]:
-        """What the signs stand for."""
+        """Return what the signs stand for."""
         return tuple(map(tuple, self._layers))
 
     def _time(self, place: float, places: int) -> float:
@@ -156,12 +158,15 @@ class _Canvas:
 
 
 def _from_to(row: int, before: int | None) -> range:
-    """The rows of one column of a connected curve that rises: up to the row before, which it has drawn already."""
+    """Return the rows of one column of a connected curve that rises.
+
+    Up to the row before, which it has drawn already.
+    """
     return range(row, row + 1) if before is None or before <= row else range(row, before)
 
 
 def _at(times: Sequence[float], values: Sequence[float], time: float) -> float:
-    """The value at a time between the known ones."""
+    """Return the value at a time between the known ones."""
     right = min(bisect_left(times, time), len(times) - 1)
     left = max(right - 1, 0)
     span = times[right] - times[left]
@@ -173,7 +178,7 @@ _EIGHTHS: Final = " ▏▎▍▌▋▊▉"
 
 
 def mark_sign(*, ascii_only: bool) -> str:
-    """What marks a place on a bar."""
+    """Return what marks a place on a bar."""
     return "|" if ascii_only else "┃"
 
 
@@ -206,7 +211,7 @@ def heat_row(
     ascii_only: bool,
     together: Callable[[Sequence[float]], float] = mean,
 ) -> str:
-    """`counts` drawn in at most `width` glyphs, the darkest at `peak`; only zero is blank."""
+    """Return `counts` drawn in at most `width` glyphs, the darkest at `peak`; only zero is blank."""
     ramp = RAMP_ASCII if ascii_only else RAMP
     return "".join(ramp[level(value, peak, len(ramp))] for value in resampled(counts, width, together))
 
@@ -217,7 +222,7 @@ def resampled(counts: Sequence[float], width: int, together: Callable[[Sequence[
 
 
 def stretches(length: int, most: int) -> list[range]:
-    """The numbers below `length` in at most `most` stretches, as equal as can be."""
+    """Return the numbers below `length` in at most `most` stretches, as equal as can be."""
     size = min(length, max(most, 1))
     edges = [round(index * length / size) for index in range(size + 1)] if size else []
     return [range(low, high) for low, high in pairwise(edges)]

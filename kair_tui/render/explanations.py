@@ -15,7 +15,7 @@ _UNSEEN_SHOWN: Final = 3
 
 
 def explanation_in_words(one: Explanation) -> str:
-    """What is known of the part, its figures with their units: one sentence without its full stop."""
+    """Return what is known of the part, its figures with their units: one sentence without its full stop."""
     part = _of_rank(part_in_words(one.part), one)
     if one.word == "excluded":
         return f"{part}: looked for, and not there"
@@ -32,7 +32,9 @@ def _of_rank(words: str, one: Explanation) -> str:
 
 
 def explanation_lines(found: Sequence[Explanation], *, wide: bool = False) -> list[str]:
-    """What is known of all parts of one finding: what explains it first, then what is excluded or nobody looked at."""
+    """Return what is known of all parts of one finding: what explains it first, then what is excluded or nobody looked
+    at.
+    """
     lines = []
     for one in found:
         if one.word == "explains":
@@ -79,7 +81,7 @@ def part_in_words(part: str) -> str:
 
 
 def remedy_of(one: Explanation) -> str | None:
-    """What undoes the part; None where that is not known."""
+    """Return what undoes the part; None where that is not known."""
     from kair_engine.evidence.parts import PARTS
 
     row = PARTS.get(one.part)

@@ -71,7 +71,7 @@ def shares_in_words(result: FleetResult) -> str:
 
 
 def spread_in_words(result: FleetResult) -> str:
-    """The distribution of S in three figures, and how many jobs it leaves out."""
+    """Return the distribution of S in three figures, and how many jobs it leaves out."""
     off = f"whose simulation is more than {whole_percent(ERROR_GATE)} off"
     left_out = f"; {plural(result.inexact, 'job')} left out, {off}" if result.inexact else ""
     if result.median_slowdown is None or result.slowdown_90 is None or result.worst_slowdown is None:
@@ -92,7 +92,7 @@ def _group(row: FleetGroup) -> str:
 
 
 def who_is_accused(job: FleetJob) -> str:
-    """The job's culprits; a dash where there is none."""
+    """Return the job's culprits; a dash where there is none."""
     if not job.accused_ranks:
         return "–"
     hosts = f" on {', '.join(job.accused_hosts[:3])}" if job.accused_hosts else ""
@@ -176,7 +176,7 @@ def ledger_lines(result: FleetResult) -> list[str]:
 
 
 def _distribution(result: FleetResult, page: Page) -> None:
-    """The share of jobs whose S is at most what stands below it."""
+    """Draw the share of jobs whose S is at most what stands below it."""
     page.line(spread_in_words(result))
     page.line()
     if len(result.distribution) < 2:

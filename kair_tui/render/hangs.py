@@ -98,7 +98,7 @@ _OF_ERRORS: Final = (
 
 
 def what_to_do(finding: Finding) -> str | None:
-    """The suggestion, where it is not that of the cause; `{who}` is filled in as there."""
+    """Return the suggestion, where it is not that of the cause; `{who}` is filled in as there."""
     kinds = finding.shows
     errors = [str(one.about) for one in finding.evidence if one.kind in ("died", "last_error") and one.about]
     for pattern, text in _OF_ERRORS if finding.ranks else ():

@@ -49,7 +49,7 @@ def _by_value(identities: Sequence[RankIdentity]) -> dict[str, dict[str, list[in
 
 
 def _shared(identities: Sequence[RankIdentity]) -> list[str]:
-    """What all have that tell it."""
+    """Return what all have that tell it."""
     same = [_called(name, next(iter(of))) for name, of in _by_value(identities).items() if len(of) == 1]
     return [", ".join(same)] if same else []
 
@@ -63,7 +63,7 @@ def _different(identities: Sequence[RankIdentity]) -> Iterator[str]:
 
 
 def _scheduled(identities: Sequence[RankIdentity]) -> list[str]:
-    """What all are part of, by its name; of what only some are part of, how many there are."""
+    """Return what all are part of, by its name; of what only some are part of, how many there are."""
     told = [set(one.scheduled) for one in identities if one.scheduled]
     shared = sorted(set.intersection(*told)) if told else []
     kinds = Counter(name.partition(":")[0] for name in {name for of in told for name in of} - {*shared})
@@ -91,7 +91,10 @@ def _environment(identities: Sequence[RankIdentity]) -> list[str]:
 
 
 def _devices(identities: Sequence[RankIdentity]) -> Iterator[str]:
-    """A line for each device that can be looked up; of others one line for those of a host that are of one model."""
+    """Yield a line for each device that can be looked up.
+
+    Of others one line for those of a host that are of one model.
+    """
     of_host: dict[str, list[RankIdentity]] = defaultdict(list)
     for one in sorted(identities, key=lambda one: one.rank):
         of_host[one.host or ""].append(one)

@@ -82,7 +82,7 @@ def record_in_words(record: DeviceRecord) -> str:
 
 
 def about_in_words(about: str) -> str:
-    """A cause as it is called in a sentence; an action without its underscores."""
+    """Return a cause as it is called in a sentence; an action without its underscores."""
     return CAUSES[about].words if about in CAUSES else about.replace("_", " ")
 
 

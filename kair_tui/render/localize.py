@@ -40,7 +40,7 @@ RANKS_SHOWN = 64
 
 
 def flag(flagged: bool) -> Cell:
-    """The flag column: a sign and a word, so that no colour is needed to see it."""
+    """Return the flag column: a sign and a word, so that no colour is needed to see it."""
     return Styled("▲ slow", ALARM) if flagged else ""
 
 
@@ -75,7 +75,7 @@ _DELAYS_STAND_OUT: Final = 1.0
 
 
 def _reason(row: RankScore) -> str:
-    """What stands out: what it takes longer in every step, else how many delays it had."""
+    """Return what stands out: what it takes longer in every step, else how many delays it had."""
     if row.large_delays and row.score < _DELAYS_STAND_OUT:
         return f"{plural(row.large_delays, 'large delay')}, p {p_value(row.p_value)}"
     if not row.excess_us:
@@ -85,7 +85,7 @@ def _reason(row: RankScore) -> str:
 
 
 def _largest_excess(row: RankScore) -> str:
-    """The two classes that matter most."""
+    """Return the two classes that matter most."""
     largest = sorted(row.excess_us.items(), key=lambda item: -abs(item[1]))[:2]
     return ", ".join(f"{name} {signed_duration(us)}" for name, us in largest if us) or "–"
 
@@ -95,7 +95,7 @@ def _every_excess(row: RankScore) -> str:
 
 
 def figures_in_words(row: JobPattern) -> str:
-    """A pattern's figures with their units: shares and a correlation, or the stages' compute."""
+    """Return a pattern's figures with their units: shares and a correlation, or the stages' compute."""
     if row.cause == "stage_imbalance":
         return ", ".join(f"{stage} {duration(us)}" for stage, us in row.figures.items())
     if row.cause == "position_imbalance":
@@ -197,7 +197,7 @@ _MATRIX_MARGIN, _MATRIX_ROWS = 14, 64
 
 
 def _distances(matrix: tuple[tuple[float, ...], ...], ranks: list[Rank], page: Page) -> None:
-    """The pairwise K–S distances, in rank order: as figures, of many ranks as shades that fit the line."""
+    """Write the pairwise K–S distances, in rank order: as figures, of many ranks as shades that fit the line."""
     page.line("Kolmogorov–Smirnov distance of every two ranks, in rank order")
     largest = max(map(max, matrix), default=0.0)
     digits = distance_digits(largest)

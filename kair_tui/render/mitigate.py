@@ -72,7 +72,7 @@ def _audit_text(audited: MitigationAudit, shards: MitigationShards | None, *, is
 
 
 def shares_text(plan: MitigationPlan) -> str:
-    """What the ranks take, in how many batches where these differ, and until when."""
+    """Return what the ranks take, in how many batches where these differ, and until when."""
     rate = f", learning rate × {plan.learning_rate:.3g}" if plan.learning_rate != 1 else ""
     if plan.claims:
         samples = plural(sum(plan.sizes), "sample")
@@ -83,7 +83,7 @@ def shares_text(plan: MitigationPlan) -> str:
 
 
 def sizes_text(sizes: tuple[int, ...]) -> str:
-    """What the ranks take: even, one by one, or how far apart."""
+    """Return what the ranks take: even, one by one, or how far apart."""
     if len(set(sizes)) == 1:
         return f"{count(sizes[0])} samples a step on each of {plural(len(sizes), 'rank')}"
     if len(sizes) <= _MOST_SIZES:
@@ -250,7 +250,8 @@ def ranks_of(result: MitigateResult) -> list[RankSizes]:
 def sizes_over_steps(
     taken: tuple[int, ...], begins: tuple[int, ...], end: int, most: int, *, width: int, bars: str
 ) -> str:
-    """A rank's samples from the first of `begins` to the step `end`: one of `bars` for each stretch, blank for none.
+    """Return a rank's samples from the first of `begins` to the step `end`: one of `bars` for each stretch, blank for
+    none.
 
     The highest bar is `most`.
     """

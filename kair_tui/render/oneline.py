@@ -40,7 +40,7 @@ _WITH: Final = ((True, True), (False, True), (False, False))
 
 
 def chosen_finding(result: TriageResult) -> Finding | None:
-    """The first that accuses somebody, else the first; None where there is none."""
+    """Return the first that accuses somebody, else the first; None where there is none."""
     return next((one for one in result.findings if one.ranks), next(iter(result.findings), None))
 
 
@@ -59,7 +59,7 @@ def cost_in_words(finding: Finding, result: TriageResult) -> str:
 
 
 def part_of(finding: Finding) -> str | None:
-    """The part that evidence explains it by, in words; None where it does not."""
+    """Return the part that evidence explains it by, in words; None where it does not."""
     explained = next((one for one in finding.explanations if one.word == "explains"), None)
     if explained is None:
         return None

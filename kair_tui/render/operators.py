@@ -20,7 +20,7 @@ IDLE: Final = "(idle: nothing to do)"
 
 
 def type_name(row: TypeTime | OperatorTime) -> str:
-    """What a type is called."""
+    """Return what a type is called."""
     return spaced(row.type)
 
 

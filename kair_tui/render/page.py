@@ -28,7 +28,7 @@ class Branch(Protocol):
     """A node of a tree under which more can be put."""
 
     def add(self, label: Any) -> "Branch":  # noqa: ANN401
-        """Puts `label` under this node and returns the new node."""
+        """Put `label` under this node and return the new node."""
 
 
 class _Buffer(io.StringIO):
@@ -62,7 +62,7 @@ class Page:
         )
 
     def getvalue(self) -> str:
-        """The page so far, without trailing blanks."""
+        """Return the page so far, without trailing blanks."""
         text = self._buffer.getvalue()
         lines = text.split("\n") if self.options.color else [line.rstrip(" ") for line in text.split("\n")]
         text = "\n".join(lines).rstrip("\n") + "\n"
@@ -86,20 +86,20 @@ class Page:
             self.line(line)
 
     def bullet(self, text: str) -> None:
-        """A sentence of a list, wrapped under itself."""
+        """Write a sentence of a list, wrapped under itself."""
         self._hanging("   • ", text)
 
     def lines_of(self, texts: Iterable[str]) -> None:
-        """A line, and what belongs to it as a list."""
+        """Write a line, and what belongs to it as a list."""
         for number, text in enumerate(texts):
             (self.bullet if number else self.line)(text)
 
     def numbered(self, number: int, text: str, style: str = "") -> None:
-        """The title of what is counted, wrapped under itself."""
+        """Write the title of what is counted, wrapped under itself."""
         self._hanging(f"{number}. ", text, style)
 
     def fact(self, label: str, value: str) -> None:
-        """A name and its value, which is wrapped under itself."""
+        """Write a name and its value, which is wrapped under itself."""
         self._hanging(f"{label:<{_LABEL_WIDTH}}", value)
 
     def _hanging(self, lead: str, text: str, style: str = "") -> None:
@@ -135,7 +135,7 @@ class Page:
             self.line(f"… and {count(len(rows) - len(shown))} more (-o wide shows all)", DIM)
 
     def tree(self, label: Cell, grow: Callable[[Branch, Callable[[Cell], Text]], None]) -> None:
-        """A tree under `label`; `grow` is given its root and the function that makes labels safe."""
+        """Write a tree under `label`; `grow` is given its root and the function that makes labels safe."""
         from rich.tree import Tree  # few pages have a tree
 
         root = Tree(self._safe(label), guide_style=DIM)

@@ -99,7 +99,7 @@ ALIKE_COLUMNS: Final[tuple[Column[Any], ...]] = (*COLUMNS[:_BEFORE], *_OF_ALL, *
 
 
 def alike(outliers: Sequence[Outlier]) -> tuple[AlikeOutliers, ...]:
-    """A row for each operator and phase, in the order of their worst, which the row is about."""
+    """Return a row for each operator and phase, in the order of their worst, which the row is about."""
     found: dict[tuple[str, str | None], list[Outlier]] = defaultdict(list)
     for row in outliers:
         found[row.operator, row.phase].append(row)

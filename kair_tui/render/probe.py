@@ -37,7 +37,7 @@ _TOLD: Final = 3
 
 
 def probe_in_words(result: ProbeResult) -> ProbeResult:
-    """The result, told."""
+    """Return the result, told."""
     return replace(result, summary=None if result.verdict is None else _summary(result))
 
 

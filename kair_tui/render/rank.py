@@ -27,12 +27,12 @@ _LABELS: Final = {0: "100 %", _HEIGHT // 2: "50 %", _HEIGHT - 1: "0 %"}
 
 
 def part_name(row: PartOfStep) -> str:
-    """What a part is called."""
+    """Return what a part is called."""
     return NAMES.get(row.part, row.part)
 
 
 def difference_us(row: PartOfStep) -> float | None:
-    """What the rank spends beyond its role's median."""
+    """Return what the rank spends beyond its role's median."""
     return None if row.typical_us is None else row.own_us - row.typical_us
 
 
@@ -45,14 +45,14 @@ def distance_text(farthest: CurveDistance) -> str:
 
 
 def rank_headline(result: RankProfileResult) -> str:
-    """What its step takes, and what stands out in it."""
+    """Return what its step takes, and what stands out in it."""
     role = "" if result.typical_step_time_us is None else f", its role {duration(result.typical_step_time_us)}"
     where = f" ({ON_DEVICES})" if result.timed_on == "device" else ""
     return f"rank {result.rank} takes {duration(result.step_time_us)} a step{where}{role}; {outstanding(result)}"
 
 
 def outstanding(result: RankProfileResult) -> str:
-    """The part that is most above its role's median; without peers, the largest."""
+    """Return the part that is most above its role's median; without peers, the largest."""
     if result.typical_step_time_us is None:
         largest = max(result.parts, key=lambda row: row.own_us)
         return f"most of it is {part_name(largest)}, {duration(largest.own_us)}"
@@ -63,7 +63,7 @@ def outstanding(result: RankProfileResult) -> str:
 
 
 def difference_text(row: PartOfStep) -> str:
-    """The same in words."""
+    """Return the same in words."""
     return or_dash(difference_us(row), signed_duration)
 
 
@@ -138,7 +138,7 @@ def _curve(result: RankProfileResult, page: Page) -> None:
 
 
 def axis(result: RankProfileResult, at: int | None, width: int) -> str:
-    """What stands under a curve of that width: 0, the time of the largest distance under its line, and the end."""
+    """Return what stands under a curve of that width: 0, the time of the largest distance, and the end."""
     end = duration(result.curve[-1].time_us)
     line = "0".ljust(width - len(end)) + end
     if at is None or result.farthest is None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def sensitivity_in_words(result: SensitivityResult) -> SensitivityResult:
-    """The same answer, told."""
+    """Return the same answer, told."""
     return replace(result, faults=tuple(replace(one, reason=reason_in_words(one)) for one in result.faults))
 
 
@@ -81,7 +81,7 @@ COLUMNS = (
 
 
 def _in_more_steps(result: SensitivityResult) -> tuple[Column[DetectableFault], ...]:
-    """A column for every longer recording: what share of the step would be enough there."""
+    """Return a column for every longer recording: what share of the step would be enough there."""
     lengths = next(([one.steps for one in fault.longer] for fault in result.faults if fault.longer), [])
 
     def column(at: int, steps: int) -> Column[DetectableFault]:

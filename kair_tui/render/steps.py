@@ -71,7 +71,7 @@ _SCOPES = (
 
 
 def _in_words(scopes: Sequence[ScopeTime]) -> str:
-    """The change that matters most."""
+    """Return the change that matters most."""
     first = scopes[0]
     if first.change_us is None or first.waits or first.change_us < 0:
         return "no rank became slower than before, compared with the others, in any part of the step"

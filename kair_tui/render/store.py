@@ -49,7 +49,7 @@ JOB_COLUMNS = (
 
 
 def minute(moment: str) -> str:
-    """A UTC time to the minute."""
+    """Return a UTC time to the minute."""
     return moment[:16].replace("T", " ")
 
 

@@ -17,7 +17,7 @@ _FORMULA_SIGNS = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 
 
 def field_names(result_type: type, main: str | None) -> tuple[str, ...]:
-    """The main table's columns, from the type of its rows."""
+    """Return the main table's columns, from the type of its rows."""
     row_type = result_type if main is None else get_args(get_type_hints(result_type)[main])[0]
     if not is_dataclass(row_type):
         raise UsageError("--fields chooses among fixed columns", "name the columns in the query")
@@ -25,7 +25,7 @@ def field_names(result_type: type, main: str | None) -> tuple[str, ...]:
 
 
 def chosen_fields(asked: str | None, known: Sequence[str]) -> tuple[str, ...] | None:
-    """The columns named in `a,b`, in that order; None for all. Raises UsageError for an unknown one."""
+    """Return the columns named in `a,b`, in that order; None for all. Raises UsageError for an unknown one."""
     if asked is None:
         return None
     names = tuple(dict.fromkeys(name.strip() for name in asked.split(",") if name.strip()))
@@ -37,7 +37,7 @@ def chosen_fields(asked: str | None, known: Sequence[str]) -> tuple[str, ...] | 
 
 
 def narrowed(data: dict[str, Any], main: str | None, keep: Sequence[str] | None) -> dict[str, Any]:
-    """`data` with the main table's rows reduced to the fields in `keep`."""
+    """Return `data` with the main table's rows reduced to the fields in `keep`."""
     if keep is None:
         return data
     if main is None:
@@ -46,7 +46,7 @@ def narrowed(data: dict[str, Any], main: str | None, keep: Sequence[str] | None)
 
 
 def ndjson(answer: Document, view: View[Any, Any], keep: Sequence[str] | None) -> str:
-    """A header record, one record per row, and an end record with the number of rows."""
+    """Return a header record, one record per row, and an end record with the number of rows."""
     data = narrowed(data_of(answer), view.main, keep)
     tables = [table for table in view.records if keep is None or table[0] == view.main]
     in_rows = {name for name, _ in view.records}
@@ -62,7 +62,7 @@ def ndjson(answer: Document, view: View[Any, Any], keep: Sequence[str] | None) -
 
 
 def csv_table(answer: Document, view: View[Any, Any], keep: Sequence[str] | None) -> str:
-    """The main table, or the one made for CSV, as RFC 4180 has it but for lines that end with LF.
+    """Return the main table, or the one made for CSV, as RFC 4180 has it but for lines that end with LF.
 
     What is nested has a column for each of its values: `excess_us.compute`.
     """
@@ -77,7 +77,7 @@ def csv_table(answer: Document, view: View[Any, Any], keep: Sequence[str] | None
 
 
 def csv_names(result_type: type, view: View[Any, Any]) -> tuple[str, ...]:
-    """The columns of CSV."""
+    """Return the columns of CSV."""
     return field_names(result_type, view.main) if view.csv is None else tuple(f.name for f in fields(view.csv.row_type))
 
 
@@ -106,7 +106,9 @@ def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401
 
 
 def _columns_of(name: str, rows: Sequence[dict[str, Any]]) -> list[str]:
-    """The columns that a field takes, in the order in which they come first; its own where all rows are without it."""
+    """Return the columns that a field takes, in the order in which they come first; its own where all rows are without
+    it.
+    """
     found = dict.fromkeys(column for row in rows for column in row if column == name or column.startswith(f"{name}."))
     if len(found) > 1:
         found.pop(name, None)  # empty in all rows that have it: elsewhere it is nested

@@ -105,7 +105,7 @@ class Look:
 
 
 def refuse_no_terminal(environment: Mapping[str, str]) -> None:
-    """Raises UsageError where a full screen cannot be drawn: no terminal at either end, or one that cannot."""
+    """Raise UsageError where a full screen cannot be drawn: no terminal at either end, or one that cannot."""
     for stream, name in ((0, "stdin"), (1, "stdout"), (2, "stderr")):
         if not os.isatty(stream):
             raise UsageError(f"kair-tui needs a terminal, and {name} is not one", _NO_TERMINAL)
@@ -121,7 +121,7 @@ def look_of(
     no_color: bool = False,
     theme: ThemeChoice | None = None,
 ) -> Look:
-    """What the options and the environment allow together."""
+    """Return what the options and the environment allow together."""
     return Look(
         ascii_only=ascii_only or not (_locale_is_utf8(environment) and speaks_unicode(sys.stdout)),
         colours="none" if no_color or environment.get("NO_COLOR") else _colours(environment),
@@ -130,7 +130,7 @@ def look_of(
 
 
 def _colours(environment: Mapping[str, str]) -> Colours:
-    """What the terminal announces, as terminfo and $COLORTERM have it."""
+    """Return what the terminal announces, as terminfo and $COLORTERM have it."""
     kind = environment.get("TERM", "")
     if environment.get("COLORTERM", "").lower() in ("truecolor", "24bit") or kind.endswith("-direct"):
         return "truecolor"

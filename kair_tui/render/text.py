@@ -51,7 +51,7 @@ def clean(text: str, *, ascii_only: bool = False) -> str:
 
 
 def escape_controls(document: str) -> str:
-    """A JSON document with the control characters that JSON allows in strings written as `\\u` escapes."""
+    """Return a JSON document with the control characters that JSON allows in strings written as `\\u` escapes."""
     return _UNSAFE.sub(lambda match: match[0] if match[0] == "\n" else _json_escaped(match), document)
 
 
@@ -64,12 +64,12 @@ def to_ascii(text: str) -> str:
 
 
 def json_in_ascii(document: str) -> str:
-    """A JSON document with everything beyond ASCII as `\\u` escapes."""
+    """Return a JSON document with everything beyond ASCII as `\\u` escapes."""
     return re.sub(r"[^\x00-\x7f]", _json_escaped, document)
 
 
 def xml_in_ascii(document: str) -> str:
-    """An XML document with everything beyond ASCII as character references."""
+    """Return an XML document with everything beyond ASCII as character references."""
     return document.encode("ascii", "xmlcharrefreplace").decode("ascii")
 
 
@@ -80,12 +80,12 @@ def speaks_unicode(stream: TextIO | None) -> bool:
 
 
 def spaced(name: str) -> str:
-    """A name of causes, patterns or verdicts as it is written in a sentence: `no_straggler` → `no straggler`."""
+    """Return a name of causes, patterns or verdicts as it is written in a sentence: `no_straggler` → `no straggler`."""
     return name.replace("_", " ")
 
 
 def short_name(name: str, limit: int = 60) -> str:
-    """A kernel's name without return type, template and argument lists, and at most `limit` long."""
+    """Return a kernel's name without return type, template and argument lists, and at most `limit` long."""
     name = _without_brackets(name.removeprefix("void "))
     return name if len(name) <= limit else f"{name[: limit - 1]}…"
 

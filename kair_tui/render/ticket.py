@@ -100,7 +100,7 @@ def _of_finding(bare: TicketResult, triage: TriageResult, number: int, ask: Ask)
 
 
 def strongest_proofs(triage: TriageResult, finding: Finding, ask: Ask) -> list[Proof]:
-    """What speaks for a finding, the strongest first; `ask` makes the line that shows the same figures.
+    """Return what speaks for a finding, the strongest first; `ask` makes the line that shows the same figures.
 
     Delays of the running job prove most; of evidence one counts, as what goes together is seen together.
     """

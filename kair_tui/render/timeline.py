@@ -127,7 +127,7 @@ def _body(result: TimelineResult, page: Page) -> None:
 
 
 def _draw(result: TimelineResult, page: Page, before: int, columns: int, drawn_with: Signs) -> None:
-    """A line for every row; `before` are the columns of the names."""
+    """Draw a line for every row; `before` are the columns of the names."""
     for line in draw_rows(result, columns, drawn_with):
         row = result.rows[line.rows[0]]
         cells = [(run.text, _style(run.front, run.back)) for run in line.runs]
@@ -163,7 +163,7 @@ _TICKS: Final = 8
 
 
 def svg(result: TimelineResult) -> str:
-    """The picture as an SVG document that stands by itself."""
+    """Return the picture as an SVG document that stands by itself."""
     after = with_fixes(result)
     block = _ROW * len(result.rows)
     # Beneath the rows as recorded, where there are fixes, a line about these and the rows with them.
@@ -200,7 +200,7 @@ def _block(root: Xml.Element, result: TimelineResult, top: int) -> None:
 
 
 def _saved(root: Xml.Element, result: TimelineResult, y: int) -> None:
-    """A bar from where the step ends with the fixes to where it ended as recorded, where both are in view."""
+    """Draw a bar from where the step ends with the fixes to where it ended as recorded, where both are in view."""
     fixed = result.fixed
     if fixed is None or not fixed.saved_us:
         return
@@ -235,7 +235,7 @@ def _row(root: Xml.Element, result: TimelineResult, row: TimelineRow, top: int) 
 
 
 def _path(root: Xml.Element, result: TimelineResult, top: int) -> None:
-    """A line along each stop's bar, upright where the path goes over to another rank."""
+    """Draw a line along each stop's bar, upright where the path goes over to another rank."""
     points: list[str] = []
     for number, stop in enumerate(result.path):
         at = row_of(result.rows, stop.rank)

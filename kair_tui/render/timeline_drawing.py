@@ -118,7 +118,7 @@ class _Marks:
 
 
 def draw_rows(result: TimelineResult, columns: int, drawn_with: Signs, *, two_a_line: bool = False) -> list[DrawnLine]:
-    """The rows in lines of `columns` cells, with arrivals and the blame path over them.
+    """Return the rows in lines of `columns` cells, with arrivals and the blame path over them.
 
     `two_a_line` puts two ranks into a line as upper and lower halves; it takes colours. Else halves of a cell are
     two windows of one rank.
@@ -149,7 +149,7 @@ def draw_rows(result: TimelineResult, columns: int, drawn_with: Signs, *, two_a_
 
 
 def with_fixes(result: TimelineResult) -> TimelineResult | None:
-    """The same step with the fixes made, to be drawn as every other; None where none were asked for."""
+    """Return the same step with the fixes made, to be drawn as every other; None where none were asked for."""
     fixed = result.fixed
     if fixed is None:
         return None
@@ -167,12 +167,12 @@ def with_fixes(result: TimelineResult) -> TimelineResult | None:
 
 
 def recorded_in_words(fixed: FixedTimeline) -> str:
-    """What stands over the rows as recorded: `as recorded: step 102 ms`."""
+    """Return what stands over the rows as recorded: `as recorded: step 102 ms`."""
     return f"as recorded: step {duration(fixed.recorded_step_time_us)}"
 
 
 def fixed_in_words(fixed: FixedTimeline) -> str:
-    """What stands over those with the fixes made: `with rank=2+kind=compute: step 74.8 ms, −27.0 ms`."""
+    """Return what stands over those with the fixes made: `with rank=2+kind=compute: step 74.8 ms, −27.0 ms`."""
     changed = signed_duration(-fixed.saved_us) if fixed.saved_us else "nothing saved"
     return f"with {' and '.join(fixed.fixes)}: step {duration(fixed.step_time_us)}, {changed}"
 
@@ -195,14 +195,14 @@ def saved_mark(result: TimelineResult, columns: int) -> str:
 
 
 def legend(result: TimelineResult) -> list[TimelineKind]:
-    """The kinds that are in view, those that take most time first."""
+    """Return the kinds that are in view, those that take most time first."""
     rows = [*result.rows, *(() if result.fixed is None else result.fixed.rows)]
     seen = Counter("".join(row.windows for row in rows))
     return [KIND_OF[letter] for letter, _ in seen.most_common() if letter != NOTHING]
 
 
 def axis(result: TimelineResult, columns: int) -> str:
-    """Times under or over the cells, as many as there is room for."""
+    """Return times under or over the cells, as many as there is room for."""
     room, line = 16, ""
     for column in range(0, columns, room):
         text = duration(result.begin_us + (result.end_us - result.begin_us) * column / columns)
@@ -213,13 +213,13 @@ def axis(result: TimelineResult, columns: int) -> str:
 
 
 def column_of(result: TimelineResult, time_us: float, columns: int) -> int:
-    """The cell that a time falls in, the nearest where it is out of view."""
+    """Return the cell that a time falls in, the nearest where it is out of view."""
     share = (time_us - result.begin_us) / max(result.end_us - result.begin_us, 1e-9)
     return min(max(int(share * columns), 0), columns - 1)
 
 
 def row_of(rows: Sequence[TimelineRow], rank: int, lane: str | None = None) -> int | None:
-    """The place of the row that stands for a rank, or of its thread or stream; None where no row does."""
+    """Return the place of the row that stands for a rank, or of its thread or stream; None where no row does."""
     found = (at for at, row in enumerate(rows) if row.lane == lane and row.first_rank <= rank <= row.last_rank)
     return next(found, None)
 
@@ -342,7 +342,7 @@ _WORTH_SAYING: Final = 0.05
 
 
 def timeline_headline(result: TimelineResult) -> str:
-    """The delay, and who waited for it."""
+    """Return the delay, and who waited for it."""
     around = result.around
     one = around.operation
     name, when = short_name(one.operator, NAME), moment(one.begin_us)
@@ -383,7 +383,7 @@ def who(row: TimelineRow) -> str:
 
 
 def label(row: TimelineRow) -> str:
-    """What stands before a row: the rank, of several the worst and which, or a thread or stream."""
+    """Return what stands before a row: the rank, of several the worst and which, or a thread or stream."""
     if row.lane is not None:
         return f"  {row.lane}"
     return str(row.rank) if row.ranks == 1 else f"{row.rank} of {row.first_rank}-{row.last_rank}"
@@ -403,7 +403,7 @@ def view_in_words(result: TimelineResult) -> str:
 
 
 def clock_in_words(result: TimelineResult) -> str | None:
-    """What the step is, where it is not what its marks bracket on the hosts; None where it is."""
+    """Return what the step is, where it is not what its marks bracket on the hosts; None where it is."""
     if result.timed_on == "host":
         return None
     before = f"up to {duration(-result.earliest_us)} " if result.earliest_us < 0 else ""

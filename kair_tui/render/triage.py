@@ -109,7 +109,7 @@ def _in_words(finding: Finding) -> Finding:
 
 
 def _of_one_rank(finding: Finding) -> Finding:
-    """The finding of a recording of one rank: nothing in it is said of others."""
+    """Return the finding of a recording of one rank: nothing in it is said of others."""
     told = re.sub("(?i)^threads of all ranks", "Its threads", finding.suggestion.removeprefix(_NOBODY))
     shown = (
         one.changed(sentence=f"its threads stand still {stops_in_words(one.figures, alone=True)}")
@@ -121,7 +121,7 @@ def _of_one_rank(finding: Finding) -> Finding:
 
 
 def upper(text: str) -> str:
-    """The same as the begin of a sentence."""
+    """Return the same as the begin of a sentence."""
     return text[:1].upper() + text[1:]
 
 
@@ -169,18 +169,18 @@ def _of_cause(finding: Finding) -> str:
 
 
 def fix_option(fix: Fix) -> str:
-    """The option of `kair whatif` that asks for a fix: `--fix rank=3+kind=compute`."""
+    """Return the option of `kair whatif` that asks for a fix: `--fix rank=3+kind=compute`."""
     return shlex.join(fix_words(fix))
 
 
 def options_of(shown_by: ShownBy) -> list[str]:
-    """The words behind the analysis' name, not quoted for a shell."""
+    """Return the words behind the analysis' name, not quoted for a shell."""
     asked = [] if shown_by.rank is None else ["--rank", str(shown_by.rank)]
     return asked + [word for fix in shown_by.fixes for word in fix_words(fix)]
 
 
 def fix_words(fix: Fix) -> tuple[str, str]:
-    """The option and its value."""
+    """Return the option and its value."""
     return "--scale" if fix.is_scale else "--fix", fix_text(fix)
 
 
@@ -273,7 +273,10 @@ def _block(lines: Sequence[str], page: Page) -> None:
 
 
 def absorbed_lines(result: TriageResult, *, wide: bool = False) -> list[str]:
-    """What takes longer and costs nothing, as hosts are ahead of their devices; `wide`: and in which operator."""
+    """Return what takes longer and costs nothing, as hosts are ahead of their devices.
+
+    `wide`: and in which operator.
+    """
     return [
         f"absorbed: {one.sentence}" + (f", in {one.operator}" if wide and one.operator else "")
         for one in result.absorbed
@@ -281,7 +284,10 @@ def absorbed_lines(result: TriageResult, *, wide: bool = False) -> list[str]:
 
 
 def beside_lines(result: TriageResult, *, wide: bool = False) -> list[str]:
-    """What happened near the begin of what was found, and what differs between ranks: neither accuses anybody."""
+    """Return what happened near the begin of what was found, and what differs between ranks.
+
+    Neither accuses anybody.
+    """
     if not result.differences and not result.happenings:
         return []
     from kair_tui.render.differences import difference_lines, happening_lines
@@ -290,7 +296,7 @@ def beside_lines(result: TriageResult, *, wide: bool = False) -> list[str]:
 
 
 def part_lines(finding: Finding, *, wide: bool = False) -> list[str]:
-    """What evidence says of the parts that could make it so; none where there is no evidence."""
+    """Return what evidence says of the parts that could make it so; none where there is no evidence."""
     if not finding.explanations:
         return []
     from kair_tui.render.explanations import explanation_lines
@@ -299,7 +305,7 @@ def part_lines(finding: Finding, *, wide: bool = False) -> list[str]:
 
 
 def gain_in_words(result: TriageResult) -> str:
-    """What is won without all that are accused, else without what costs most; empty where others hide it."""
+    """Return what is won without all that are accused, else without what costs most; empty where others hide it."""
     if (joint := joint_of(result)) is not None:
         return f"{joint.who} fixed: {gained_in_words(joint.cost)}"
     accused = [one for one in result.findings if one.ranks] or list(result.findings)
@@ -319,7 +325,7 @@ def gained_in_words(without: Finding | FixPrice) -> str:
 
 
 def triage_totals(result: TriageResult) -> str:
-    """The step, and what was waited in it."""
+    """Return the step, and what was waited in it."""
     if result.log is not None:
         return log_totals(result.log)
     if not result.steps:
@@ -349,7 +355,7 @@ def title(finding: Finding, *, wide: bool = False, alone: bool = False) -> str:
 
 
 def who_and_why(finding: Finding, *, alone: bool = False) -> str:
-    """The same without an operator: `rank 3 on node-7: compute`."""
+    """Return the same without an operator: `rank 3 on node-7: compute`."""
     if finding.pattern == "job_wide" and alone:
         return f"{ranks_in_words(finding.seen_on)}, the only one recorded: {cause_in_words(finding.cause)}"
     if finding.pattern == "job_wide":
@@ -361,7 +367,7 @@ def who_and_why(finding: Finding, *, alone: bool = False) -> str:
 
 
 def _in_scope(finding: Finding) -> str:
-    """The part of the step that the history tells, where the cause's name does not say it."""
+    """Return the part of the step that the history tells, where the cause's name does not say it."""
     if finding.scope in (None, "input") or finding.scope == cause_in_words(finding.cause):
         return ""
     return ", between steps' passes" if finding.scope == "loop" else f" in {finding.scope}"
@@ -410,7 +416,9 @@ def record_lines(result: TriageResult) -> list[str]:
 
 
 def _device(finding: Finding, wide: bool) -> list[str]:
-    """What to look its devices up by, where devices or their links can be at fault; UUIDs whole where it is `wide`."""
+    """Return what to look its devices up by, where devices or their links can be at fault; UUIDs whole where it is
+    `wide`.
+    """
     if finding.cause not in _OF_DEVICES or not finding.devices:
         return []
     shown = finding.devices if wide else tuple(map(with_short_uuids, finding.devices[:_DEVICES_SHOWN]))
@@ -522,7 +530,7 @@ class VerdictRow:
 
 
 def _csv_rows(result: TriageResult) -> list[VerdictRow]:
-    """The verdict, the findings, what is open; of several findings the verdict has the price of all together."""
+    """Return the verdict, the findings, what is open; of several findings the verdict has the price of all together."""
     rows = [_verdict_row(result)]
     rows += [_finding_row(result, *numbered) for numbered in enumerate(result.findings, 1)]
     rows += [_open_row(result, *numbered) for numbered in enumerate(result.open, 1)]

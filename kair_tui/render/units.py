@@ -35,7 +35,7 @@ def durations(us: Iterable[float]) -> str:
 
 
 def signed_duration(us: float) -> str:
-    """The same with its sign always shown: `+1.24 ms`."""
+    """Return the same with its sign always shown: `+1.24 ms`."""
     return f"+{duration(us)}" if us > 0 else duration(us)
 
 
@@ -45,7 +45,7 @@ def ratio(value: float) -> str:
 
 
 def percent(share: float, decimals: int = 1) -> str:
-    """A share of one as a percentage: `52.1 %`."""
+    """Return a share of one as a percentage: `52.1 %`."""
     return f"{100 * share:.{decimals}f} %"
 
 
@@ -55,32 +55,35 @@ def range_in_percent(least: float | None, most: float | None) -> str:
 
 
 def waited_of(share: float, whole: str) -> str:
-    """A share of `whole`, what can be waited at most: `52.1 % of the step`. Collectives count each, also at once."""
+    """Return a share of `whole`, what can be waited at most: `52.1 % of the step`.
+
+    Collectives count each, also at once.
+    """
     return f"{percent(share)} of {whole}" if share <= 1 else f"more than all of {whole} in several collectives at once"
 
 
 def whole_percent(share: float) -> str:
-    """The same without decimals, where the share is a threshold: `1 %`."""
+    """Return the same without decimals, where the share is a threshold: `1 %`."""
     return percent(share, 0)
 
 
 def exact_percent(share: float) -> str:
-    """The same with the decimals that it has, where somebody chose it: `95 %`, `0.1 %`."""
+    """Return the same with the decimals that it has, where somebody chose it: `95 %`, `0.1 %`."""
     return f"{100 * share:g} %"
 
 
 def percent_in_legend(share: float) -> str:
-    """The same without decimals and blank, beside the sign that it explains: `1%`."""
+    """Return the same without decimals and blank, beside the sign that it explains: `1%`."""
     return f"{share:.0%}"
 
 
 def gain(share: float) -> str:
-    """What is won as a part of what there is, its sign always shown: `+3.41%`."""
+    """Return what is won as a part of what there is, its sign always shown: `+3.41%`."""
     return f"{share:+.2%}"
 
 
 def slowdown(value: float) -> str:
-    """The step's time over the ideal one's, S in the literature: `1.0427`."""
+    """Return the step's time over the ideal one's, S in the literature: `1.0427`."""
     return f"{value:.4f}"
 
 
@@ -95,7 +98,7 @@ def one_decimal(value: float) -> str:
 
 
 def signed_whole_percent(share: float) -> str:
-    """The same of a change, with its sign always shown: `-33 %`."""
+    """Return the same of a change, with its sign always shown: `-33 %`."""
     return f"{100 * share:+.0f} %"
 
 
@@ -129,7 +132,7 @@ def utc(ns: float) -> str:
 
 
 def clock(ns: float) -> str:
-    """The same without its date: `14:03:20`."""
+    """Return the same without its date: `14:03:20`."""
     return utc(ns)[-8:]
 
 
@@ -188,7 +191,7 @@ def ranks_named(ranks: Iterable[int]) -> str:
 
 
 def its(ranks: tuple[int, ...]) -> str:
-    """What belongs to them."""
+    """Return what belongs to them."""
     return "its" if len(ranks) == 1 else "their"
 
 
@@ -198,7 +201,7 @@ def them(ranks: tuple[int, ...]) -> str:
 
 
 def first_ranks(ranks: tuple[int, ...], limit: int = 8) -> str:
-    """The first ones as they are ordered, where that is by what they cost: `7, 3, 5 …`."""
+    """Return the first ones as they are ordered, where that is by what they cost: `7, 3, 5 …`."""
     return ", ".join(map(str, ranks[:limit])) + (" …" if len(ranks) > limit else "")
 
 

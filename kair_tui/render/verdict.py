@@ -56,7 +56,7 @@ _OPEN_HANGS = (
 
 
 def summary(result: TriageResult) -> str:
-    """The answer in one sentence; of a job that somebody ended, that as well."""
+    """Return the answer in one sentence; of a job that somebody ended, that as well."""
     ended = _first(result.warnings, ("ended_from_outside",))
     told = _verdict(result) if result.log is None or result.findings else _of_log(result, result.log)
     return told + (f"; {ended}" if ended else "")
@@ -110,7 +110,7 @@ def _steps(result: TriageResult) -> str:
 
 
 def _unseen(result: TriageResult) -> str:
-    """What the history of steps would have shown."""
+    """Return what the history of steps would have shown."""
     if (unseen := result.unseen) is None:
         return ""
     size = f"{duration(unseen.us_per_step)} ({percent(unseen.share_of_step)}) in every step"
@@ -132,7 +132,7 @@ def verdict_in_words(verdict: Verdict) -> str:
 
 
 def pattern_in_words(pattern: Pattern) -> str:
-    """`persistent`, `job-wide`."""
+    """Return the pattern in words: `persistent`, `job-wide`."""
     return _hyphened(pattern)
 
 
@@ -160,7 +160,9 @@ def lost_us(finding: Finding) -> tuple[float, float]:
 
 
 def costs(finding: Finding) -> str:
-    """What it costs: `22.8 ms`, `456 ms to 546 ms`, `up to 19 ms`; its part of what several cost, `0.07 to 5.44 ms`."""
+    """Return what it costs: `22.8 ms`, `456 ms to 546 ms`, `up to 19 ms`; its part of what several cost, `0.07 to 5.44
+    ms`.
+    """
     if (part := part_of_step(finding)) is not None:
         return part
     of_least, of_most = lost_us(finding)
@@ -232,7 +234,7 @@ def _first_culprit(finding: Finding, result: TriageResult) -> str:
 
 
 def _of_step(finding: Finding, result: TriageResult) -> str:
-    """What it costs of the step: `11.9 of the 56.0 ms step`."""
+    """Return what it costs of the step: `11.9 of the 56.0 ms step`."""
     if stands_still(finding) or result.step_time_us <= 0:
         return _cost_alone(finding)
     step = duration(result.step_time_us)
@@ -281,7 +283,7 @@ def _most_of_step(result: TriageResult) -> str:
 
 
 def part_in_words(part: StepPart) -> str:
-    """What a part of the step is called."""
+    """Return what a part of the step is called."""
     return "exposed communication" if part == "communication" else part
 
 
@@ -301,7 +303,7 @@ def _culprit(finding: Finding) -> str:
 
 
 def _cost_alone(finding: Finding) -> str:
-    """What it costs, without the step."""
+    """Return what it costs, without the step."""
     return why_no_cost(finding) or f"{costs(finding)}{_crowded(finding)}"
 
 
@@ -326,7 +328,7 @@ def _hyphened(name: str) -> str:
 
 
 def _first(warnings: tuple[KairWarning, ...], codes: tuple[str, ...]) -> str | None:
-    """What the first of these codes says, of the warnings that have it the first."""
+    """Return what the first of these codes says, of the warnings that have it the first."""
     told = {warning.code: warning_in_words(warning).message for warning in reversed(warnings) if warning.code in codes}
     return next((told[code] for code in codes if code in told), None)
 

@@ -14,7 +14,7 @@ _Key = tuple[str, tuple[int, ...], str | None, str | None]
 
 
 def difference(before: TriageResult, after: TriageResult) -> tuple[str, ...]:
-    """A line for each thing that changed, what matters most first; none where nothing did."""
+    """Return a line for each thing that changed, what matters most first; none where nothing did."""
     lines = []
     if before.verdict != after.verdict:
         lines.append(f"{verdict_in_words(after.verdict)}, was {verdict_in_words(before.verdict)}")

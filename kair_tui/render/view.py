@@ -27,7 +27,7 @@ _NO_XML: Final = re.compile("[\ufffe\uffff]")
 
 
 def graph_text(graph: "DiGraph", form: GraphFormat, *, ascii_only: bool = False) -> str:
-    """The graph in that format; for DOT its attributes are those of DOT.
+    """Return the graph in that format; for DOT its attributes are those of DOT.
 
     There `graph.graph["node"]` and `graph.graph["edge"]` are those that all nodes and all edges have, and a value of
     several strings has a line for each.
@@ -138,7 +138,7 @@ class View(Generic[Result, Row]):
     """Writes all rows as CSV or Parquet, of an answer that may have more than fit into memory."""
 
     def rows(self, result: Result) -> Sequence[Row]:
-        """The main table's rows."""
+        """Return the main table's rows."""
         if self.main is None:
             only: Any = result
             return (only,)

@@ -229,7 +229,7 @@ def _column_of(window: PricedWindow) -> Column[int]:
 
 
 def _body(result: WatchResult, page: Page) -> None:
-    """What matters most first: a screen of few lines shows no more of it."""
+    """Write what matters most first: a screen of few lines shows no more of it."""
     if (triage := result.triage) is not None:
         page.line(f"triage of the steps up to {triage.step}: {triage.summary}")
         page.line()
@@ -257,7 +257,7 @@ def _body(result: WatchResult, page: Page) -> None:
 
 
 def _sampling(result: WatchResult, page: Page) -> None:
-    """What it takes of the job's time, what was set, and the last windows."""
+    """Write what it takes of the job's time, what was set, and the last windows."""
     sampling = result.sampling
     page.line(
         f"sampling took {percent(sampling.overhead, 2)} of the time, of at most {percent(sampling.max_overhead, 2)}; "

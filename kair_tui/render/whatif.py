@@ -59,7 +59,7 @@ _MUCH = 0.1
 
 
 def whatif_in_words(result: WhatifResult) -> WhatifResult:
-    """The same answer, told."""
+    """Return the same answer, told."""
     lost_us = _lost_us(result)
     return replace(
         result,
@@ -70,7 +70,7 @@ def whatif_in_words(result: WhatifResult) -> WhatifResult:
 
 
 def verdict_in_words(result: WhatifResult) -> str:
-    """What ranks cost by all recorded steps, where that is known; what a replay says."""
+    """Return what ranks cost by all recorded steps, where that is known; what a replay says."""
     replayed = _replayed(result)
     if not result.measured:
         return replayed
@@ -98,7 +98,7 @@ def _replayed(result: WhatifResult) -> str:
 
 
 def cause_in_words(cause: SlowdownCause, lost_us: float) -> str:
-    """What it is, where, and what speaks for it; `lost_us` is what a step loses to all stragglers together."""
+    """Return what it is, where, and what speaks for it; `lost_us` is what a step loses to all stragglers together."""
     return filled(cause.wording(), {**cause.figures, "cause": cause, "price": _price(cause, lost_us)})
 
 
@@ -141,7 +141,7 @@ def price_in_words(remedy: Remedy) -> list[str]:
 
 
 def remedy_in_words(remedy: Remedy) -> str:
-    """What to do."""
+    """Return what to do."""
     if remedy.remedy in _PUBLISHED:
         return _PUBLISHED[remedy.remedy]
     if remedy.remedy == "sorted_microbatches":
@@ -184,7 +184,7 @@ def _spread(result: WhatifResult) -> str:
 
 
 def _price(cause: SlowdownCause, lost_us: float) -> str:
-    """What a step saves without it, and how much of all that is lost that is."""
+    """Return what a step saves without it, and how much of all that is lost that is."""
     share = cause.share or 0.0
     return f"{duration(share * lost_us)} a step, {_of_slowdown(share)}"
 
@@ -234,7 +234,7 @@ class Part:
 def sorts_of(
     of: WhatifResult | StepPrice,
 ) -> list[tuple[str, str, Mapping[Any, float], Mapping[Any, float]]]:
-    """(what the parts are, what stands before each, what its fix saves, µs, S of it alone)."""
+    """Return (what the parts are, what stands before each, what its fix saves, µs, S of it alone)."""
     kinds = "kind of time" if set(of.saved_by_operator_type_us) <= set(FIX_KINDS) else "operation type"
     hosts = (of.saved_by_host_us, of.by_host) if isinstance(of, WhatifResult) else ({}, {})
     return [
@@ -369,7 +369,7 @@ def _body(result: WhatifResult, page: Page) -> None:
 
 
 def _standing_still(result: WhatifResult, page: Page) -> None:
-    """What threads did not do, as far as that is known."""
+    """Write what threads did not do, as far as that is known."""
     stops = result.host_stops
     if stops is None:
         return
@@ -382,12 +382,12 @@ def _standing_still(result: WhatifResult, page: Page) -> None:
 
 
 def absorbed_lines(result: WhatifResult) -> list[str]:
-    """Fixes of hosts that save nothing, as these are ahead of their devices."""
+    """Return the fixes of hosts that save nothing, as these are ahead of their devices."""
     return [f"absorbed: {absorbed_fix_in_words(one, result.step_time_us)}" for one in result.absorbed]
 
 
 def _without_any(result: WhatifResult) -> str:
-    """What S is; of money only where the price of a GPU hour is known."""
+    """Return what S is; of money only where the price of a GPU hour is known."""
     price = "" if result.cost_per_day is None else f", {money(result.cost_per_day)}"
     hours = f"{one_decimal(result.gpu_hours_per_day)} GPU-hours{price} a day"
     return f"without any straggler a step takes {percent(result.waste)} less ({hours})"
@@ -414,7 +414,7 @@ def _effect(effect: PartEffect, part: str, *, wide: bool) -> str:
 
 
 def darker_from(slowdowns: Iterable[float]) -> tuple[float, ...]:
-    """What a worker's S_w − 1 must be for its cell to be a level darker: by the largest, in a slow job alone."""
+    """Return what a worker's S_w − 1 must be for its cell to be a level darker: by the largest, in a slow job alone."""
     most = max((*(one - 1 for one in slowdowns), _SLOWED))
     return tuple(share * most for share in _LEVELS)
 

@@ -32,7 +32,7 @@ def written(
     options: "PageOptions",
     keep: Sequence[str] | None = None,
 ) -> str:
-    """The whole answer; `keep` are the fields to show of the main table's rows, None for all."""
+    """Return the whole answer; `keep` are the fields to show of the main table's rows, None for all."""
     if form in ("table", "wide", "tree"):
         return _page(answer.result, view, form, options, keep)
     if form in ("md", "oneline"):
@@ -83,7 +83,10 @@ def _line(answer: "Document", view: "View[Any, Any]") -> str:
 
 
 def _markdown(answer: "Document", view: "View[Any, Any]", options: "PageOptions", keep: Sequence[str] | None) -> str:
-    """The report about the answer, where there is one; else its first line and its main table, or all as it is."""
+    """Return the report about the answer, where there is one.
+
+    Else its first line and its main table, or all as it is.
+    """
     if keep is None and answer.report is not None:
         return answer.report()
     if keep is None and view.text is not None:
@@ -98,7 +101,7 @@ def _markdown(answer: "Document", view: "View[Any, Any]", options: "PageOptions"
 
 
 def _page(result: Any, view: "View[Any, Any]", form: Format, options: "PageOptions", keep: Sequence[str] | None) -> str:  # noqa: ANN401
-    """The answer in one line, then what belongs to it."""
+    """Return the answer in one line, then what belongs to it."""
     if view.text is not None and keep is None:
         text = view.text(result)
         return to_ascii(text) if options.ascii_only else text

@@ -35,7 +35,9 @@ def rank_questions(session: Session, rank: int | None) -> dict[str, Question]:
 
 
 def asked_ahead(session: Session, triage: TriageResult) -> Iterator[Question]:
-    """The culprit's rank, what fixes save, and the step around its delay, which a timeline of any size is made from."""
+    """Yield the culprit's rank, what fixes save, and the step around its delay, which a timeline of any size is made
+    from.
+    """
     rank = worst_rank(triage)
     if rank is None or session.trace.job.operations > _MOST_OPERATIONS:
         return

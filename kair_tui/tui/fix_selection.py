@@ -23,15 +23,15 @@ class FixSelection:
         self.chosen: tuple[Fixes, ...] = ()
 
     def about(self, result: WhatifResult) -> None:
-        """The analysis that tells what costs most."""
+        """Choose the analysis that shows what costs most."""
         self._result = result
 
     def found(self, findings: Sequence[Finding]) -> None:
-        """What triage found."""
+        """Take what triage found."""
         self._findings = findings
 
     def priced(self, fixes: Sequence[Fix], prices: Sequence[FixPrice]) -> None:
-        """What each saves by itself."""
+        """Take what each saves by itself."""
         self._prices = dict(zip(fixes, prices, strict=False))
 
     @property

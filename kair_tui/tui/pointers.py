@@ -23,9 +23,10 @@ def accused_ranks(triage: TriageResult | None) -> tuple[int, ...]:
 
 
 def where_else(session: Session, shown: Collection[int]) -> tuple[str, int] | None:
-    """What to say of a view that points at the ranks `shown`, and the rank to look at, where triage accuses others.
+    """Return what to say of a view that points at the ranks `shown`, and the rank to look at, where triage accuses
+    others.
 
-    None where the view shows one of those, or nobody is accused.
+    It is None where the view shows one of those, or nobody is accused.
     """
     triage = known_triage(session)
     accused = accused_ranks(triage)

@@ -62,7 +62,7 @@ class Session(app.Session):
         """What a GPU hour costs, where that was said."""
 
     def renew(self, trace: Trace, read_from: Hashable) -> None:
-        """The job was read again: whatever was answered is forgotten; fixes, and steps that are still there, stay."""
+        """Forget every answer, because the job was read again; fixes, and steps that are still there, stay."""
         super().renew(trace, read_from)
         if self.steps is not None:
             there = tuple(step for step in self.steps if step in trace.job.steps)
@@ -108,7 +108,7 @@ class Session(app.Session):
         self.steps = None if chosen == self.trace.job.steps else chosen
 
     def narrow_to(self, choice: StepChoice) -> None:
-        """The same for what `--step` says."""
+        """Narrow to what `--step` says."""
         self.narrow(self.chosen(choice))
 
     def require_rank(self, rank: int) -> int:

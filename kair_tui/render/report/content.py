@@ -124,7 +124,10 @@ class Report:
 
 
 def table(columns: Sequence[Column[Any]], rows: Sequence[Any], limit: int) -> Table:
-    """The first rows in the columns that a terminal shows; those that say nothing of any of them are left out."""
+    """Return the first rows in the columns that a terminal shows.
+
+    Those that say nothing of any of them are left out.
+    """
     shown = [[_cell(column, row) for column in columns if not column.detail] for row in rows[:limit]]
     kept = [column for column in columns if not column.detail]
     said = [at for at in range(len(kept)) if any(row[at].text not in ("–", "") for row in shown)]
@@ -146,13 +149,13 @@ def _text(shown: str | Styled) -> str:
 
 
 def svg(width: int, height: int, label: str) -> Element:
-    """An empty picture that grows with its place; `label` says what it shows to who does not see it."""
+    """Return an empty picture that grows with its place; `label` says what it shows to who does not see it."""
     # HTML needs no namespace, and ElementTree would give every tag a prefix with one.
     return Element("svg", {"viewBox": f"0 0 {width} {height}", "role": "img", "aria-label": clean(label)})
 
 
 def draw(into: Element, tag: str, text: str | None = None, **attributes: str | float) -> Element:
-    """A shape in a picture; of numbers one decimal is kept."""
+    """Return a shape in a picture; of numbers one decimal is kept."""
     named = {name.rstrip("_").replace("_", "-"): _number(value) for name, value in attributes.items()}
     made = SubElement(into, tag, named)
     made.text = None if text is None else clean(text)
@@ -160,7 +163,7 @@ def draw(into: Element, tag: str, text: str | None = None, **attributes: str | f
 
 
 def path(points: "list[tuple[float, float]]", *, closed: bool = False) -> str:
-    """The outline through some points."""
+    """Return the outline through some points."""
     return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points) + ("Z" if closed else "")
 
 

@@ -18,7 +18,7 @@ def fence(lines: Sequence[str]) -> str:
 
 
 def code_text(line: str) -> str:
-    """A command as code, whatever backticks are in it."""
+    """Return a command as code, whatever backticks are in it."""
     text = clean(line)
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     ticks = "`" * (longest + 1)

@@ -62,7 +62,7 @@ def step_bar(bar: StepBar) -> Picture:
 
 
 def score_grid(ranking: Sequence[RankedRank]) -> Picture:
-    """A cell for every rank, the darker the higher its score; those that are accused have a frame.
+    """Return a cell for every rank, the darker the higher its score; those that are accused have a frame.
 
     Where there are several hosts each has a row.
     """
@@ -107,7 +107,9 @@ class _Grid:
 
 
 def _by_host(ranks: Sequence[RankedRank]) -> _Grid | None:
-    """A row for every host, in the order of their first ranks; None where a host is not known, or there is but one."""
+    """Return a row for every host, in the order of their first ranks; None where a host is not known, or there is but
+    one.
+    """
     hosts: dict[str, list[RankedRank]] = {}
     for row in ranks:
         hosts.setdefault(row.host or "", []).append(row)
@@ -170,12 +172,14 @@ _SVG: Final = "http://www.w3.org/2000/svg"
 
 
 def around_delay(result: TimelineResult) -> Picture:
-    """What every rank did around the delay, as `kair timeline -o svg` draws it, and as it is drawn on a terminal."""
+    """Return what every rank did around the delay, as `kair timeline -o svg` draws it, and as it is drawn on a
+    terminal.
+    """
     return _timeline(result, timeline_headline(result), TIMELINE)
 
 
 def before_and_after(result: TimelineResult, fixed: FixedTimeline) -> Picture:
-    """The same step as recorded and with fixes made, one above the other."""
+    """Return the same step as recorded and with fixes made, one above the other."""
     return _timeline(result, f"Step {result.step}, {recorded_in_words(fixed)}; {fixed_in_words(fixed)}.", FIXED)
 
 
@@ -197,7 +201,7 @@ def _timeline(result: TimelineResult, caption: str, name: str) -> Picture:
 
 
 def document(picture: Picture) -> str:
-    """A picture as an SVG file that stands by itself."""
+    """Return a picture as an SVG file that stands by itself."""
     root = deepcopy(picture.svg)
     root.set("xmlns", _SVG)
     return tostring(root, encoding="unicode") + "\n"
@@ -248,7 +252,7 @@ def completion(profile: RankProfileResult) -> Picture:
 
 
 def shares(points: Sequence[ShareOfJobs]) -> Picture:
-    """The distribution function of S over jobs."""
+    """Return the distribution function of S over jobs."""
     begin, end = min(1.0, points[0].slowdown), points[-1].slowdown
     picture = svg(_WIDTH, _HEIGHT, "distribution of the slowdown S over jobs")
     x, y = _axes(picture, end, ratio, begin=begin)
@@ -284,7 +288,7 @@ def _axes(picture: Element, end: float, label: Callable[[float], str], *, begin:
 
 
 def _labelled(rows: Sequence[str], first: str, last: str) -> tuple[str, ...]:
-    """A curve in signs with what its edges stand for."""
+    """Return a curve in signs with what its edges stand for."""
     labels = {0: "100 %", len(rows) // 2: "50 %", len(rows) - 1: "0 %"}
     below = f"      {first}{last:>{_SIGNS_WIDE - len(first)}}"
     return (*(f"{labels.get(at, ''):>5} {row.rstrip()}" for at, row in enumerate(rows)), below)

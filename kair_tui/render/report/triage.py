@@ -113,7 +113,7 @@ _PART_PRICES: Final = (
 
 
 def triage_report(found: Found, ask: Ask, made: str) -> Report:
-    """The report; `ask` makes the line that asks an analysis, with options, of this job."""
+    """Return the report; `ask` makes the line that asks an analysis, with options, of this job."""
     triage = found.triage
     return Report(
         kicker=f"triage of {found.job.name}",
@@ -146,7 +146,7 @@ def _facts(found: Found) -> Facts:
 
 
 def _saved_in_words(triage: TriageResult) -> str:
-    """The price of all that are accused, or of the first finding: `22.3 ms a step, 22.5 GPU-hours a day`."""
+    """Return the price of all that are accused, or of the first finding: `22.3 ms a step, 22.5 GPU-hours a day`."""
     if (joint := joint_of(triage)) is not None:
         hours = f"{one_decimal(joint.cost.gpu_hours_per_day)} GPU-hours a day"
         return f"{duration(joint.cost.saved_us)} a step, {hours} ({joint.who} together)"
@@ -228,7 +228,7 @@ def _timeline(result: TimelineResult, triage: TriageResult, ask: Ask) -> Section
 
 
 def around(triage: TriageResult) -> Rank | None:
-    """The rank whose delay the report shows: the first that is accused; None where nobody is."""
+    """Return the rank whose delay the report shows: the first that is accused; None where nobody is."""
     return next((one.ranks[0] for one in triage.findings if one.ranks), None)
 
 
@@ -259,7 +259,7 @@ def _root_cause(cause: RootCause, paths: Sequence[BlamePath]) -> Node:
 
 
 def _path(path: BlamePath) -> Node:
-    """The symptom, and each stop under the one before."""
+    """Return the symptom, and each stop under the one before."""
     below: tuple[Node, ...] = ()
     for at in reversed(range(len(stops(path)))):
         below = (Node(stop_text(path, at), below),)

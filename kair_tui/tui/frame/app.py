@@ -126,7 +126,7 @@ class KairApp(App[int]):
         self.push_screen(self.first_screen())
 
     async def on_event(self, event: events.Event) -> None:
-        """A key does at once what it is for, so that the next ones find it done, however fast they come.
+        """Do at once what a key is for, so that the next ones find it done, however fast they come.
 
         Textual hands a key to the widget that has the keyboard when it comes, from where it comes back through every
         widget around that: of a line typed ahead, what came while its prompt opened overtook what came before.
@@ -175,7 +175,9 @@ class KairApp(App[int]):
             self.push_screen(_opening(replace(self.wanted, job=name, step=step)))
 
     def opened(self, session: Session) -> None:
-        """The job is open: its overview takes the place of every screen but the list of jobs at the beginning."""
+        """Show the overview of the job that is open: it takes the place of every screen but the list of jobs at the
+        beginning.
+        """
         self.session = session
         self.job_watch.begin()
         while len(self.framed_screens) > 1:
@@ -292,7 +294,7 @@ class KairApp(App[int]):
         self.push_screen(self.made(place))
 
     def go_to_screen(self, name: str) -> None:
-        """The screen of that name, about the rank that is under the cursor where it is about one."""
+        """Show the screen of that name, about the rank that is under the cursor where it is about one."""
         entry = find_screen(name)
         if entry is None or (self.session is None and entry.needs_job):
             return
@@ -312,7 +314,9 @@ class KairApp(App[int]):
         return next((one for one in self.framed_screens if getattr(one, "place", None) == place), None)
 
     def go_to_rank(self, rank: int) -> None:
-        """The screen of a rank; says so where the job has none of that number, which can be since it was read again."""
+        """Show the screen of a rank; say so where the job has none of that number, which can be since it was read
+        again.
+        """
         if self.session is None:
             return
         try:
@@ -326,7 +330,7 @@ class KairApp(App[int]):
         self.go(Place("rank", rank=rank))
 
     def go_to_rank_named(self, text: str) -> None:
-        """The same for what was typed."""
+        """Go to the rank that was typed."""
         try:
             self.go_to_rank(int(text))
         except ValueError:

@@ -155,7 +155,10 @@ def completed(line: str, worked: Sequence[str], state: "ShellState", rank: int |
 
 
 def beginning(entry: Entry, rank: int | None) -> str | None:
-    """The line that a command begins with which cannot go without being told something; None for one that can."""
+    """Return the line that a command begins with which cannot go without being told something.
+
+    None for one that can.
+    """
     needed = [one for one in command(entry).params if one.required]
     if not needed:
         return None
@@ -220,7 +223,7 @@ class ChoiceScreen(BaseScreen):
         return self._title
 
     def body(self) -> ComposeResult:
-        """A line to type into, and what is left."""
+        """Yield a line to type into, and what is left."""
         line = ChoiceLine(placeholder="type to narrow, enter to choose", compact=True)
         line.cursor_blink = False
         yield line
@@ -245,11 +248,11 @@ class ChoiceScreen(BaseScreen):
         self._take()
 
     def on_choices_chosen(self) -> None:
-        """The same with the mouse."""
+        """Choose with the mouse."""
         self._take()
 
     def action_move(self, by: int) -> None:
-        """The cursor of the list, while the keyboard stays with the line."""
+        """Move the cursor of the list, while the keyboard stays with the line."""
         self.query_one(ChoiceList).action_move(by)
 
     def _take(self) -> None:

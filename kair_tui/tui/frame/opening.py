@@ -38,7 +38,7 @@ class Arrivals:
         self.stopped = False
 
     def __call__(self, done: int, total: int, what: str, outcome: "ImportOutcome | None" = None) -> None:
-        """Called after every file. Raises Stopped where the user wants no more."""
+        """Look after every file whether to stop. Raises Stopped where the user wants no more."""
         if self.stopped:
             raise Stopped
         self.done, self.total = done, total
@@ -85,7 +85,7 @@ class OpeningScreen(BaseScreen):
         return self._wanted.job or "opening"
 
     def body(self) -> ComposeResult:
-        """What is opened, how far, what went wrong, what arrived."""
+        """Yield what is opened, how far, what went wrong, what arrived."""
         yield Paragraphs(self.look, id="what")
         yield Bar(self.look)
         yield Paragraphs(self.look, id="arrived")
@@ -179,7 +179,7 @@ class OpeningScreen(BaseScreen):
         self.set_timer(_LOOK_S, self._look_again)
 
     def _look_again(self) -> None:
-        """What a running job's coordinator commits, opens by itself."""
+        """Open what a running job's coordinator commits."""
         if not self._over:
             return
         committed = committed_at(str(self._wanted.job), self._wanted.store)
@@ -198,7 +198,7 @@ class OpeningScreen(BaseScreen):
         self.query_one("#what", Paragraphs).show(Paragraph(text, "strong"))
 
     def _list(self, error: BaseException | None = None) -> None:
-        """The files; with `--debug` what a defect left behind comes before them."""
+        """List the files; with `--debug` what a defect left behind comes before them."""
         glyphs = self.look.glyphs
         lines = [
             Paragraph(text, "alarm", f"{glyphs.alarm} ") if complaint else Paragraph(text, "dim", "  ")

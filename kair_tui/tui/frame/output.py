@@ -43,7 +43,7 @@ class OutputScreen(BaseScreen):
         return self._title
 
     def body(self) -> ComposeResult:
-        """The text."""
+        """Yield the text."""
         yield TextPage(self.look)
 
     def on_mount(self) -> None:
@@ -88,7 +88,8 @@ def show_help(screen: BaseScreen) -> None:
 
 
 def help_lines(screen: BaseScreen) -> list[Piece]:
-    """What is under the cursor, the keys here, what the figures are; then screens, keys everywhere, commands, filters.
+    """Return what is under the cursor, the keys here, what the figures are; then screens, keys everywhere, commands,
+    filters.
 
     Lines are wrapped to the screen.
     """

@@ -89,22 +89,22 @@ class Program(Protocol):
         """Open a job of the store, or go back to it where it is the one that is open."""
 
     def opened(self, session: "Session") -> None:
-        """The job is open."""
+        """Note that the job is open."""
 
     def go(self, place: "Place") -> None:
         """Show a place."""
 
     def go_to_screen(self, name: str) -> None:
-        """The screen of that name."""
+        """Show the screen of that name."""
 
     def go_to_crumb(self, at: int) -> None:
         """Back to the screen of that crumb in the path at the top."""
 
     def go_to_rank(self, rank: int) -> None:
-        """The screen of a rank. Raises UsageError where the job has none of that number."""
+        """Show the screen of a rank. Raises UsageError where the job has none of that number."""
 
     def go_to_rank_named(self, text: str) -> None:
-        """The same for what was typed."""
+        """Go to the rank that was typed."""
 
     def leads_back(self, screen: "BaseScreen") -> bool:
         """Return whether there is a screen before that one."""
@@ -242,7 +242,7 @@ class BaseScreen(Screen[None]):
         return ()
 
     def follow(self, rank: int) -> None:
-        """The user goes to a rank: a cursor over ranks goes with them."""
+        """Follow the user to a rank: a cursor over ranks goes with them."""
 
     def copied(self) -> str:
         """Return what `y` copies."""
@@ -251,7 +251,7 @@ class BaseScreen(Screen[None]):
     # The frame.
 
     def compose(self) -> ComposeResult:
-        """The frame around the body."""
+        """Yield the frame around the body."""
         from textual.containers import Vertical
 
         # While there are no widgets yet: a class that comes later styles all of them anew.
@@ -275,7 +275,7 @@ class BaseScreen(Screen[None]):
         return self._is_made and is_there and self.app.return_code is None and self in self.app.screen_stack
 
     async def on_event(self, event: events.Event) -> None:
-        """A screen can be left before it was made: then it is told of that, and finds none of its widgets."""
+        """Ignore events of a screen that was left before it was made: it has none of its widgets."""
         if isinstance(event, events.Mount):
             self._is_made = True
         if isinstance(event, (events.Mount, events.ScreenResume, events.Resize)) and not self.is_whole:
@@ -298,7 +298,7 @@ class BaseScreen(Screen[None]):
         self.show_keys()
 
     def on_screen_resume(self) -> None:
-        """The path may have changed meanwhile, and what the keys do."""
+        """Show the path and the keys anew: they may have changed meanwhile."""
         self.show_header()
         self.show_keys()
 
@@ -323,7 +323,7 @@ class BaseScreen(Screen[None]):
             self.query_one(ScreensLine).show(tuple((entry.key, entry.name) for entry in there), self.screen_name)
 
     def show_keys(self) -> None:
-        """The keys of the widget that has the keyboard, then the screen's."""
+        """Show the keys of the widget that has the keyboard, then the screen's."""
         if self._footer is None or not self._footer.is_attached:
             return
         prompt: list[DOMNode] = [one for one in self._prompts if not one.has_class("-closed")]
@@ -340,7 +340,7 @@ class BaseScreen(Screen[None]):
         self._footer.show(*in_order)
 
     def say(self, text: str, *, alarm: bool = False) -> None:
-        """A message above the footer, until the cursor moves on; without text none."""
+        """Show a message above the footer, until the cursor moves on; without text none."""
         if self.is_whole:
             self.query_one(StatusLine).say(text, alarm=alarm)
 
@@ -394,7 +394,7 @@ class BaseScreen(Screen[None]):
             self.say(f"cannot record: {error.strerror or error}", alarm=True)
 
     def describe(self, text: str) -> None:
-        """What is under the cursor, in the place of messages."""
+        """Show what is under the cursor, in the place of messages."""
         self.query_one(StatusLine).describe(text)
 
     @property
@@ -430,7 +430,7 @@ class BaseScreen(Screen[None]):
         complete: Callable[[str], str | None] | None = None,
         history: Sequence[str] = (),
     ) -> None:
-        """A line to type into, once it is there: what is typed ahead goes into it. `then` gets what was typed.
+        """Show a line to type into, once it is there: what is typed ahead goes into it. `then` gets what was typed.
 
         `complete` is asked in a thread for the whole of a half-typed line.
         """

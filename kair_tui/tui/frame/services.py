@@ -29,7 +29,7 @@ _NAMES_TRIED = 1000
 
 
 def show_commands(screen: BaseScreen) -> None:
-    """The lines that print in a shell what is on the screen."""
+    """Show the lines that print in a shell what is on the screen."""
     commands = screen.commands()
     if not commands:
         screen.say("no command prints this", alarm=True)
@@ -171,7 +171,7 @@ def _save_report(screen: BaseScreen, name: str) -> None:
 
 
 def _write_report(session: Session, name: str) -> None:
-    """The same as `kair triage --report` writes, where there is no such file yet. Raises KairError."""
+    """Write the report of `kair triage --report`, where there is no such file yet. Raises KairError."""
     from kair_tui.cli.asking import Asker
     from kair_tui.commands.report_file import require_form, write_report
     from kair_tui.commands.triage_report import report_of

@@ -166,7 +166,7 @@ class FilteredScreen(BaseScreen):
         self._sort_by(self.SORTS[(at + 1) % len(self.SORTS)], False)
 
     def action_reverse(self) -> None:
-        """The other way round."""
+        """Sort the other way round."""
         name, descending = self._sort or (self.SORTS[0], False)
         self._sort_by(name, not descending)
 
@@ -308,7 +308,7 @@ class ViewScreen(FilteredScreen):
             self.kair.in_thread(self, work, group="questions")
 
     def renewed(self) -> None:
-        """The job was read again: everything is asked again, now or when the screen is in front."""
+        """Ask everything again after the job was read again, now or when the screen is in front."""
         self.shown.clear()
         self.waiting, self._cancelled = set(), {}
         if self.is_current and self.is_whole:

@@ -132,7 +132,7 @@ class Watch:
             self.reload()
 
     def _hear(self, live: "WatchResult | None") -> None:
-        """What the coordinator of the followed job noticed."""
+        """Show what the coordinator of the followed job noticed."""
         before, lines = self.live.where, self.live.hear(live)
         if lines:
             self.news += [f"{datetime.now().astimezone():%H:%M:%S}  {line}" for line in lines]

@@ -301,7 +301,7 @@ class BlameScreen(ViewScreen):
     # Who waited because of the cause under the cursor.
 
     def action_below(self, what: Below) -> None:
-        """The graph, around the cause under the cursor or of all ranks, in the place of paths; or these again."""
+        """Show the graph, around the cause under the cursor or of all ranks, in the place of paths; or these again."""
         had_keyboard = self._part_below.has_focus
         was_of_all = self._below == "ranks"
         self._below = "paths" if self._below == what else what
@@ -353,7 +353,7 @@ class BlameScreen(ViewScreen):
         return Place("timeline", cause.rank, self._operator, step)
 
     def follow(self, rank: int) -> None:
-        """The cursor goes to the rank's largest cause."""
+        """Move the cursor to the rank's largest cause."""
         table = self._causes
         at = next((at for at in range(table.count) if table.row(at).rank == rank), None)
         if at is not None:

@@ -101,7 +101,7 @@ class CollectivesScreen(ViewScreen):
         self.heading("groups").say([(table.counted(result.total_groups), None)], [(compared, None)])
 
     def on_table_chosen(self, message: Table.Chosen) -> None:
-        """A group leads to its ranks, or to all again; a rank to its own screen."""
+        """Go from a group to its ranks, or to all again; from a rank to its own screen."""
         if message.table is self._groups and (group := self._groups.chosen) is not None:
             self._of = None if self._of == group else group
             self._list_ranks()

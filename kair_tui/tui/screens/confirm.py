@@ -78,7 +78,7 @@ class ConfirmScreen(ViewScreen):
         return super().exports() if self._run is not None else []
 
     def body(self) -> ComposeResult:
-        """What is known, a forest plot, and the rest in sentences."""
+        """Yield what is known, a forest plot, and the rest in sentences."""
         yield Paragraphs(self.look, id="about")
         yield Heading(self.look, "delays", of="rows")
         yield Rows(self.look, (), id="rows")

@@ -67,7 +67,7 @@ class FrequencyScreen(ViewScreen):
         return {"counts": counts, "operators": ask("info", operators=True), "scopes": ask("rank", rank=rank)}
 
     def body(self) -> ComposeResult:
-        """What was found in a sentence, and the map."""
+        """Yield what was found in a sentence, and the map."""
         yield Paragraphs(self.look, id="said")
         yield Heading(self.look, "ranks", of="frequency")
         self._heat = FrequencyHeat(self.look)
@@ -80,7 +80,7 @@ class FrequencyScreen(ViewScreen):
         return f"frequency {short_name(what, _SHORT)}" if what else "frequency"
 
     def show(self, name: str, result: Any) -> None:  # noqa: ANN401
-        """The counts to the map; what there is to count to whom asked for it."""
+        """Give the counts to the map, and what there is to count to whoever asked for it."""
         if name == "counts":
             self._show_counts(result)
             return
@@ -177,7 +177,7 @@ class FrequencyScreen(ViewScreen):
         return self._heat.rank
 
     def follow(self, rank: int) -> None:
-        """The cursor goes with the user."""
+        """Move the cursor with the user."""
         self._heat.move_to(rank)
 
     def about_cursor(self) -> str:

@@ -53,7 +53,7 @@ class MatrixScreen(ViewScreen):
         return {"distances": self.session.question("localize", **how, **whole)}
 
     def body(self) -> ComposeResult:
-        """What was found in a sentence, and the distances."""
+        """Yield what was found in a sentence, and the distances."""
         yield Paragraphs(self.look, id="said")
         yield Heading(self.look, "distances", of="matrix")
         yield DistanceMatrix(self.look) if self._has_cells else HostDistances(self.look, id="matrix")
@@ -92,7 +92,7 @@ class MatrixScreen(ViewScreen):
         return [f"{mean} (a ranking, no verdict is drawn from it; a compares all pairs)"]
 
     def _explain(self) -> None:
-        """What is compared, and from which distance on a cell is how dark."""
+        """Write what is compared, and from which distance on a cell is how dark."""
         matrix = self._matrix
         what = f"{'over the run' if self._whole_run else 'per step'}{', shares' if self._normalised else ''}"
         if matrix is not None and matrix.within_roles:
@@ -135,7 +135,7 @@ class MatrixScreen(ViewScreen):
         return tuple(row.rank for row in self._scores[: max(len(accused), 1)])
 
     def follow(self, rank: int) -> None:
-        """The cursor goes with the user."""
+        """Move the cursor with the user."""
         if self._matrix is not None:
             self._matrix.move_to(rank)
 
@@ -166,7 +166,7 @@ class MatrixScreen(ViewScreen):
     # What is compared.
 
     def action_normalise(self) -> None:
-        """Counts of operators, or shares of each rank's own."""
+        """Show counts of operators, or shares of each rank's own."""
         self._normalised = not self._normalised
         self.reask()
 

@@ -138,7 +138,9 @@ class MitigationScreen(FilteredScreen):
     # Looking.
 
     def _wanted_job(self) -> str | None:
-        """The one that is open, under the cursor of the list of jobs, or named; None for whichever said something."""
+        """Return the one that is open, under the cursor of the list of jobs, or named; None for whichever said
+        something.
+        """
         from kair_capture.settings import safe_name
 
         if self.kair.session is not None:
@@ -203,7 +205,7 @@ class MitigationScreen(FilteredScreen):
                 self.say(seen.done)
 
     def _tell(self, error: BaseException | None) -> None:
-        """What was shown before stays; what is told already is not told again."""
+        """Show what is new; what was shown before stays, and is not repeated."""
         if repr(error) == self._complaint:
             return
         self._complaint = repr(error)
@@ -290,7 +292,7 @@ class MitigationScreen(FilteredScreen):
         self._show_evidence()
 
     async def on_table_chosen(self, message: Table.Chosen) -> None:
-        """A proposal is approved, a rank opened."""
+        """Approve the proposal, or open the rank."""
         if isinstance(message.table, Proposals):
             await self.action_decide("approve")
         elif isinstance(message.table, Ranks) and self.rank is not None:
@@ -359,7 +361,7 @@ class MitigationScreen(FilteredScreen):
         return next((plan.sizes for plan in reversed(result.in_force) if plan.sizes != now), None)
 
     async def _ask(self, text: str, do: Callable[[], None]) -> None:
-        """A running job changes by it: nothing is done without a yes."""
+        """Ask first, because a running job changes by it: nothing is done without a yes."""
 
         def answered(typed: str) -> None:
             if typed.strip().lower() in ("y", "yes"):

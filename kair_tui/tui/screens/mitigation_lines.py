@@ -36,7 +36,10 @@ def standing(result: MitigateResult, look: Look) -> list[Paragraph]:
 
 
 def shares(result: MitigateResult, look: Look) -> tuple[list[Share], list[Share]]:
-    """What of the epoch's samples, and of its shards, is done, in hand, and to do; nothing of what is not known."""
+    """Return what of the epoch's samples, and of its shards, is done, in hand, and to do.
+
+    Nothing of what is not known.
+    """
     styles, glyphs = styles_of(look), look.glyphs
     done = partial(Share, sign=glyphs.full, style=styles.levels[1], what="done")
     doing = partial(Share, sign=glyphs.levels[2], style=styles.levels[2])

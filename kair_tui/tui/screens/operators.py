@@ -125,7 +125,9 @@ class OperatorsScreen(ViewScreen):
         heading.say([(f"{operator_text(row)}, {type_name(row)}", None)], [(f"{most_text(row)} ", None)])
 
     def on_table_chosen(self, message: Table.Chosen) -> None:
-        """A type leads to its operators, or to those of all again; an operator to the rank that spends most on it."""
+        """Go from a type to its operators, or to those of all again; from an operator to the rank that spends most on
+        it.
+        """
         if message.table is self._types and (chosen := self._types.chosen) is not None:
             self._only = None if self._only == chosen.type else chosen.type
             self._list_operators()

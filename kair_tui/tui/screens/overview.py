@@ -232,7 +232,7 @@ class OverviewScreen(ViewScreen):
         return Place("rank", rank=self.rank) if on_rank else self.place
 
     def follow(self, rank: int) -> None:
-        """The cursor goes with the user."""
+        """Move the cursor with the user."""
         self._grid.move_to(rank)
         self._map.move_to(rank)
 
@@ -258,7 +258,7 @@ class OverviewScreen(ViewScreen):
         return self._about_finding(focused) if isinstance(focused, Findings) else self.described
 
     def _describe_again(self) -> None:
-        """What is under the cursor has other figures now; what was said of something else stays."""
+        """Describe what is under the cursor, which has other figures now; what was said of something else stays."""
         if not self.query_one(StatusLine).is_message:
             self.describe_cursor()
 
@@ -402,7 +402,7 @@ class OverviewScreen(ViewScreen):
         return self._has_room_for_both if self._map_wanted is None else self._map_wanted
 
     def action_lateness(self) -> None:
-        """The map in the place of the ranks, or beside them where there is room; and away again."""
+        """Show the map in the place of the ranks, or next to them where there is room; or take it away."""
         self._map_wanted = not self.shows_map
         self._show_parts()
         self.set_focus(self._map if self._map_wanted else self._grid)
@@ -500,7 +500,7 @@ class OverviewScreen(ViewScreen):
         return f"{count(len(kept))} of {plural(len(ranking), 'rank')}"
 
     def sort_by(self, name: str, descending: bool) -> None:
-        """Groups in the order of their ranks, or the one with the highest score first."""
+        """Sort groups in the order of their ranks, or with the highest score first."""
         self._worst_first = (name == "score") != descending
         self._regroup()
 

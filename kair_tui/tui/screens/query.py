@@ -53,7 +53,7 @@ class QueryScreen(ViewScreen):
         return {"query": self.session.question("query", sql=self._sql, tables=self._sql is None)}
 
     def body(self) -> ComposeResult:
-        """The query over its rows."""
+        """Yield the query over its rows."""
         yield Paragraphs(self.look, id="about")
         yield Heading(self.look, "rows", of="rows")
         self._rows = Rows(self.look, (), id="rows")

@@ -157,14 +157,14 @@ class RankScreen(ViewScreen):
         self.reask()
 
     def action_neighbour(self, by: int) -> None:
-        """The rank before or after it in the ranking; in order of their numbers until that is known."""
+        """Show the rank before or after it in the ranking; in order of their numbers until that is known."""
         ranks: list[int] = [row.rank for row in self._ranking] or list(self.session.trace.job.ranks)
         at = ranks.index(self.place.rank) + by if self.place.rank in ranks else 0
         if 0 <= at < len(ranks):
             self.kair.go_to_rank(ranks[at])
 
     def action_subgraphs(self) -> None:
-        """The step by what was done in it, or by the program's own phases and scopes."""
+        """Show the step by what was done in it, or by the program's own phases and scopes."""
         self._by_subgraph = not self._by_subgraph
         self._show_profile(self._profile)
 
@@ -186,7 +186,7 @@ class RankScreen(ViewScreen):
 
     @property
     def _single(self) -> bool:
-        """Return a filter is about single operations."""
+        """Return whether a filter is about single operations."""
         return self._one_by_one or self._filtered
 
     def action_each(self) -> None:
@@ -213,7 +213,7 @@ class RankScreen(ViewScreen):
         return Place("timeline", self.place.rank, row.operator, row.step, row.start_us)
 
     def on_outliers_none_chosen(self) -> None:
-        """What others waited for it."""
+        """Show what others waited for it."""
         self.kair.go(Place("blame", rank=self.place.rank))
 
     def on_table_ordered(self) -> None:

@@ -131,7 +131,7 @@ class TimelineScreen(ViewScreen):
         return f": reading {plural(job.operations // len(job.steps), 'operation')} of {plural(len(job.ranks), 'rank')}"
 
     def body(self) -> ComposeResult:
-        """The delay in a sentence, the rows, and what their signs mean."""
+        """Yield the delay in a sentence, the rows, and what their signs mean."""
         yield Paragraphs(self.look, id="about")
         yield Heading(self.look, "ranks", of="rows")
         self._rows = TimelineRows(self.look, id="rows")
@@ -231,11 +231,11 @@ class TimelineScreen(ViewScreen):
             self.reask()
 
     def on_timeline_rows_beyond(self, message: TimelineRows.Beyond) -> None:
-        """The view goes along with the cursor."""
+        """Move the view along with the cursor."""
         self.action_pan(message.by * 0.5)
 
     def on_timeline_rows_opened(self) -> None:
-        """The same as enter."""
+        """Do the same as enter."""
         self.action_open()
 
     @property
@@ -258,7 +258,7 @@ class TimelineScreen(ViewScreen):
         return self.dotted(*parts)
 
     def _late_here(self, rank: int, time_us: float) -> Iterator[str]:
-        """The collectives that waited for the rank at that time."""
+        """Yield the collectives that waited for the rank at that time."""
         result = self._result
         assert result is not None
         cell = (result.end_us - result.begin_us) / self._rows.cells
@@ -310,7 +310,7 @@ class TimelineScreen(ViewScreen):
             self._look_at(0.0, self._result.step_us)
 
     def action_fixed(self) -> None:
-        """The same part of the step with the fixes that are chosen, or as recorded again."""
+        """Show the same part of the step with the fixes that are chosen, or as recorded again."""
         if self._result is None:
             return
         if not self._with_fixes and not self.session.fixes.chosen:
@@ -345,7 +345,7 @@ class TimelineScreen(ViewScreen):
     # The rows.
 
     def follow(self, rank: int) -> None:
-        """The cursor goes with the user."""
+        """Move the cursor with the user."""
         if self._result is not None and self.rank != rank:
             self._cursor = rank, None, self._rows.time_us
             self.reask()
@@ -379,7 +379,7 @@ class TimelineScreen(ViewScreen):
     # The step.
 
     def action_step(self, by: int) -> None:
-        """The step before or after, around what is asked for there."""
+        """Show the step before or after, around what is asked for there."""
         steps = list(self.session.chosen_steps)
         now = self.place.step if self._result is None else self._result.step
         at = steps.index(now) + by if now in steps else 0

@@ -124,7 +124,7 @@ class WhatifScreen(ViewScreen):
     # The frame.
 
     def body(self) -> ComposeResult:
-        """The answer, the fixes, and beside or under them what they are made of."""
+        """Yield the answer, the fixes, and beside or under them what they are made of."""
         look = self.look
         yield Paragraphs(look, id="verdict")
         yield StepBars(look, id="step_bars")
@@ -192,7 +192,7 @@ class WhatifScreen(ViewScreen):
         return tuple(in_order(fix for fixes in self._fixes.chosen for fix in fixes))
 
     def _show_known(self, triage: TriageResult) -> None:
-        """What triage tells already, while the replay that prices every fix is under way."""
+        """Show what triage found already, while the replay that prices every fix is under way."""
         if self._result is not None:
             return
         told = [triage.summary, gain_in_words(triage)]
@@ -374,7 +374,7 @@ class WhatifScreen(ViewScreen):
         return self.query_one(WorkerHeat).rank
 
     def follow(self, rank: int) -> None:
-        """The cursor goes with the user."""
+        """Move the cursor with the user."""
         self.query_one(WorkerHeat).move_to(rank)
 
     def about_cursor(self) -> str:
@@ -430,7 +430,7 @@ class WhatifScreen(ViewScreen):
         return f"{count(kept)} of {plural(len(listed), 'fix', 'fixes')}"
 
     def sort_by(self, name: str, descending: bool) -> None:
-        """The fix that saves most first, or by their text."""
+        """Sort by what fixes save, or by their text."""
         self._order = (name, descending)
         self._list_fixes()
 

@@ -60,7 +60,7 @@ class WhoWaited(Vertical):
         return self.ranks if self.has_class("-ranks") else self.neighbours
 
     def compose(self) -> ComposeResult:
-        """The lines under their heading."""
+        """Yield the lines under their heading."""
         yield Heading(self._look, "who waited", of="neighbours")
         yield self.neighbours
         yield self.ranks
@@ -71,7 +71,7 @@ class WhoWaited(Vertical):
         self.ranks.accuse(ranks)
 
     def show(self, result: BlameResult, cause: RootCause | None, *, of_all: bool) -> None:
-        """What the graph tells of the cause, or `of_all` ranks, once there is one."""
+        """Show what the graph says about the cause, or about `of_all` ranks, once there is one."""
         self.set_class(of_all, "-ranks")
         self.query_one(Heading).of = "ranks" if of_all else "neighbours"
         if result is not self._result:
@@ -123,7 +123,7 @@ def _graph_of(result: BlameResult) -> "DiGraph":
 def about_answer(
     result: BlameResult, place: Place, accused: frozenset[int] | None, look: Look, *, alone: bool, short: bool
 ) -> Iterator[Paragraph]:
-    """The sum, whom triage accuses (None: not known yet), and what the answer was narrowed to."""
+    """Yield the sum, whom triage accuses (None: not known yet), and what the answer was narrowed to."""
     first = "one rank alone: there is nobody who could wait for it" if alone else blame_headline(result)
     yield Paragraph(first, "strong")
     if accused:

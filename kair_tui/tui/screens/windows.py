@@ -117,7 +117,7 @@ class WindowsScreen(ViewScreen):
             self.heading("windows").say([(self._windows.counted(), None)])
 
     def on_table_chosen(self, message: Table.Chosen) -> None:
-        """A window leads to the what-if screen of its steps; a rank to its own."""
+        """Go from a window to the what-if screen of its steps, from a rank to its own."""
         if message.table is self._windows and (window := self._windows.chosen) is not None:
             self.narrow(_steps(window))
             self.kair.go_to_screen("whatif")

@@ -200,7 +200,7 @@ class StepBars(Drawn):
     _cost: float | None = None
 
     def show(self, result: WhatifResult, cost_per_day: float | None) -> None:
-        """The job as it is and as it could be; what that costs per day, where the price of a GPU hour is known."""
+        """Show the job as it is and as it could be; what that costs per day, where the price of a GPU hour is known."""
         self._result, self._cost = result, cost_per_day
         self.refresh()
 
@@ -378,7 +378,9 @@ class CompletionCurve(Drawn):
         return fitted([(" " * _MARGIN, styles.dim), (line, styles.dim)], width, styles.base, self.look)
 
     def _drawn(self, result: RankProfileResult) -> Picture:
-        """The picture for the size there is now: lines are drawn before a widget is told that its size is another."""
+        """Return the picture for the size there is now: lines are drawn before a widget is told that its size is
+        another.
+        """
         if self._picture is None or self._drawn_for != self.size:
             self._drawn_for = self.size
             width, height = self.size.width - _MARGIN - 1, self.size.height - 1

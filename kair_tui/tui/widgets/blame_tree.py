@@ -238,7 +238,7 @@ class BlameTree(Choices[_Line]):
             self.move_to(self.at + 1)
 
     def _fold_to(self, folded: frozenset[int]) -> None:
-        """The cursor stays with its path, and with its stop where that is shown."""
+        """Keep the cursor on its path, and with its stop where that is shown."""
         line, top = self.chosen, self.scroll_offset.y
         if line is None:
             return

@@ -133,7 +133,7 @@ class DistanceMatrix(RankHeat):
         return f"{distance:.{self._digits}f}"
 
     def point(self, row: int, column: int) -> None:
-        """The pair of the cursor stays when the cells are laid out anew."""
+        """Keep the pair of the cursor when the cells are laid out anew."""
         super().point(row, column)
         self._pair = self.pair
 
@@ -239,7 +239,7 @@ class HostDistances(Choices[GroupScore]):
     _host_width = 0
 
     def show_hosts(self, groups: Sequence[GroupScore]) -> None:
-        """The scores summed up by host."""
+        """Show the scores summed up by host."""
         self._largest = max((group.mean_score for group in groups), default=0.0)
         self._host_width = max((len(self._host(group)) for group in groups), default=0)
         self.show(groups)

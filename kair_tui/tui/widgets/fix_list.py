@@ -65,7 +65,7 @@ class FixList(LongChoices[ListedFix]):
     _chosen: frozenset[tuple[Fix, ...]] = frozenset()
 
     def show_fixes(self, fixes: Sequence[ListedFix], chosen: frozenset[tuple[Fix, ...]]) -> None:
-        """The cursor stays on its fix, or at the top where it was not moved: prices change the order."""
+        """Keep the cursor on its fix, or at the top if it was not moved: prices change the order."""
         on, top = self.chosen, self.scroll_offset.y
         if self.at == 0 and on is not None and on.fixes not in chosen:
             on = None

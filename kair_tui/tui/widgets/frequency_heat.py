@@ -46,7 +46,7 @@ class FrequencyHeat(RankHeat):
     # What is shown.
 
     def show(self, result: FrequencyResult, hosts: dict[int, str]) -> None:
-        """The counts of all ranks; the cursor stays on its rank and time, or goes to the largest shortfall."""
+        """Show the counts of all ranks; the cursor stays on its rank and time, or goes to the largest shortfall."""
         time_us = 0.0 if self._result is None else self._window * self._result.window_us
         self._result = result
         self._hosts = hosts if len(set(hosts.values())) > 1 else {}
@@ -104,7 +104,7 @@ class FrequencyHeat(RankHeat):
         return self.safe(self._hosts.get(rank, ""))
 
     def point(self, row: int, column: int) -> None:
-        """The rank and the window of the cursor stay when the cells are laid out anew."""
+        """Keep the rank and the window of the cursor when the cells are laid out anew."""
         super().point(row, column)
         if self._ranks:
             self._rank = self._ranks[self.row]
@@ -141,7 +141,7 @@ class FrequencyHeat(RankHeat):
         self.column = next((at for at, windows in enumerate(self._stretches) if self._window in windows), 0)
 
     def header(self, line: int) -> tuple[Sequence[Piece], Sequence[tuple[int, Piece]], Sequence[Piece]]:  # noqa: ARG002
-        """Times over the windows that begin then."""
+        """Return times over the windows that begin then."""
         assert self._result is not None
         begins, window_us = self._stretches, self._result.window_us
         ticks = self.ticks(_TICKS, lambda column: duration(begins[column].start * window_us))

@@ -84,7 +84,7 @@ class CellGrid(Heat, Generic[Row]):
     # What is shown.
 
     def show(self, ranking: Sequence[Row]) -> None:
-        """A row for each rank, the worst first; the cursor goes there unless it is on a rank already."""
+        """Show a row for each rank, the worst first; the cursor goes there unless it is on a rank already."""
         self._ranks = {row.rank: row for row in ranking}
         self._level = {row.rank: self.level(row) for row in ranking}
         digits = len(str(max(self._ranks, default=0)))
@@ -131,7 +131,9 @@ class CellGrid(Heat, Generic[Row]):
     # Layout.
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:  # noqa: ARG002
-        """What the cells need, up to a share of the screen; one line more for a bar under rows that are too long."""
+        """Return what the cells need, up to a share of the screen; one line more for a bar under rows that are too
+        long.
+        """
         self._arrange(width)
         needed = self._arrangement.rows.count + (1 if self._arrangement.width > width - 1 else 0)
         return min(max(needed, 1), self._room_for_rows()) + self.HEADER

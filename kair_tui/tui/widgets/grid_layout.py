@@ -27,7 +27,8 @@ def by_host(ranks: Iterable[int], hosts: Mapping[int, str | None]) -> tuple[Grou
 
 
 def by_position(ranks: Iterable[int], layout: Layout | None) -> tuple[Group, ...]:
-    """A group per pipeline stage, its ranks in the order of their data-parallel ranks; () where neither is known.
+    """Return a group per pipeline stage, its ranks in the order of their data-parallel ranks; () where neither is
+    known.
 
     Ranks of one place are its tensor-parallel ranks, in their order.
     """

@@ -128,13 +128,13 @@ class StatusLine(Line):
         return self._about
 
     def describe(self, text: str) -> None:
-        """What is under the cursor; a message gives way only if that is something new."""
+        """Show what is under the cursor; a message gives way only if that is something new."""
         if text != self._about:
             self._about, self.is_message = text, False
             self._show(text, alarm=False)
 
     def say(self, text: str, *, alarm: bool = False) -> None:
-        """A message; without text what is under the cursor is seen again."""
+        """Show a message; without text what is under the cursor is seen again."""
         self.is_message = bool(text)
         self._show(text or self._about, alarm=alarm)
 

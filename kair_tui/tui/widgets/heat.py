@@ -153,11 +153,11 @@ class Heat(DrawnScroll, can_focus=True):
         super().watch_scroll_x(old_value, new_value)
 
     def on_focus(self) -> None:
-        """The cursor is drawn where the keyboard is."""
+        """Draw the cursor where the keyboard is."""
         self._redraw(self.row, self.column)
 
     def on_blur(self) -> None:
-        """The cursor is drawn where the keyboard is."""
+        """Draw the cursor where the keyboard is."""
         self._redraw(self.row, self.column)
 
     # Drawing.
@@ -326,7 +326,7 @@ class RankHeat(Heat):
         return self._ranks[self.row] if self._ranks else None
 
     def move_to(self, rank: int) -> None:
-        """The cursor goes to the row of a rank, if it is shown."""
+        """Move the cursor to the row of a rank, if it is shown."""
         if rank in self._ranks:
             self.point(self._ranks.index(rank), self.column)
 

@@ -90,12 +90,12 @@ class LatenessMap(Heat):
         self.rearrange()
 
     def rearrange(self) -> None:
-        """A cell can stand for other ranks and steps then."""
+        """Lay the cells out anew: each can stand for other ranks and steps then."""
         super().rearrange()
         self.post_message(self.Moved())
 
     def move_to(self, rank: int) -> None:
-        """The cursor goes to a rank, and to its latest step where it was on another rank."""
+        """Move the cursor to a rank, and to its latest step where it was on another rank."""
         if self._late is None or not self.has_map:
             return
         at = int(np.searchsorted(self._late.ranks, rank))
@@ -141,7 +141,7 @@ class LatenessMap(Heat):
         return level_legend(self.look, [percent_in_legend(limit) for limit in LATE])
 
     def point(self, row: int, column: int) -> None:
-        """The cursor is on the latest rank and step of the cell."""
+        """Put the cursor on the latest rank and step of the cell."""
         super().point(row, column)
         if self._late is not None and self._lines:
             ranks = [at for place in self._lines[self.row] for at in self._bins[place][1]]
@@ -193,7 +193,7 @@ class LatenessMap(Heat):
         super().on_resize()
 
     def lay_out(self, width: int, height: int) -> None:
-        """A line for every rank where they fit, else for as many as need be; steps beside each other alike."""
+        """Lay out a line for every rank where they fit, else for as many as need be; neighbouring steps alike."""
         late, self.rows, self.columns = self._late, Axis(), Axis()
         self._lines, self._bins = [], []
         if late is None or not self.has_map:

@@ -69,7 +69,7 @@ class Prompt(Horizontal):
         self._at = len(history)
 
     def compose(self) -> ComposeResult:
-        """The label and the line."""
+        """Yield the label and the line."""
         yield _Label(self._look, self._label)
         suggester = _Completion(self._completer) if self._completer is not None else None
         line = Input(self._value, suggester=suggester, select_on_focus=False, compact=True)
@@ -107,11 +107,11 @@ class Prompt(Horizontal):
             line.cursor_position = len(whole)
 
     def action_earlier(self) -> None:
-        """The line typed before."""
+        """Show the line typed before."""
         self._recall(-1)
 
     def action_later(self) -> None:
-        """The line typed after."""
+        """Show the line typed after."""
         self._recall(1)
 
     def _recall(self, by: int) -> None:

@@ -113,7 +113,7 @@ class RankGraph(_Waiting):
             self.action_fold()
 
     def _fold_to(self, unfolded: frozenset[WaitingLine], to: WaitingLine) -> None:
-        """The cursor is on `to` then, or on what that is folded into."""
+        """Put the cursor on `to`, or on what that is folded into."""
         self._unfolded = unfolded
         self.show(tuple(self._lines_of(self._graph)))
         self._go_to(to)

@@ -23,7 +23,10 @@ class StepBarLine(Line):
             self.refresh()
 
     def pieces(self, width: int) -> list[Piece]:
-        """The line; shares are whole percents that add up to 100. Where there is no room for a bar they stand alone."""
+        """Return the line; shares are whole percents that add up to 100.
+
+        Where there is no room for a bar they stand alone.
+        """
         if self._bar is None:
             return []
         base, ascii_only = self.text_styles.base, self.look.ascii_only

@@ -163,7 +163,7 @@ class StepStrip(Drawn, RefreshedByFocus, can_focus=True):
             self.post_message(self.Moved())
 
     def action_extend(self, by: int) -> None:
-        """The same, from where the range begins."""
+        """Extend the range, from where it begins."""
         if self._anchor is None:
             self._anchor = self._at
         self.action_move(by)

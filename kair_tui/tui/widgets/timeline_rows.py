@@ -134,7 +134,7 @@ class TimelineRows(Heat, inherit_bindings=False):
     # Drawing.
 
     def lay_out(self, width: int, height: int) -> None:  # noqa: ARG002
-        """A line for every row, or for two ranks."""
+        """Lay out a line for every row, or for two ranks."""
         result, self._signs_of = self._result, cache(self._signs_of_line)
         if result is None:
             return
