@@ -388,7 +388,7 @@ def _store(store: str | Path | None, progress: Watcher | bool) -> Iterator[OpenS
 
 
 def _chosen(step: Steps, session: Session) -> tuple[int, ...] | None:
-    """Raises UsageError for what is no choice of these steps."""
+    """Raise UsageError for what is no choice of these steps."""
     if step is None:
         return None
     if isinstance(step, str):

@@ -43,7 +43,7 @@ class Worker:
 
 
 def candidates(result: WhatifResult, findings: Sequence[Finding]) -> tuple[Candidate, ...]:
-    """The findings' fixes, then the costliest kinds or types, stages, hosts and ranks; none twice."""
+    """Return the findings' fixes, then the costliest kinds or types, stages, hosts and ranks; none twice."""
     found: dict[tuple[Fix, ...], Candidate] = {}
     for number, finding in enumerate(findings, 1):
         if finding.fix:
@@ -68,7 +68,7 @@ def workers(result: WhatifResult, step: StepPrice | None = None) -> tuple[Worker
 
 
 def workers_alone(result: WhatifResult, step: StepPrice | None = None) -> tuple[Worker, ...]:
-    """What every rank adds by itself to an ideal job, in the mean or in one step, the most first."""
+    """Return what every rank adds by itself to an ideal job, in the mean or in one step, the most first."""
     of = result if step is None else step
     ideal_us = result.ideal_step_time_us if step is None else step.ideal_us
     known = dict.fromkeys(of.by_rank, True)
@@ -98,7 +98,7 @@ def _parts(result: WhatifResult) -> Iterator[tuple[Fix, float]]:
 
 
 def _costly(saved_us: Mapping[Key, float], step_us: float, most: int) -> Iterator[tuple[Key, float]]:
-    """The mapping's first few, which is ordered: each with the share of the step that its fix saves."""
+    """Yield the mapping's first few, which is ordered: each with the share of the step that its fix saves."""
     for name, saved in list(saved_us.items())[:most]:
         if saved >= MIN_COST * step_us:
             yield name, saved / step_us

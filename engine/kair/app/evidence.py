@@ -57,7 +57,7 @@ def is_url(place: str) -> bool:
 
 
 def without_password(url: str) -> str:
-    """The URL without the user and the password that may stand in it."""
+    """Return the URL without the user and the password that may stand in it."""
     return re.sub(r"(?<=://)[^/]*@", "", url)
 
 
@@ -70,7 +70,7 @@ def recorded_time(job: Job) -> tuple[int, int] | None:
 
 
 def fetched(url: str, job: Job) -> "EvidenceFile":
-    """What a Prometheus server knows of the time of the recording, and ten minutes before and after.
+    """Return what a Prometheus server knows of the time of the recording, and ten minutes before and after.
 
     Raises InputError where the server cannot be asked, or the job does not say when it ran, UsageError for a URL that
     is not of http.
@@ -99,7 +99,7 @@ def folder_of(job: Job) -> Path:
 
 
 def _by_itself(job: Job) -> Path:
-    """The same; of a store behind a URL it is brought up to date."""
+    """Return the same; of a store behind a URL it is brought up to date."""
     folder = folder_of(job)
     if job.stored_in is not None and is_mirror(folder.parent.parent):
         from kair_engine.store.remote import fetch_evidence

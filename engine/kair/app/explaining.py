@@ -9,7 +9,7 @@ from kair_engine.trace.model import Trace
 
 
 def with_evidence(trace: Trace, found: TriageResult, named: Sequence[str]) -> TriageResult:
-    """The same verdict, explained. Raises InputError where what is named cannot be read."""
+    """Return the same verdict, explained. Raises InputError where what is named cannot be read."""
     if not has_evidence(trace.job, named):
         return found
     from kair.app.identities import identities_of

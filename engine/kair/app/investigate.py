@@ -132,7 +132,7 @@ def _known(folder: Path | None, key: str | None) -> TriageResult | None:
 
 
 def _judged(trace: "Trace", history: "StepHistory | None", gpu_cost: float | None) -> TriageResult:
-    """What the sampled steps say together with all others; of chosen steps alone, what these say."""
+    """Return what the sampled steps say together with all others; of chosen steps alone, what these say."""
     from kair.app.step_history import without_steps
     from kair_engine.triage.analysis import triage as judge
     from kair_engine.triage.history.analysis import joined
@@ -195,7 +195,7 @@ def _with_differences(found: TriageResult, trace: "Trace", baseline: ChosenBasel
 
 
 def _confirmed(trace: "Trace", found: TriageResult) -> ConfirmRun | None:
-    """What delays proved about the first rank that is accused, else about any; None where nobody asked."""
+    """Return what delays proved about the first rank that is accused, else about any; None where nobody asked."""
     from kair_engine.store.confirmed import latest_confirmed
     from kair_engine.store.remote import fetch_confirmed
 

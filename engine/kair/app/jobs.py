@@ -54,7 +54,7 @@ class JobSource:
 
 
 def tidy(chosen_store: Path | None) -> None:
-    """Removes what commands that were killed left in the store, in the cache and among the user's own."""
+    """Remove what commands that were killed left in the store, in the cache and among the user's own."""
     from kair_engine.recording.cache import tidy_cache
     from kair_engine.recording.job_file import tidy_store
     from kair_engine.trace.files import remove_unwritten
@@ -121,7 +121,7 @@ def names_a_job(word: str) -> bool:
 
 
 def sources_of(job: "Job") -> list[str]:
-    """The files and folders that a job was read from, as they were named.
+    """Return the files and folders that a job was read from, as they were named.
 
     Of several `source` has a list; a name that has a comma of its own is told by what there is.
     """
@@ -140,7 +140,7 @@ def _fetch(root: Path, job: str | None) -> None:
 
 
 def open_source(source: JobSource, *, progress: "Watcher") -> "Trace":
-    """The trace of a job that was located. Raises InputError where it is unreadable or none."""
+    """Return the trace of a job that was located. Raises InputError where it is unreadable or none."""
     from kair_engine.recording.job_file import holds_job, is_watched
     from kair_engine.trace.batches import (
         keep_freed_memory,  # loads ctypes, as numpy does
@@ -219,7 +219,7 @@ def committed_at(job: str, chosen_store: Path | None) -> int | None:
 
 @contextmanager
 def blaming_files(*traces: "Trace") -> Iterator[None]:
-    """Raises InputError where what is done within fails since a trace's files are gone, or no such as Kair writes."""
+    """Raise InputError where what is done within fails since a trace's files are gone, or no such as Kair writes."""
     try:
         yield
     except KairError:
@@ -267,7 +267,7 @@ def is_stored(job: str, root: Path) -> bool:
 
 
 def unknown_job(job: str, root: Path) -> InputError:
-    """The error for a name that is no job's, with the nearest names that are."""
+    """Return the error for a name that is no job's, with the nearest names that are."""
     from difflib import get_close_matches
 
     store = _store(root)

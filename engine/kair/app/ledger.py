@@ -121,7 +121,7 @@ def _steps_and_samples(history: "StepHistory") -> "tuple[np.ndarray[tuple[int], 
 
 
 def _run_and_begin(job: Job) -> tuple[str, str | None]:
-    """What a run of a job is called, and when it began; None where that is not told."""
+    """Return what a run of a job is called, and when it began; None where that is not told."""
     places = places_of(job)
     if places is not None and (names := _attempts(rows_of(places))):
         return names[max(names)]
@@ -131,7 +131,10 @@ def _run_and_begin(job: Job) -> tuple[str, str | None]:
 
 
 def _attempts(rows: "Rows") -> dict[int, tuple[str, str]]:
-    """Number → (what the attempt is called, when it began). The begin tells it from one of a job of the same name."""
+    """Return the attempts by their numbers: (what the attempt is called, when it began).
+
+    The begin tells it from one of a job of the same name.
+    """
     found = {}
     for number in np.unique(rows["attempt"]).tolist():
         of = rows[rows["attempt"] == number]
@@ -146,7 +149,7 @@ def _moment(seconds: float) -> str:
 
 
 def _history_of_job(folder: Path, runs: set[str]) -> JobHistory:
-    """The histories of these runs, and of the attempts after the first of them; none of a job that is gone."""
+    """Return the histories of these runs, and of the attempts after the first of them; none of a job that is gone."""
     trace = unsampled(folder) if folder.is_dir() else None
     places = None if trace is None else places_of(trace.job)
     if trace is None or places is None:
@@ -189,7 +192,7 @@ def _where(
 
 
 def _proposals(folder: Path, run: str, history: "StepHistory | None") -> list[LedgerEntry]:
-    """What `kair mitigate` proposed to do about the job, with what it said a step would take then."""
+    """Return what `kair mitigate` proposed to do about the job, with what it said a step would take then."""
     from kair_mitigate.records import FILE, Records
 
     if not (folder / "mitigate" / FILE).is_file():

@@ -19,7 +19,10 @@ _FACTORS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 
 def store_root(chosen: Path | None) -> Path:
-    """The job store: `--store`, else $KAIR_STORE, else the user's data folder. For a URL the folder that mirrors it."""
+    """Return the job store: `--store`, else $KAIR_STORE, else the user's data folder.
+
+    For a URL the folder that mirrors it.
+    """
     if chosen is None and (named := os.environ.get("KAIR_STORE")):
         chosen = Path(named)
     if chosen is None:
@@ -59,14 +62,14 @@ def _mirror(chosen: Path) -> Path:
 
 
 def data_root() -> Path:
-    """What the user made and would miss: the user's data folder."""
+    """Return what the user made and would miss: the user's data folder."""
     from platformdirs import user_data_path
 
     return user_data_path("kair", appauthor=False)
 
 
 def kept_with(source: Path, kind: OfTraces) -> Path:
-    """The file of what the user made of traces that are in no store: beside the traces nothing is written."""
+    """Return the file of what the user made of traces that are in no store: beside the traces nothing is written."""
     from hashlib import blake2b
 
     key = blake2b(str(source.resolve()).encode("utf-8", "surrogateescape"), digest_size=12).hexdigest()
@@ -74,7 +77,10 @@ def kept_with(source: Path, kind: OfTraces) -> Path:
 
 
 def cache_root() -> Path:
-    """What was parsed: $KAIR_CACHE, else the user's cache folder. The engine goes without where it cannot write."""
+    """Return what was parsed: $KAIR_CACHE, else the user's cache folder.
+
+    The engine goes without where it cannot write.
+    """
     if named := os.environ.get("KAIR_CACHE"):
         return Path(named)
     from platformdirs import user_cache_path

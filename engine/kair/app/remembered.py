@@ -20,7 +20,7 @@ class OneEntryCache:
         return self._thing is not None and key == self._key
 
     def of(self, key: Hashable, make: Callable[[], Thing], fits: Callable[[Thing], bool] = lambda _: True) -> Thing:
-        """What was made for `key`, made now where something else is kept or it does not fit.
+        """Return what was made for `key`, made now where something else is kept or it does not fit.
 
         Raises what `make` raises.
         """

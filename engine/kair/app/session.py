@@ -75,7 +75,7 @@ class _Asked:
         return any(one() for one in tuple(self.wanted))  # others come and go meanwhile
 
     def take_turn(self, wanted: Wanted) -> None:
-        """Raises Cancelled where it is no longer wanted by then."""
+        """Raise Cancelled where it is no longer wanted by then."""
         while not self.turn.acquire(timeout=_LOOK_S):
             if not wanted():
                 raise Cancelled
@@ -251,7 +251,7 @@ class Session:
         return not wanted() or trace is not self.trace
 
     def _rests_on(self, question: Question) -> Hashable:
-        """What the answer rests on besides the trace: the baseline's file, and what lies beside the recording.
+        """Return what the answer rests on besides the trace: the baseline's file, and what lies beside the recording.
 
         What capture writes of a running job changes all the time: an open job stays as it was read, until `renew`.
         """
@@ -279,7 +279,7 @@ class Session:
                 self._asking.pop(oldest, None)
 
     def _compute(self, question: Question) -> Answer:
-        """Raises JobChangedError where the files are no longer those that were opened."""
+        """Raise JobChangedError where the files are no longer those that were opened."""
         trace = self.trace
         try:
             answer = self._asked_of(question)

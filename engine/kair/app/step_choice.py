@@ -18,7 +18,7 @@ class StepChoice:
     last: bool = False
 
     def among(self, steps: Sequence[int]) -> tuple[int, ...] | None:
-        """The chosen ones of `steps`, or None for all. A single number is kept even if it is not among them.
+        """Return the chosen ones of `steps`, or None for all. A single number is kept even if it is not among them.
 
         Raises UsageError for a range that holds none.
         """
@@ -38,7 +38,7 @@ def parse_steps(text: str) -> StepChoice:
 
 
 def step_text(steps: Sequence[int]) -> str:
-    """The same grammar the other way: `40,45,50-52`."""
+    """Return the same grammar the other way: `40,45,50-52`."""
     return ",".join(f"{first}" if first == last else f"{first}-{last}" for first, last in runs(steps))
 
 

@@ -31,7 +31,7 @@ _STEP_FUNCTION = "step function"
 def unsampled(folder: Path) -> Trace | None:
     """Return a job of the store that is watched: its recorded steps, and no operation of any.
 
-    None where nothing is known of its steps, either. Raises InputError where they are damaged.
+    It is None where nothing is known of its steps, either. Raises InputError where they are damaged.
     """
     from kair_capture.places import JobPlaces
 
@@ -150,8 +150,8 @@ def history_of_steps(trace: Trace) -> StepHistory | None:
 
 
 def history_of(job: Job, attempt: int | None = None) -> StepHistory | None:
-    """What the coordinator keeps beside the recording, of the last attempt or that one; None of a job that was not
-    captured.
+    """Return what the coordinator keeps beside the recording, of the last attempt or that one; None of a job that was
+    not captured.
 
     Raises InputError where it is damaged.
     """
@@ -187,7 +187,8 @@ def history_of(job: Job, attempt: int | None = None) -> StepHistory | None:
 
 
 def course_of_job(job: Job) -> "Course | None":
-    """The job's steps over time, sampled or not, with what ranks told of each; None where no time of a step is known.
+    """Return the job's steps over time, sampled or not, with what ranks told of each; None where no time of a step is
+    known.
 
     Raises InputError where what is kept of them is damaged.
     """
@@ -233,7 +234,7 @@ def without_steps(job: Job) -> TriageResult:
 
 
 def hang_of(job: Job) -> TriageResult | None:
-    """The verdict on a job that is captured and stands still, or lost a rank and has not gone on; else None."""
+    """Return the verdict on a job that is captured and stands still, or lost a rank and has not gone on; else None."""
     if job.stored_in is None:
         return None
     from kair_capture.coordinator.hangs import verdict_of

@@ -52,12 +52,12 @@ def waiting_graph(result: BlameResult) -> "DiGraph":
 
 
 def rank_id(rank: int) -> str:
-    """A rank's node."""
+    """Return a rank's node."""
     return f"rank{rank}"
 
 
 def cause_id(result: BlameResult, cause: RootCause) -> str | None:
-    """A root cause's node; None where nobody was late by it."""
+    """Return a root cause's node; None where nobody was late by it."""
     return _ids(_by_cause(result)).get(_key(cause))
 
 

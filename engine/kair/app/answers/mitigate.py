@@ -80,7 +80,7 @@ def _recorded(trace: "Trace") -> "tuple[Ints, Floats, Floats, tuple[int, ...]]":
 
 
 def _sampled(trace: "Trace") -> "tuple[Ints, Floats, Floats, tuple[int, ...]]":
-    """The same of sampled steps, by their account."""
+    """Return the same of sampled steps, by their account."""
     import polars as pl
 
     from kair_engine.timeline.account import account

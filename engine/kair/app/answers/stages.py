@@ -72,6 +72,6 @@ def blame(
 
 
 def _require_paper(method: Method, clock: StepClock) -> None:
-    """Raises UsageError for a clock that only the paper's method asks for."""
+    """Raise UsageError for a clock that only the paper's method asks for."""
     if method != "paper" and clock != "rank":
         raise UsageError("--clock belongs to --method paper")

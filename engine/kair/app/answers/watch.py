@@ -53,7 +53,10 @@ def watch(store: Path, job: str | None, say: Callable[[str], None]) -> WatchResu
 
 
 def _found(store: Path, job: str | None, say: Callable[[str], None]) -> JobPlaces:
-    """The job's places; who asks right after a coordinator was started waits until that has written something."""
+    """Return the job's places.
+
+    Who asks right after a coordinator was started waits until that has written something.
+    """
     until, has_said = time.monotonic() + _APPEARS_S, False
     while True:
         places = None if job is None and not _watched(store) else _places(store, job)

@@ -94,7 +94,7 @@ def _named(given: Given, fixes: Sequence[Fix]) -> set[int]:
 
 
 def _kept(given: Given, fixes: Sequence[Fix]) -> "Questions | None":
-    """The model that stays in memory, made now where it is not there; None where nothing stays."""
+    """Return the model that stays in memory, made now where it is not there; None where nothing stays."""
     if given.cache is None:
         return None
     from kair_engine.whatif.analysis import Questions, model_asked_of
@@ -108,6 +108,6 @@ def _kept(given: Given, fixes: Sequence[Fix]) -> "Questions | None":
 
 
 def _as_typed(result: WhatifResult, texts: Sequence[str]) -> WhatifResult:
-    """Fixes go by what was typed; their price together has a name of its own."""
+    """Name fixes by what was typed; their price together has its own name."""
     typed = [replace(price, fix=text) for price, text in zip(result.fixes, texts, strict=False)]
     return replace(result, fixes=(*typed, *result.fixes[len(typed) :]))

@@ -71,7 +71,7 @@ def _begins(job: "Job") -> set[int]:
 
 
 def _runs(steps: Sequence[int], begins: Collection[int]) -> list[tuple[int, ...]]:
-    """Steps that follow each other, apart where a window begins."""
+    """Return steps that follow each other, apart where a window begins."""
     runs: list[list[int]] = []
     for step in steps:
         if not runs or step != runs[-1][-1] + 1 or step in begins:
@@ -81,7 +81,7 @@ def _runs(steps: Sequence[int], begins: Collection[int]) -> list[tuple[int, ...]
 
 
 def _key(job: "Job", steps: tuple[int, ...]) -> str:
-    """What a price rests on: who recorded these steps and how long they took, and the engine's code."""
+    """Return what a price rests on: who recorded these steps and how long they took, and the engine's code."""
     from kair_engine.store.kept_answers import code_of
 
     times, chosen = job.step_times, set(steps)
