@@ -44,7 +44,7 @@ class _Listing:
 
 
 def members_of(archive: Path) -> Members | None:
-    """The files in `archive`, in its order; None where it is no archive after all.
+    """Return the files in `archive`, in its order; None where it is no archive after all.
 
     Raises InputError where it is damaged from the beginning, holds too many, or grows out of all proportion.
     """
@@ -55,7 +55,7 @@ def members_of(archive: Path) -> Members | None:
 
 
 def open_member(path: Path) -> IO[bytes]:
-    """The file within an archive, for reading from its begin. Raises OSError or InputError."""
+    """Return the file within an archive, for reading from its begin. Raises OSError or InputError."""
     archive = archive_of(path)
     if archive is None:
         raise NotADirectoryError(20, "Not a directory", str(path))
@@ -70,7 +70,7 @@ def _is_zip(archive: Path) -> bool:
 
 
 def _safe_name(name: str) -> str | None:
-    """The name as a path within the archive, or None where it leads elsewhere."""
+    """Return the name as a path within the archive, or None where it leads elsewhere."""
     if len(name) > _LONGEST_NAME or "\0" in name or "\\" in name:
         return None
     path = PurePosixPath(name)
@@ -214,7 +214,7 @@ class _Cursor:
 
     @classmethod
     def at(cls, archive: Path, name: str) -> IO[bytes]:
-        """The member of that name. Raises InputError where it cannot be found any more."""
+        """Return the member of that name. Raises InputError where it cannot be found any more."""
         known = cls._open
         try:
             if known is not None and known._archive == archive:
@@ -250,7 +250,7 @@ class _Cursor:
         return False
 
     def read(self, offset: int, size: int) -> bytes:
-        """The current member's bytes from `offset`, which must be the next, or among those that are kept."""
+        """Return the current member's bytes from `offset`, which must be the next, or among those that are kept."""
         if offset < len(self._kept):
             return self._kept[offset : offset + size]
         assert self._stream is not None

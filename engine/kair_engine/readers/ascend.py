@@ -46,7 +46,7 @@ _LARGEST_BESIDE: Final = 4 << 20
 
 
 def read_ascend(source: Path, out: Path, *, rank_hint: int | None = None) -> FragmentInfo:
-    """Writes `source` as the fragment `out`, and says what it holds.
+    """Write `source` as the fragment `out`, and return what it holds.
 
     The rank is the one that `profiler_info_N.json` beside its folder has in its name, that of the device whose folder
     it is in, else `rank_hint`, else the one its name states. Raises NotATraceError, also for a piece that is read with
@@ -97,7 +97,7 @@ class _Found:
         self.main: dict[str, int] = {}
 
     def take(self, trace: ChromeTrace, parts: set[tuple[str, str]], *, has_communication: bool) -> None:
-        """Takes what is in a file. `parts`: tasks (stream, number) that collectives, told elsewhere, are made of."""
+        """Take what is in a file. `parts`: tasks (stream, number) that collectives, told elsewhere, are made of."""
         processes, moments = trace.process_names(), _launches(trace)
         of_steps = _step_threads(trace)
         for event, start, duration in trace.complete():
@@ -132,14 +132,14 @@ def _names_communication(trace: ChromeTrace) -> bool:
 
 
 def _communication_beside(piece: Piece | None) -> Sequence[ChromeTrace]:
-    """What is in the file of communication, where the one that is read has none."""
+    """Return what is in the file of communication, where the one that is read has none."""
     if piece is None or piece.kind == "hccl" or (path := piece.beside("hccl")) is None:
         return ()
     return () if _names_communication(load(piece.path)) else (load(path),)
 
 
 def _iterations(piece: Piece, own: Sequence[Mark]) -> list[Mark]:
-    """The iterations of a piece, `own` as it tells them itself, each until the next one begins.
+    """Return the iterations of a piece, `own` as it tells them itself, each until the next one begins.
 
     The file of iterations has all of the device's: without it each ends as its work does.
     """
@@ -164,7 +164,7 @@ def _step_threads(trace: ChromeTrace) -> set[tuple[str, str]]:
 
 
 def _parts_of_collectives(trace: ChromeTrace) -> Iterator[tuple[str, str]]:
-    """The tasks that collectives are made of, which run on streams of the device."""
+    """Yield the tasks that collectives are made of, which run on streams of the device."""
     names = trace.process_names()
     for event in trace.events:
         is_part = event.ph == "X" and names.get(str(event.pid), "").startswith(_COMMUNICATION)
@@ -219,13 +219,13 @@ def _host_kind(name: str) -> str:
 
 
 def _rank_beside(source: Path) -> int | None:
-    """The rank in the name of `profiler_info_N.json`, which lies in the folder above the output's."""
+    """Return the rank in the name of `profiler_info_N.json`, which lies in the folder above the output's."""
     ranks = {int(match[1]) for path in _beside(source) if (match := _RANK_FILE.match(path.name))}
     return ranks.pop() if len(ranks) == 1 else None
 
 
 def _beside(source: Path) -> list[Path]:
-    """What lies in the output's folder and in the one above it."""
+    """Return what lies in the output's folder and in the one above it."""
     try:
         return [path for folder in source.absolute().parents[:2] for path in folder.iterdir()]
     except OSError:
@@ -239,21 +239,21 @@ def _worker(source: Path) -> tuple[str | None, int | None]:
 
 
 def _versions(source: Path) -> dict[str, str]:
-    """What `profiler_info_N.json` says of software."""
+    """Return what `profiler_info_N.json` says of software."""
     of = next((_document(path) for path in _beside(source) if _RANK_FILE.match(path.name)), {})
     npu = told(of.get("torch_npu_version"))
     return telling(framework=None if npu is None else f"torch_npu {npu}", cann=told(of.get("cann_version")))
 
 
 def _environment(source: Path) -> dict[str, str]:
-    """What `profiler_metadata.json` says of the rank's environment."""
+    """Return what `profiler_metadata.json` says of the rank's environment."""
     of = next((_document(path) for path in _beside(source) if path.name == "profiler_metadata.json"), {})
     variables = of.get("ENV_VARIABLES")
     return variables_that_matter(variables) if isinstance(variables, dict) else {}
 
 
 def _document(path: Path) -> dict[str, Any]:
-    """A small JSON object; empty where it is none, or cannot be read."""
+    """Return a small JSON object; empty where it is none, or cannot be read."""
     try:
         document = msgspec.json.decode(read_kept(path, _LARGEST_BESIDE))
     except (OSError, ValueError, RecursionError):

@@ -60,7 +60,7 @@ class Device:
 
 
 def device_of(path: Path) -> Device | None:
-    """The device whose folder a file is in, else the only one beside its folder, else the one of a piece's name."""
+    """Return the device whose folder a file is in, else the only one next to it, else the one of a piece's name."""
     path = path.absolute()
     folders = [folder for folder in path.parents[:2] if _DEVICE.match(folder.name)] or _folders_in(path.parent.parent)
     numbers = {folder: int(match[1]) for folder in folders if (match := _DEVICE.match(folder.name))}
@@ -94,7 +94,7 @@ class Piece:
         return int(self.number.rpartition("_")[2])
 
     def beside(self, kind: str) -> Path | None:
-        """The file of another kind of the same iteration; None where there is none."""
+        """Return the file of another kind of the same iteration; None where there is none."""
         path = self.path.with_name(f"{kind}_{self.number}{self.end}")
         return path if _is_there(path) else None
 
@@ -106,7 +106,7 @@ class Piece:
 
 
 def piece_of(path: Path) -> Piece | None:
-    """The piece that a file is by its name; None of other files."""
+    """Return the piece that a file is by its name; None of other files."""
     match = PIECE.match(path.name)
     return None if match is None else Piece(path, match["kind"], match["number"], match["end"])
 

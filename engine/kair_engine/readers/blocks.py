@@ -36,7 +36,7 @@ def text_size(path: Path) -> int:
 
 
 def open_file(path: Path) -> IO[bytes]:
-    """The file, which may lie in an archive. Raises OSError, or InputError where the archive is damaged."""
+    """Return the file, which may lie in an archive. Raises OSError, or InputError where the archive is damaged."""
     try:
         return path.open("rb")
     except NotADirectoryError:

@@ -43,7 +43,7 @@ class ChromeEvent(msgspec.Struct, gc=False):
         return nanoseconds(self.ts)
 
     def of_args(self, *names: str) -> Any:  # noqa: ANN401
-        """The first of these arguments that is there."""
+        """Return the first of these arguments that is there."""
         if not isinstance(self.args, Mapping):
             return None
         return next((self.args[name] for name in names if name in self.args), None)
@@ -62,7 +62,7 @@ class ChromeTrace:
     is_cut: bool
 
     def process_names(self) -> dict[str, str]:
-        """The names of processes, by their ids as text."""
+        """Return the names of processes, by their ids as text."""
         found = {}
         for event in self.events:
             if event.ph == "M" and event.name == "process_name" and isinstance(name := event.of_args("name"), str):
@@ -87,7 +87,7 @@ class ChromeTrace:
                 yield first, start, begin - start
 
     def warnings(self, source: Path) -> tuple[KairWarning, ...]:
-        """What is said of a file that could not be read whole."""
+        """Return what is said of a file that could not be read whole."""
         found = []
         if self.is_cut:
             text = f"{source.name} is cut off or damaged; the events before that place are used"
@@ -99,7 +99,7 @@ class ChromeTrace:
 
 
 def load(source: Path) -> ChromeTrace:
-    """The events of a file. Raises NotATraceError where there are none, InputError where it is too large."""
+    """Return the events of a file. Raises NotATraceError where there are none, InputError where it is too large."""
     text, is_cut = read_whole(source, _LARGEST, "record fewer steps")
     text = text.removeprefix(b"\xef\xbb\xbf").strip()
     try:

@@ -18,7 +18,7 @@ _TOGETHER: Final = f"{_LANE} communication"
 
 
 def read_composer(source: Path, out: Path, *, rank_hint: int | None = None) -> FragmentInfo:  # noqa: ARG001
-    """Writes `source` as the fragment `out`, and says what it holds; its events state their ranks.
+    """Write `source` as the fragment `out`, and return what it holds; its events state their ranks.
 
     Collectives are not recorded by themselves. They lie in the backward pass, which all ranks leave together once the
     gradients are summed: it stands for them, and a slow backward pass looks like everybody's. Raises NotATraceError,

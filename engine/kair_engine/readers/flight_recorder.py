@@ -27,7 +27,7 @@ _LARGEST: Final = 1 << 30
 
 
 def read_flight_recorder(source: Path, out: Path, *, rank_hint: int | None = None) -> FragmentInfo:
-    """Writes an empty fragment `out`, and says how far the rank came: a dump has calls, and no steps.
+    """Write an empty fragment `out`, and return how far the rank came: a dump has calls, and no steps.
 
     The rank is `rank_hint`, else the one the file's name states. Raises NotATraceError where the file is something
     else, InputError where it is damaged or a pickle of more than plain values, OSError when the disk is full.
@@ -56,13 +56,13 @@ def read_flight_recorder(source: Path, out: Path, *, rank_hint: int | None = Non
 
 
 def _world_size(progress: tuple[GroupProgress, ...]) -> int | None:
-    """That of the group of all ranks; other groups are of some of them."""
+    """Return that of the group of all ranks; other groups are of some of them."""
     of_all = [group for group in progress if group.ranks and group.is_of_all]
     return max((len(group.ranks) for group in of_all), default=0) or None
 
 
 def _loaded(source: Path) -> tuple[dict[str, Any], tuple[KairWarning, ...], bool]:
-    """The dump, what is to be said of it, and whether its end is missing."""
+    """Return the dump, what is to be said of it, and whether its end is missing."""
     content, _ = read_whole(source, _LARGEST)
     try:
         value = load_plain(content) if content.startswith(b"\x80") else json.loads(content)
@@ -149,7 +149,7 @@ def _configured(value: object) -> dict[str, tuple[str, tuple[int, ...]]]:
 
 
 def _members(name: str, configured: Mapping[str, tuple[str, tuple[int, ...]]], names: set[str]) -> tuple[int, ...]:
-    """The ranks of a group. Gloo's default group has none of its name: it is the one without any."""
+    """Return the ranks of a group. Gloo's default group has none of its name: it is the one without any."""
     if name in configured:
         return configured[name][1]
     unnamed = configured.get("", ("", ()))[1]
@@ -226,7 +226,9 @@ class _Group:
         return self._retired if entry.get("retired") is True else "open"
 
     def _collective(self, parts: Sequence[Entry], *, is_first: bool) -> CollectiveCall:
-        """A collective; of a coalesced one the sums of its parts, unless it `is_first`: some may be dropped by then."""
+        """Return a collective; of a coalesced one the sums of its parts, unless it `is_first`: some may be dropped by
+        then.
+        """
         last = parts[-1]
         of_sizes = parts[:-1] if len(parts) > 1 else parts
         unsure = (is_first and len(parts) > 1) or len({_operation(part) for part in of_sizes}) > 1
@@ -245,7 +247,7 @@ class _Group:
         )
 
     def _transfer(self, entry: Entry, end: Entry) -> CollectiveCall:
-        """A send or receive; of a batch, `end` is the entry whose state is that of all."""
+        """Return a send or receive; of a batch, `end` is the entry whose state is that of all."""
         told = _TRANSFER.match(_name(entry))
         return CollectiveCall(
             sequence=_sequence(entry, is_transfer=True),
@@ -267,7 +269,8 @@ class _Group:
 
 
 def _sorted_out(entries: Sequence[Entry]) -> tuple[list[list[Entry]], list[tuple[Entry, Entry]]]:
-    """Collectives by number, each with its parts and the entry that ends them; transfers with what ends their batch.
+    """Return collectives by number, each with its parts and the entry that ends them; transfers with what ends their
+    batch.
 
     The entries of a batch have no states of their own: that of the `coalesced` entry behind them is theirs.
     """
@@ -345,7 +348,7 @@ def _dtypes(entries: Sequence[Entry], side: str) -> str:
 
 
 def _location(entry: Entry) -> str:
-    """The innermost frame of the program; frames come from the inside out."""
+    """Return the innermost frame of the program; frames come from the inside out."""
     frames = mappings(listing(entry.get("frames"))[:_LONGEST])
     return location_in(
         [(_text(one.get("filename")), _count(one.get("line")), _text(one.get("name"))) for one in frames]
@@ -353,7 +356,7 @@ def _location(entry: Entry) -> str:
 
 
 def _count(value: object) -> int:
-    """A sequence number or a time; −1 where there is none. Gloo's status has them as text."""
+    """Return a sequence number or a time; −1 where there is none. Gloo's status has them as text."""
     if isinstance(value, str) and re.fullmatch(r"-?\d{1,18}", value):
         value = int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) and -1 <= value < 1 << 62 else -1

@@ -57,7 +57,7 @@ class Head:
 
 
 def read_head(path: Path) -> Head:
-    """The file's head. Raises OSError or InputError where it cannot be read."""
+    """Return the file's head. Raises OSError or InputError where it cannot be read."""
     with open_file(path) as file:
         raw = file.read(HEAD_SIZE)
     if raw.startswith(PARQUET_MAGIC):
@@ -72,12 +72,12 @@ def read_head(path: Path) -> Head:
 
 
 def is_parquet(head: Head) -> bool:
-    """A Parquet file, which may be of the what-if format."""
+    """Return whether it is a Parquet file, which may be of the what-if format."""
     return head.raw.startswith(PARQUET_MAGIC)
 
 
 def is_gift(head: Head) -> bool:
-    """What `kair donate` wrote."""
+    """Return whether it is what `kair donate` wrote."""
     return head.raw.startswith(GIFT)
 
 
@@ -90,7 +90,7 @@ def is_kineto(head: Head) -> bool:
 
 
 def is_flight_recorder(head: Head) -> bool:
-    """A dump of PyTorch's Flight Recorder: JSON, or a pickle, with the keys that it begins with."""
+    """Return whether it is a dump of PyTorch's Flight Recorder: JSON, or a pickle, with the keys of its begin."""
     if head.content[:1] == b"\x80":
         return bool(_FLIGHT_RECORDER.search(head.content))
     text = head.text
@@ -98,19 +98,19 @@ def is_flight_recorder(head: Head) -> bool:
 
 
 def is_ras(head: Head) -> bool:
-    """What ncclras prints: text with a table of communicators, or JSON of all their ranks."""
+    """Return whether it is what ncclras prints: text with a table of communicators, or JSON of all their ranks."""
     if head.text.startswith(b"{"):
         return bool(_RAS_JSON.search(head.content))
     return not is_binary(head) and bool(_RAS.search(head.content)) and b"in group  per comm" in head.content
 
 
 def is_ras_monitor(head: Head) -> bool:
-    """What ncclras prints of a job that it watches: events."""
+    """Return whether it is what ncclras prints of a job that it watches: events."""
     return not is_binary(head) and bool(_RAS_MONITOR.search(head.content[:4096]))
 
 
 def is_py_spy(head: Head) -> bool:
-    """The stacks of a Python process."""
+    """Return whether it is the stacks of a Python process."""
     return bool(_PY_SPY.search(head.text[:4096]))
 
 
@@ -123,7 +123,7 @@ def is_job_log(head: Head) -> bool:
 
 
 def is_log_of_records(head: Head) -> bool:
-    """A log as Docker or a collector keeps it: a JSON object for each line, with the text in it."""
+    """Return whether it is a log as Docker or a collector keeps it: a JSON object for each line, with its text."""
     first, _, rest = head.text.partition(b"\n")
     return (not rest or rest.startswith(b"{")) and text_in_record(first) is not None
 
@@ -142,69 +142,72 @@ def is_rocprof(head: Head) -> bool:
 
 
 def is_horovod(head: Head) -> bool:
-    """A list of Chrome's events, of which some negotiate."""
+    """Return whether it is a list of Chrome's events, of which some negotiate."""
     return head.text.startswith(b"[") and b'"NEGOTIATE_' in head.content
 
 
 def is_composer(head: Head) -> bool:
-    """A list of Chrome's events that begins with the ranks of training loops."""
+    """Return whether it is a list of Chrome's events that begins with the ranks of training loops."""
     return head.text.startswith(b"[") and b"training loop process" in head.content
 
 
 def is_xplane(head: Head) -> bool:
-    """An XSpace message: planes (field 1), of which the first has a name that XLA gives."""
+    """Return whether it is an XSpace message: planes (field 1), of which the first has a name that XLA gives."""
     return head.content[:1] == b"\x0a" and bool(_PLANE_NAME.search(head.content[:200]))
 
 
 def is_nsys_report(head: Head) -> bool:
-    """A report of Nsight Systems as it records it: binary, told by its name and by what it is not."""
+    """Return whether it is a report of Nsight Systems as it records it: binary, known by its name."""
     return head.path.suffix.lower() == ".nsys-rep" and is_binary(head)
 
 
 def is_old_nsys_report(head: Head) -> bool:
-    """The same of versions before 2021.4."""
+    """Return whether it is the same of versions before 2021.4."""
     return head.path.suffix.lower() == ".qdrep" and is_binary(head)
 
 
 def is_sqlite(head: Head) -> bool:
-    """An SQLite database."""
+    """Return whether it is an SQLite database."""
     return head.raw.startswith(_SQLITE)
 
 
 def is_compressed_sqlite(head: Head) -> bool:
-    """The same compressed, which is read from anywhere in the file and so has to be a file."""
+    """Return whether it is the same compressed, which is read from anywhere in the file and so has to be a file."""
     return head.content.startswith(_SQLITE)
 
 
 def is_nsys_export(head: Head) -> bool:
-    """A database that Nsight Systems exported, or one of which the tables will tell."""
+    """Return whether it is a database that Nsight Systems exported, or one of which the tables will tell."""
     return is_sqlite(head) and not is_rocprof_database(head)
 
 
 def is_rocprof_database(head: Head) -> bool:
-    """A database that rocprof (v2 or v3) wrote: the tables' definitions stand in its first pages."""
+    """Return whether it is a database that rocprof (v2 or v3) wrote: its first pages define the tables."""
     return is_sqlite(head) and any(name in head.raw for name in (b"rocpd_", b"rocprof", b"roctx"))
 
 
 def is_perfetto(head: Head) -> bool:
-    """A Perfetto protobuf: packets (field 1, nested), under a name that says so."""
+    """Return whether it is a Perfetto protobuf: packets (field 1, nested), under a name that says so."""
     return head.path.suffix.lower() in (".pftrace", ".perfetto-trace") and head.content[:1] == b"\x0a"
 
 
 def is_chakra(head: Head) -> bool:
-    """A Chakra trace: the host's or the device's as JSON of nodes, or both linked, as length-prefixed messages."""
+    """Return whether it is a Chakra trace.
+
+    The host's or the device's as JSON of nodes, or both linked, as length-prefixed messages.
+    """
     if head.text.startswith(b"{"):
         return b'"traceEvents"' not in head.content and bool(_CHAKRA.search(head.content[:4096]))
     return head.path.suffix.lower() == ".et" and is_binary(head)
 
 
 def is_otf2(head: Head) -> bool:
-    """An anchor file of an OTF2 archive."""
+    """Return whether it is an anchor file of an OTF2 archive."""
     return head.path.suffix.lower() == ".otf2" and head.raw.startswith(b"OTF2")
 
 
 def is_archive(head: Head) -> bool:
-    """An archive, by its name and its content; one that can be opened was opened before its files are looked at."""
+    """Return whether it is an archive, by name and content; one that can be opened was opened before."""
     name = head.path.name.lower()
     is_named = name.endswith((".zip", ".tgz", ".7z", ".rar")) or ".tar" in name
     magic = (b"PK\x03\x04", b"7z\xbc\xaf", b"Rar!", b"BZh", b"\xfd7zXZ")
@@ -217,19 +220,19 @@ _TORCH_OLD: Final = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 
 
 def is_checkpoint(head: Head) -> bool:
-    """What torch.save wrote, or safetensors."""
+    """Return whether it is what torch.save wrote, or safetensors."""
     is_of_torch = bool(_TORCH_ZIP.match(head.content[:500])) or head.content.startswith(_TORCH_OLD)
     return is_of_torch or (head.content[8:9] == b"{" and b'"data_offsets"' in head.content)
 
 
 def is_wandb(head: Head) -> bool:
-    """A file of a run's folder that Weights & Biases keeps."""
+    """Return whether it is a file of a run's folder that Weights & Biases keeps."""
     name = head.path.name
     return head.raw.startswith(b":W&B") or name in ("wandb-summary.json", "wandb-metadata.json")
 
 
 def is_tensorboard(head: Head) -> bool:
-    """A file of events that TensorBoard shows."""
+    """Return whether it is a file of events that TensorBoard shows."""
     return ".tfevents." in head.path.name and is_binary(head)
 
 
@@ -262,7 +265,7 @@ class Reader(Protocol):
     """What reads a file of one format."""
 
     def __call__(self, source: Path, out: Path, *, rank_hint: int | None = None) -> FragmentInfo:
-        """Writes `source` as the fragment `out`, and says what it holds.
+        """Write `source` as the fragment `out`, and return what it holds.
 
         `rank_hint` is the rank of a file that does not say its own. Raises NotATraceError where the file is something
         else after all, InputError where it cannot be read or holds no operations, OSError when the disk is full.
@@ -351,7 +354,7 @@ _TOLD_FIRST: Final = ("kineto", "flight_recorder", "xplane", "nsys")
 
 
 def words_of_formats() -> tuple[str, ...]:
-    """What is read, in words: what most people have comes first, whichever is asked for first."""
+    """Return what is read, in words: what most people have comes first, whichever is asked for first."""
     names = [*_TOLD_FIRST, *(form.name for form in FORMATS if form.name not in _TOLD_FIRST and form.name != "whatif")]
     known = {form.name: form.words for form in FORMATS}
     return (*(known[name] for name in dict.fromkeys(names)), known["whatif"])
@@ -431,7 +434,7 @@ class UnsupportedFormatError(InputError):
 
 
 def detect_format(path: Path) -> Format | None:
-    """The format `path` is read as, or None where its first bytes already say that it is not a trace.
+    """Return the format `path` is read as, or None where its first bytes already say that it is not a trace.
 
     Raises UnsupportedFormatError where it is of a format that is only recognised, NotATraceError where it is known to
     be no recording, InputError where it lost bytes as it

@@ -110,7 +110,7 @@ class Rows:
         correlation: int | None = None,
         moment: int | None = None,
     ) -> None:
-        """Adds one operation; times in ns. `moment` is when it was launched, which decides its step.
+        """Add one operation; times in ns. `moment` is when it was launched, which decides its step.
 
         A row without a usable time is counted as bad; other numbers that do not fit their column are left out.
         """
@@ -131,7 +131,7 @@ class Rows:
         self.correlation.append(correlation if correlation is not None and correlation in _NUMBERS else _ABSENT)
 
     def add_wait(self, row: int, waited: int) -> None:
-        """Makes of a launch two operations: what it waited for a place in the queue, and then the launch."""
+        """Make of a launch two operations: what it waited for a place in the queue, and then the launch."""
         self.add(
             self.lanes.texts[self.lane[row]],
             QUEUE_FULL,
@@ -158,7 +158,7 @@ class Rows:
         size: Int64s | None = None,
         group: Coded | None = None,
     ) -> None:
-        """Adds operations as columns, one after another as `add` would: kinds, phases and groups by their numbers, -1
+        """Add operations as columns, one after another as `add` would: kinds, phases and groups by their numbers, -1
         for none.
 
         Times that left 64 bits on the way here are such as no clock reads, and are turned away as those are.
@@ -188,11 +188,11 @@ class Rows:
         self.group.frombytes(groups.tobytes())
 
     def column(self, name: str) -> Int64s:
-        """A column's values; -1 for what is absent."""
+        """Return a column's values; -1 for what is absent."""
         return _numbers(getattr(self, name))
 
     def extent(self) -> tuple[int, int]:
-        """The first begin and the last end. Raises ValueError where there are no rows."""
+        """Return the first begin and the last end. Raises ValueError where there are no rows."""
         start, duration = _numbers(self.start), _numbers(self.duration)
         return int(start.min()), int((start + duration).max())
 
@@ -203,7 +203,7 @@ def _within(values: Int64s, bounds: range) -> npt.NDArray[np.bool_]:
 
 
 def _recoded(coded: Coded, chosen: npt.NDArray[np.bool_], known: Codes) -> Int64s:
-    """The chosen ones by the numbers of `known`, which those it lacks get in the order of their first use."""
+    """Return the chosen ones by the numbers of `known`, which those it lacks get in the order of their first use."""
     codes, texts = coded[0][chosen], coded[1]
     first = np.full(len(texts), len(codes))
     # Of several values for one place the last stays: from the end, that is the first use.
@@ -242,7 +242,7 @@ def write_recording(
     world_size: int | None = None,
     warnings: Iterable[KairWarning] = (),
 ) -> FragmentInfo:
-    """Writes the ranks' rows as the fragment `out`, step by step and rank by rank.
+    """Write the ranks' rows as the fragment `out`, step by step and rank by rank.
 
     `mark` says how steps would have been marked, for a warning where they are not; that comes before `warnings`. Raises
     InputError where no row of any rank lies in a step, OSError when the disk is full.
@@ -314,7 +314,7 @@ class _Part:
         return begin, int(self._steps.end[at]) - begin
 
     def table(self, at: int, number: int) -> pa.Table:
-        """The rows of one step, in the table's order, the step's scope among them."""
+        """Return the rows of one step, in the table's order, the step's scope among them."""
         rows, chosen = self._rows, self._of_step[at]
         self._see_device(at, chosen)
         begin, length = self.window(at)
@@ -343,7 +343,10 @@ def _on_streams(rows: Rows) -> npt.NDArray[np.bool_]:
 
 
 def _with_waits_apart(rows: Rows) -> tuple[LaunchQueue | None, Int64s]:
-    """(the launch queue, the rows launched before the recording began); what launches waited for becomes rows."""
+    """Return (the launch queue, the rows launched before the recording began).
+
+    What launches waited for becomes rows.
+    """
     queue, waits, before = _launch_queue(rows)
     for row, waited in waits:
         rows.add_wait(row, waited)
@@ -351,7 +354,7 @@ def _with_waits_apart(rows: Rows) -> tuple[LaunchQueue | None, Int64s]:
 
 
 def _launch_queue(rows: Rows) -> tuple[LaunchQueue | None, list[tuple[int, int]], Int64s]:
-    """(the launch queue, the launches that waited for a place in it and for how long, the rows launched before)."""
+    """Return (the launch queue, the launches that waited for a place in it, for how long, the rows launched before)."""
     lane, number = _numbers(rows.lane), _numbers(rows.correlation)
     device = _on_streams(rows)[lane] if len(lane) else np.zeros(0, dtype=bool)
     device &= _numbers(rows.kind) != KINDS.index("scope")
@@ -431,7 +434,7 @@ def _numbers(column: "array[int]") -> npt.NDArray[np.int64]:
 
 
 def steps_from(marks: Sequence[Mark], rows: Rows) -> Steps:
-    """The steps that ranges tell, else what repeats on a stream, else the whole recording as one."""
+    """Return the steps that ranges tell, else what repeats on a stream, else the whole recording as one."""
     if not len(rows):
         return marked_steps(marks, np.empty(0, np.int64)) or one_step((0, 0))
     work, extent = np.sort(rows.column("moment")), rows.extent()
@@ -439,7 +442,7 @@ def steps_from(marks: Sequence[Mark], rows: Rows) -> Steps:
 
 
 def _repeating(rows: Rows) -> Steps | None:
-    """What repeats on a stream, of those with most operations first; cut by launches where they are known."""
+    """Return what repeats on a stream, of those with most operations first; cut by launches where they are known."""
     kind, lane = rows.column("kind"), rows.column("lane")
     works = np.flatnonzero(kind != KINDS.index("scope"))
     computes = (kind[works] == KINDS.index("compute")) | (kind[works] == KINDS.index("collective"))

@@ -31,7 +31,10 @@ def read_gift(source: Path, out: Path, *, rank_hint: int | None = None) -> Fragm
 
 
 def _parts(content: bytes) -> tuple[FragmentInfo, list[pa.Table]]:
-    """What the fragment says of itself, and its row groups. Raises ValueError, or what Arrow does, for damaged ones."""
+    """Return what the fragment says of itself, and its row groups.
+
+    Raises ValueError, or what Arrow does, for damaged ones.
+    """
     file = pq.ParquetFile(io.BytesIO(content))
     if not file.schema_arrow.equals(SCHEMA):
         raise ValueError("its columns are not those of an operations table")
@@ -40,7 +43,7 @@ def _parts(content: bytes) -> tuple[FragmentInfo, list[pa.Table]]:
 
 
 def _sound(table: pa.Table, info: FragmentInfo) -> pa.Table:
-    """Raises ValueError for rows that no reader writes: a gift comes from others."""
+    """Raise ValueError for rows that no reader writes: a gift comes from others."""
     table.validate(full=True)
     if any(table[of.name].null_count for of in SCHEMA if not of.nullable):
         raise ValueError("a value is missing")

@@ -32,7 +32,7 @@ class _Call:
 
 
 def read_horovod(source: Path, out: Path, *, rank_hint: int | None = None) -> FragmentInfo:  # noqa: ARG001
-    """Writes `source` as the fragment `out`, and says what it holds: all ranks, on the coordinator's clock.
+    """Write `source` as the fragment `out`, and return what it holds: all ranks, on the coordinator's clock.
 
     Between the collectives a rank works, on what is not recorded. Raises NotATraceError, InputError where no rank says
     that it is ready (files of other ranks than the coordinator), OSError when the disk is full.
@@ -59,7 +59,7 @@ def read_horovod(source: Path, out: Path, *, rank_hint: int | None = None) -> Fr
 
 
 def _calls(trace: ChromeTrace) -> list[_Call]:
-    """The collectives in the order of their begin; each tensor is a process of the timeline."""
+    """Return the collectives in the order of their begin; each tensor is a process of the timeline."""
     tensors = trace.process_names()
     open_calls: dict[str, _Call] = {}
     depth: dict[str, int] = {}

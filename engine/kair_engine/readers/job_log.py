@@ -70,7 +70,7 @@ _UNUSABLE: Final = (
 
 
 def read_job_log(source: Path, out: Path, *, rank_hint: int | None = None) -> FragmentInfo:
-    """Writes an empty fragment `out`, and says how far the ranks came that the log tells of, and what it says of them.
+    """Write an empty fragment `out`, and return how far the ranks came that the log tells of, and what it says of them.
 
     A line's rank is in it; `rank_hint`, or the file's name, is that of lines without. Raises NotATraceError where
     nothing is said of any rank, with the way out where it is known what the text is.
@@ -102,14 +102,14 @@ def read_job_log(source: Path, out: Path, *, rank_hint: int | None = None) -> Fr
 
 
 def _local_rank(source: Path) -> int | None:
-    """The rank on its node, of torchrun's folders: `attempt_0/3/stderr.log`."""
+    """Return the rank on its node, of torchrun's folders: `attempt_0/3/stderr.log`."""
     folder = source.absolute().parent
     is_own = folder.name.isdigit() and folder.parent.name.startswith("attempt_")
     return int(folder.name[:7]) if is_own else None
 
 
 def _info(source: Path, jobs: Sequence["_Job"], untold: Sequence[KairWarning]) -> FragmentInfo:
-    """What the file holds of the job that stopped first."""
+    """Return what the file holds of the job that stopped first."""
     job, *others = jobs
     progress, said = job.progress, job.said
     ranks = tuple(sorted({*progress, *job.heard})) or (0,)
@@ -134,7 +134,7 @@ def _info(source: Path, jobs: Sequence["_Job"], untold: Sequence[KairWarning]) -
 
 
 def _whole_lines(source: Path) -> Iterator[bytes]:
-    """What the job printed, in blocks that end where a line does, or where one is too long."""
+    """Yield what the job printed, in blocks that end where a line does, or where one is too long."""
     rest = b""
     for block in BlockReader(source):
         end = block.rfind(b"\n") + 1
@@ -166,7 +166,7 @@ class _Log:
         return any(job.has_errors for job in self._jobs.values())
 
     def take(self, line: str) -> None:
-        """Looks at one line, which is in the log's order."""
+        """Look at one line, which is in the log's order."""
         self._order += 1
         composed = _COMPOSED.match(line) if " | " in line else None
         line = line if composed is None else line[composed.end() :]
@@ -266,7 +266,7 @@ class _Job:
         return min(told, default=1 << 62)
 
     def take(self, line: str, peeled: Peeled, host: str, order: int) -> None:
-        """Looks at one line."""
+        """Look at one line."""
         if _RESTART in line:
             self._begin()
         if ("equeu" in line or "EQUEU" in line or "DUE TO" in line) and _REQUEUED.search(line) is not None:
@@ -320,7 +320,7 @@ class _Job:
         return next((f"{kind}{number}" for kind, number in numbered if number is not None), "")
 
     def _rank(self, line: str, peeled: Peeled, report: Report | None) -> int | None:
-        """The job's rank: the logging prefix has it, then what is known of the process, then the file's name."""
+        """Return the job's rank: the logging prefix has it, then what is known of the process, then the file's name."""
         prefix = _RANK.search(line)
         if prefix is not None and self._local_rank is not None:
             self._rank_of_file = int(prefix[1])
@@ -365,7 +365,7 @@ class _Job:
             ]
 
     def join(self, other: "_Job") -> None:
-        """Takes up another pod of the same job."""
+        """Take up another pod of the same job."""
         self.progress = dict(sorted({**self.progress, **other.progress}.items()))
         self.said += other.said
         self.hosts |= other.hosts

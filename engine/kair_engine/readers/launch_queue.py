@@ -77,14 +77,14 @@ class Calls:
         self._room = LOOKED_AT
 
     def see(self, ids: Ints, name: Ints, begin_ns: Ints, duration_ns: Ints) -> None:
-        """Takes in some, by their numbers and the functions that were called, as small numbers."""
+        """Take in some, by their numbers and the functions that were called, as small numbers."""
         self._seen.append((name[: self._room].copy(), duration_ns[: self._room].copy()))
         self._room -= len(self._seen[-1][0])
         long = np.flatnonzero(duration_ns > SHORTEST_NS)
         self._long.append((ids[long], name[long], begin_ns[long], duration_ns[long]))
 
     def long(self, ids: Ints, nodes: Ints) -> tuple[Ints, "LongCalls"]:
-        """(the numbers of those that may have waited, those), among the calls with these numbers.
+        """Return (the numbers of those that may have waited, those), among the calls with these numbers.
 
         `nodes` is how many operations each launched.
         """
@@ -102,7 +102,7 @@ class Calls:
 
 
 def queue_of(calls: Calls, ids: Ints, work: Work) -> QueueWaits | None:
-    """The launch queue of a process whose calls have these numbers, in order; None where none was full."""
+    """Return the launch queue of a process whose calls have these numbers, in order; None where none was full."""
     at, known = found_ids(ids, work.launch)
     launching = present(at[known])
     place = np.searchsorted(launching, at[known])
@@ -140,7 +140,7 @@ def are_earlier(launch: Ints, stream: Ints, start_ns: Ints, launched: Bools) -> 
 
 
 def launched_before(name: str, count: int) -> KairWarning:
-    """That so many operations of a file are of steps that it does not hold."""
+    """Return that so many operations of a file are of steps that it does not hold."""
     were = "1 operation was" if count == 1 else f"{count:,} operations were"
     text = f"{were} launched before the recording of {name} began, and left out"
     return short_warning("launched_before", text)
@@ -200,7 +200,7 @@ def is_long(duration_ns: Ints, usual: Ints) -> Bools:
 
 
 def waits_for_place(of: Launched, long: LongCalls) -> tuple[LaunchQueue, Ints] | None:
-    """(the queue, how long each of the long calls waited for a place in it, ns).
+    """Return (the queue, how long each of the long calls waited for a place in it, ns).
 
     None where no queue was full: calls that last long then do so for reasons of their own. Whether launches of a
     process share one queue or each stream has its own is not recorded: what explains more holds.
@@ -238,7 +238,8 @@ def _under_way(of: Launched, long: LongCalls, *, per_stream: bool) -> tuple[Ints
 
 
 def _depth(of: Launched, long: LongCalls, under_way: Ints, telling: Bools) -> tuple[float, int, float]:
-    """(the share of the telling calls that meet a full queue, how deep that is, the share that agree on it exactly).
+    """Return (the share of the telling calls that meet a full queue, how deep that is, the share that agree on it
+    exactly).
 
     Shares are of the time that the calls take beyond the usual. (0, NONE, 0) where they meet none.
     """

@@ -435,7 +435,7 @@ class Sayings:
                 yield Saying("error", text, (rank,), at_ns=order, count=count)
 
     def _ends_of_processes(self, reported: Collection[int], world: int) -> Iterator[Saying]:
-        """Ends that name a process, a task, or a rank on its node."""
+        """End that name a process, a task, or a rank on its node."""
         kept, self._said = self._said, []
         for order, process, text, _ in self._ended_pids:
             if (rank := self.rank_of(process)) is not None:

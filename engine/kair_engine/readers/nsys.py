@@ -40,7 +40,7 @@ from kair_engine.trace.model import FragmentInfo, KairWarning, short_warning
 
 
 def read_nsys(source: Path, out: Path, *, rank_hint: int | None = None) -> FragmentInfo:
-    """Writes `source` as the fragment `out`, and says what it holds.
+    """Write `source` as the fragment `out`, and return what it holds.
 
     The rank of a process is what its marks state, of a single process also what its environment or the file's name
     does; several count on from `rank_hint`, or from 0, with `rank_known` false: a report of several processes is a
@@ -78,7 +78,7 @@ def read_nsys(source: Path, out: Path, *, rank_hint: int | None = None) -> Fragm
 def _ranks(
     processes: list[Process], of_environment: int | None, source: Path, rank_hint: int | None
 ) -> tuple[list[int], bool]:
-    """The processes' ranks, and whether they are known."""
+    """Return the processes' ranks, and whether they are known."""
     said = [said_rank(process.said) for process in processes]
     stated = [rank for rank in said if rank is not None]
     if len(stated) == len(processes) == len(set(stated)):
@@ -92,7 +92,7 @@ def _ranks(
 
 
 def _epoch(report: Report) -> int:
-    """What the report's times count from, in ns since 1970; 0 where it does not say."""
+    """Return what the report's times count from, in ns since 1970; 0 where it does not say."""
     (began,) = next(report.rows("TARGET_INFO_SESSION_START_TIME", ("utcEpochNs",)), (0,))
     return began if isinstance(began, int) and EPOCH_NS < began < 1 << 62 else 0
 
@@ -140,7 +140,7 @@ _GROUP_END: Final = "ncclGroupEnd"
 
 
 def main_thread(process: Process) -> int:
-    """The thread that marks most ranges, else that calls most: the one that runs the training loop."""
+    """Return the thread that marks most ranges, else that calls most: the one that runs the training loop."""
     threads, of = _numbered(process.host.thread)
     ranges = np.bincount(of, weights=process.host.is_range, minlength=len(threads)).tolist()
     rows = np.bincount(of, minlength=len(threads)).tolist()
@@ -157,7 +157,7 @@ def _numbered(values: Int64s) -> tuple[list[int], Int64s]:
 
 
 def marks_of(process: Process, base: int, thread: int) -> list[Mark]:
-    """The ranges of its main thread, which may be steps, `base` ns later than the report has them."""
+    """Return the ranges of its main thread, which may be steps, `base` ns later than the report has them."""
     host = process.host.where((process.host.is_range > 0) & (process.host.thread == thread))
     columns = (host.name.tolist(), (host.start + base).tolist(), (host.end + base).tolist())
     return [Mark(process.names[name], start, end) for name, start, end in zip(*columns, strict=True)]
@@ -217,7 +217,7 @@ def _host_kinds(process: Process) -> Int64s:
 
 
 def _kinds_on_host(name: str) -> tuple[str, str]:
-    """The kind of a call of that name, and of a range."""
+    """Return the kind of a call of that name, and of a range."""
     name_class = name_class_of(name)
     kinds = {NameClass.DATA_LOADER: "input", NameClass.GARBAGE_COLLECTION: "gc"}
     of_range = kinds.get(name_class, "scope")
@@ -225,7 +225,7 @@ def _kinds_on_host(name: str) -> tuple[str, str]:
 
 
 def _host_phases(process: Process, thread: int) -> Int64s:
-    """The phase of every host row, from the ranges around it; all unknown where no range tells phases."""
+    """Return the phase of every host row, from the ranges around it; all unknown where no range tells phases."""
     host = process.host
     ranges: npt.NDArray[np.bool_] = host.is_range > 0
     class_of_name = np.zeros(len(process.names), np.int8)
@@ -345,12 +345,12 @@ def environment(report: Report) -> Environment:
 
 
 def said_rank(texts: Iterable[str]) -> int | None:
-    """The rank that marks or names of a process state (`MPI Rank 3`), where all of them state one."""
+    """Return the rank that marks or names of a process state (`MPI Rank 3`), where all of them state one."""
     found = {int(match[1]) for text in texts if (match := _SAID.match(text.strip()))}
     return found.pop() if len(found) == 1 else None
 
 
 def host_name(report: Report) -> str | None:
-    """The name of the host that was profiled."""
+    """Return the name of the host that was profiled."""
     named = (value for name, value in report.rows("TARGET_INFO_SYSTEM_ENV", ("name", "value")) if name == "Hostname")
     return next((value for value in named if isinstance(value, str) and value), None)

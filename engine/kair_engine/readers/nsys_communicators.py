@@ -67,13 +67,14 @@ class Calls:
     of_thread: dict[int, list[Call]] = field(default_factory=dict)
 
     def add(self, thread: int, call: Call) -> None:
-        """Adds a call."""
+        """Add a call."""
         self.of_thread.setdefault(thread, []).append(call)
 
     def kernels(
         self, launches: Sequence[tuple[int, int]], group_ends: dict[int, list[tuple[int, int]]]
     ) -> Iterator[Kernel | None]:
-        """What is known of each kernel by its launch (thread, time), in any order; None of one that no call explains.
+        """Yield what is known of each kernel by its launch (thread, time), in any order; None of one that no call
+        explains.
 
         `group_ends` has, per thread, begins and ends of the ranges in which grouped calls are launched.
         """
@@ -114,14 +115,16 @@ class _Thread:
         return place if place >= 0 and at <= self.ends[place][1] else None
 
     def see_launch(self, at: int) -> None:
-        """Notes what launched a kernel at a time."""
+        """Note what launched a kernel at a time."""
         if (call := self._call_at(at)) is not None:
             self.alone.add(call)
         elif (group := self._group_at(at)) is not None:
             self.launched.add(group)
 
     def calls_at(self, at: int) -> Sequence[Call]:
-        """The calls whose kernel was launched at a time: the one around it, else those of the group that ended then."""
+        """Return the calls whose kernel was launched at a time: the one around it, else those of the group that ended
+        then.
+        """
         if (call := self._call_at(at)) is not None:
             return self.calls[call : call + 1]
         if (group := self._group_at(at)) is None:
@@ -165,7 +168,7 @@ def _kernel(calls: Sequence[Call], known: dict[int, Call]) -> Kernel | None:
 
 
 def schemas_of(rows: Iterator[tuple[object, ...]]) -> Schemas:
-    """The schemas that name a communicator, from (domain, schema, type, name, offset) of their entries.
+    """Return the schemas that name a communicator, from (domain, schema, type, name, offset) of their entries.
 
     Processes register theirs each; one that two lay out differently is left out.
     """
@@ -185,7 +188,7 @@ def schemas_of(rows: Iterator[tuple[object, ...]]) -> Schemas:
 
 
 def call_of(blob: bytes, schemas: Schemas, start: int, end: int, name: str) -> Call | None:
-    """The call that a payload describes; None of another payload, or one that does not fit its schema."""
+    """Return the call that a payload describes; None of another payload, or one that does not fit its schema."""
     if len(blob) < _HEADER.size:
         return None
     domain, _, schema, _, _, _ = _HEADER.unpack_from(blob)

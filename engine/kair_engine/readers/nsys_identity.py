@@ -34,7 +34,7 @@ class Target:
 
 
 def target_of(report: Report) -> Target:
-    """What the report's tables say beside operations."""
+    """Return what the report's tables say beside operations."""
     names = ("id", "name", "busLocation", "uuid", "smCount", "totalMemory")
     system = {
         name: value
@@ -57,7 +57,7 @@ def target_of(report: Report) -> Target:
 
 
 def variables(report: Report) -> Iterator[tuple[str, str]]:
-    """The environment of the launched process, variable by variable; later ones go before earlier ones."""
+    """Yield the environment of the launched process, variable by variable; later ones go before earlier ones."""
     for name, value in report.rows("TARGET_INFO_SYSTEM_ENV", ("name", "value")):
         if name == "DeviceEnvironment" and isinstance(value, str):
             yield from _assignments(value)
@@ -86,7 +86,7 @@ def identity_of(process: Process, rank: int, target: Target) -> RankIdentity:
 
 
 def _device(process: Process, target: Target) -> tuple[DeviceIdentity, dict[str, str]]:
-    """The device that ran most of its operations."""
+    """Return the device that ran most of its operations."""
     numbers, times = np.unique(process.device.device, return_counts=True)
     ordinal = int(numbers[times.argmax()])
     seen = [(gpu, uuid) for gpu, cuda, pid, uuid in target.seen if cuda == ordinal and pid in (process.pid, None)]

@@ -44,7 +44,7 @@ class Report:
         return table in self._tables and self._tables[table].issuperset(columns)
 
     def rows(self, table: str, wanted: Sequence[str], optional: Sequence[str] = ()) -> Iterator[tuple[Any, ...]]:
-        """The rows of a table, `wanted` columns and then `optional` ones (None where the export lacks them).
+        """Yield the rows of a table, `wanted` columns and then `optional` ones (None where the export lacks them).
 
         Nothing where the table or one of the wanted columns is missing.
         """
@@ -52,7 +52,7 @@ class Report:
             yield from some
 
     def columns(self, table: str, wanted: Sequence[str], optional: Sequence[str] = ()) -> Iterator[list[Column]]:
-        """The same, some thousand rows at a time, as one tuple for each column."""
+        """Yield the same, some thousand rows at a time, as one tuple for each column."""
         for some in self._some_rows(table, wanted, optional):
             yield list(zip(*some, strict=True))
 
@@ -71,7 +71,7 @@ class Report:
 
 @contextmanager
 def opened(source: Path) -> Iterator[Report]:
-    """The report in `source`, until the block ends.
+    """Open the report in `source`, until the block ends.
 
     Raises NotATraceError where it is another database, InputError where it is damaged or its tables are none.
     """
@@ -91,7 +91,7 @@ def opened(source: Path) -> Iterator[Report]:
 
 
 def _tables(connection: sqlite3.Connection, source: Path) -> dict[str, frozenset[str]]:
-    """The tables with their columns. Those that compute what they hold are no part of an export."""
+    """Return the tables with their columns. Those that compute what they hold are no part of an export."""
     connection.text_factory = lambda text: text.decode("utf-8", "replace")
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_TEXT * 64)
     for pragma in ("trusted_schema = OFF", "cell_size_check = ON", "mmap_size = 0", "query_only = ON"):
@@ -140,18 +140,18 @@ class _Columns:
     """By the report's list of names."""
 
     def where(self, chosen: npt.NDArray[np.bool_] | Int64s) -> Self:
-        """The chosen rows."""
+        """Return the chosen rows."""
         return type(self)(*(getattr(self, one.name)[chosen] for one in fields(self)))
 
     def by_process(self) -> dict[int, Self]:
-        """The rows of each process, in their order."""
+        """Return the rows of each process, in their order."""
         order = np.argsort(self.process, kind="stable")
         bounds = np.flatnonzero(np.diff(self.process[order])) + 1
         return {int(self.process[some[0]]): self.where(some) for some in np.split(order, bounds) if len(some)}
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
-        """The rows of one after another."""
+        """Return the rows of one after another."""
         empty = np.empty(0, np.int64)
         return cls(*(np.concatenate([empty, *(getattr(part, one.name) for part in parts)]) for one in fields(cls)))
 
@@ -218,7 +218,7 @@ class _Found(dict[Hashable, int]):
 
 
 def processes_of(report: Report) -> list[Process]:
-    """The processes with kernels or copies, by their process ids."""
+    """Return the processes with kernels or copies, by their process ids."""
     texts = _Texts(
         (number, value)
         for number, value in report.rows("StringIds", ("id", "value"))
@@ -310,7 +310,7 @@ def _device_rows(numbers: Sequence[Column], name: Int64s, owner: Column, size: C
 
 
 def _whole(values: Column) -> Int64s:
-    """The numbers of a column; NONE for what is none."""
+    """Return the numbers of a column; NONE for what is none."""
     try:
         return np.frombuffer(array("q", values), np.int64)
     except TypeError:
@@ -318,7 +318,7 @@ def _whole(values: Column) -> Int64s:
 
 
 def _process_of(thread: Int64s) -> Int64s:
-    """The process of threads' or processes' numbers; exports before 2021 name none, and are of one."""
+    """Return the process of threads' or processes' numbers; exports before 2021 name none, and are of one."""
     return np.where(thread == NONE, 0, thread >> _THREAD_BITS << _THREAD_BITS)
 
 
@@ -333,7 +333,7 @@ def _calls(report: Report, texts: _Texts, names: Codes, *, only: bool) -> Iterab
 
 
 def _overheads(report: Report, texts: _Texts, names: Codes, *, only: bool) -> Iterable[HostRows]:
-    """What the profiler and the driver did on threads of the program, by CUPTI's names for it."""
+    """Yield what the profiler and the driver did on threads of the program, by CUPTI's names for it."""
     sorts = {
         number: label
         for number, label in report.rows("ENUM_CUPTI_OVERHEAD_TYPE", ("id", "label"))
@@ -361,7 +361,7 @@ def _overhead_name(said: str, sort: str) -> str:
 
 
 def nccl_schemas(report: Report) -> Schemas:
-    """The schemas of the payloads in which NCCL tells its communicators."""
+    """Return the schemas of the payloads in which NCCL tells its communicators."""
     wanted = ("domainId", "schemaId", "type", "name", "offset")
     return schemas_of(report.rows("NVTX_PAYLOAD_SCHEMA_ENTRIES", wanted))
 
@@ -369,7 +369,7 @@ def nccl_schemas(report: Report) -> Schemas:
 def _ranges(
     report: Report, texts: _Texts, names: Codes, nccl: defaultdict[int, Calls], *, only: bool
 ) -> tuple[list[HostRows], set[tuple[int, int]]]:
-    """The ranges, and the marks without a length as (process, name); `nccl` gets the calls of each process."""
+    """Return the ranges, and the marks without a length as (process, name); `nccl` gets the calls of each process."""
 
     def name_of(said: tuple[object, object]) -> str:
         text, number = said

@@ -35,7 +35,7 @@ _HOST_FOLDER: Final = re.compile(r"^host=(.+)$")
 
 
 def rank_from_name(path: Path) -> int | None:
-    """The rank that the file's name or its folder's states, or None."""
+    """Return the rank that the file's name or its folder's states, or None."""
     path = path.absolute()
     stem = _SUFFIXES.sub("", path.name)
     handler = _HANDLER_NAME.match(path.name)
@@ -69,7 +69,7 @@ def ranks_from_siblings(paths: Sequence[Path]) -> dict[Path, int]:
 
 
 def _beside(folder: Path, files: Sequence[Path]) -> list[str]:
-    """The names beside a single file; of several, those that were asked for tell."""
+    """Return the names beside a single file; of several, those that were asked for tell."""
     try:
         return [path.name for path in folder.iterdir()] if len(files) == 1 else []
     except OSError:
@@ -89,14 +89,15 @@ def _are_ranks(numbers: Sequence[int]) -> bool:
 
 
 def host_of(path: Path, stated: str | None = None) -> str | None:
-    """The host of a file: that of a folder `host=…`, else the one that it states itself, else the one that profiler
-    handlers put into its name, or None."""
+    """Return the host of a file: that of a folder `host=…`, else the one that it states itself, else the one that
+    profiler handlers put into its name, or None.
+    """
     handler = _HANDLER_NAME.match(path.name)
     return host_of_folder(path) or stated or (handler["host"] if handler else None)
 
 
 def host_of_folder(path: Path) -> str | None:
-    """The host that a folder `host=NAME` of a file states, the innermost one."""
+    """Return the host that a folder `host=NAME` of a file states, the innermost one."""
     return next((match[1] for one in path.absolute().parts[-2::-1] if (match := _HOST_FOLDER.match(one))), None)
 
 
@@ -114,7 +115,7 @@ def is_archive_name(path: Path) -> bool:
 
 
 def archive_of(path: Path) -> Path | None:
-    """The archive that a path leads into, None for one that is a file's own."""
+    """Return the archive that a path leads into, None for one that is a file's own."""
     return next((parent for parent in path.parents if is_archive_name(parent) and parent.is_file()), None)
 
 
@@ -129,20 +130,20 @@ _DIGITS: Final = 10
 
 
 def metadata_files(source: Path) -> tuple[Path, ...]:
-    """The file named after the trace, else every YAML file beside it, in order."""
+    """Return the file named after the trace, else every YAML file beside it, in order."""
     named = source.with_name(f"meta-{source.stem.removeprefix('trace-')}.yaml")
     candidates = [named] if named.is_file() else sorted([*source.parent.glob("*.yaml"), *source.parent.glob("*.yml")])
     return tuple(path for path in candidates if path.is_file() and path.stat().st_size <= _MAX_LENGTH)
 
 
 def read_sizes(source: Path) -> dict[str, int]:
-    """The sizes that the metadata of `source` states; empty where there is none, or it is unclear which."""
+    """Return the sizes that the metadata of `source` states; empty where there is none, or it is unclear which."""
     found = [sizes for path in metadata_files(source) if (sizes := parse_sizes(path))]
     return found[0] if len(found) == 1 else {}
 
 
 def parse_sizes(path: Path) -> dict[str, int]:
-    """The known `key: integer` lines of a flat YAML file; others are passed over."""
+    """Return the known `key: integer` lines of a flat YAML file; others are passed over."""
     try:
         text = read_kept(path, _MAX_LENGTH).decode("utf-8", "replace")
     except OSError:

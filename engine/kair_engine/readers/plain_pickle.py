@@ -35,7 +35,10 @@ class CutError(NotPlainError):
 
 
 def load_plain(content: bytes) -> Any:  # noqa: ANN401
-    """The value that `content` holds. Raises NotPlainError, CutError where it is a dictionary that ends early."""
+    """Return the value that `content` holds.
+
+    Raises NotPlainError, CutError where it is a dictionary that ends early.
+    """
     try:
         return _loaded(content)
     except NotPlainError:
@@ -70,7 +73,7 @@ def _loaded(content: bytes) -> Any:  # noqa: ANN401
 
 
 def _opcodes(content: bytes) -> Iterator[tuple[pickletools.OpcodeInfo, Any, int | None]]:
-    """The opcodes, to where one is cut in two."""
+    """Yield the opcodes, to where one is cut in two."""
     opcodes = pickletools.genops(content)
     while True:
         try:
@@ -85,7 +88,8 @@ def _opcodes(content: bytes) -> Iterator[tuple[pickletools.OpcodeInfo, Any, int 
 
 
 def _held(stack: list[Any]) -> dict[Any, Any]:
-    """What the dictionary at the bottom would have been given, from what is on the stack; what is in it counts alike.
+    """Return what the dictionary at the bottom would have been given, from what is on the stack; what is in it counts
+    alike.
 
     Containers that were not filled yet get what was collected for them.
     """
@@ -102,7 +106,7 @@ def _held(stack: list[Any]) -> dict[Any, Any]:
 
 
 def _collect(name: str, stack: list[Any]) -> None:
-    """The opcodes that make lists, tuples and dictionaries of what is on the stack."""
+    """Carry out the opcodes that make lists, tuples and dictionaries of what is on the stack."""
     if name == "MARK":
         stack.append(_MARK)
     elif name == "EMPTY_LIST":
@@ -140,7 +144,7 @@ def _of(stack: list[Any], kind: type) -> Any:  # noqa: ANN401
 
 
 def _since_mark(stack: list[Any]) -> list[Any]:
-    """Takes what was put on the stack since the last mark, and the mark."""
+    """Take what was put on the stack since the last mark, and the mark."""
     at = len(stack) - 1
     while stack[at] is not _MARK:
         at -= 1

@@ -35,7 +35,7 @@ def _text_of(line: bytes) -> bytes:
 
 
 def _joined(block: bytes) -> bytes:
-    """The kubelet's records without their stamps; a record that is a part (P) goes on with the next one."""
+    """Return the kubelet's records without their stamps; a record that is a part (P) goes on with the next one."""
     parts = _CRI.search(block)
     if parts is None:
         return block

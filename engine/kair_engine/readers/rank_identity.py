@@ -21,7 +21,7 @@ _OF_PROFILERS: Final = re.compile(r"INJECTION|_PROFILER_|HSA_TOOLS_LIB")
 
 
 def told(value: object) -> str | None:
-    """A text on one line of bounded length; None for what is no text or empty."""
+    """Return a text on one line of bounded length; None for what is no text or empty."""
     if not isinstance(value, str):
         return None
     line = " ".join(value[: 10 * _LONGEST].encode("utf-8", "replace").decode().split())

@@ -86,7 +86,7 @@ def _loaded(content: bytes) -> Mapping[str, Any]:
 
 
 def _without_prefixes(report: str) -> str:
-    """The newest report of a text, without what Ray puts before the lines that a worker or driver logs."""
+    """Return the newest report of a text, without what Ray puts before the lines that a worker or driver logs."""
     lines = plain(report.encode("utf-8", "replace")).decode("utf-8", "replace").splitlines()
     if not any(line.startswith("Communicators...") for line in lines):
         lines = [peel(line).text for line in lines]
@@ -95,7 +95,7 @@ def _without_prefixes(report: str) -> str:
 
 
 def of_text(report: str) -> tuple[list[Communicator], int]:
-    """The communicators of which something is told, and how many GPUs the job has (0 where that is not told)."""
+    """Return the communicators of which something is told, and how many GPUs the job has (0 where that is not told)."""
     sizes: dict[int, int] = {}
     found: dict[str, Communicator] = {}
     classes: dict[tuple[str, str], list[tuple[int, int, list[int]]]] = {}
@@ -135,7 +135,7 @@ def _take_missing(one: Communicator, line: str) -> None:
 
 
 def _take_class(classes: list[tuple[int, int, list[int]]], line: str) -> None:
-    """A class is (how many ranks, how many operations, which ranks)."""
+    """Take a class, which is (how many ranks, how many operations, which ranks)."""
     if of_class := _CLASS.match(line):
         classes.append((int(of_class[1]), int(of_class[2] or 0), []))
     elif alone := _ALONE.match(line):
@@ -155,7 +155,7 @@ def _assign(one: Communicator, kind: str, classes: Sequence[tuple[int, int, list
 
 
 def of_json(value: Mapping[str, Any]) -> tuple[list[Communicator], int]:
-    """The same of its JSON: every rank with all its counts."""
+    """Return the same of its JSON: every rank with all its counts."""
     found = []
     for at, told in enumerate(mappings(value.get("communicators"))):
         one = Communicator(f"#{at} {str(told.get('hash', ''))[:40]}", whole(told.get("size")))
@@ -185,7 +185,7 @@ _ONE_QUERY: Final = (
 
 
 def read_ras(source: Path, out: Path, *, rank_hint: int | None = None) -> FragmentInfo:  # noqa: ARG001
-    """Writes an empty fragment `out`, and says how far the ranks came of which RAS tells that they differ.
+    """Write an empty fragment `out`, and return how far the ranks came of which RAS tells that they differ.
 
     Ranks are the job's where a communicator has all its GPUs, and are translated to these where RAS lists all; of
     others a warning tells. Raises InputError where JSON is damaged, NotATraceError where no communicator is told.

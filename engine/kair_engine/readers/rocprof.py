@@ -28,7 +28,7 @@ _HINT: Final = "record with rocprofv3 --runtime-trace --output-format json, or r
 
 
 def read_rocprof(source: Path, out: Path, *, rank_hint: int | None = None) -> FragmentInfo:
-    """Writes `source` as the fragment `out`, and says what it holds.
+    """Write `source` as the fragment `out`, and return what it holds.
 
     The rank is `rank_hint`, else the one its name states, else 0 with `rank_known` false. Raises NotATraceError,
     InputError where no operation of a GPU is in it, OSError when the disk is full.
@@ -68,7 +68,7 @@ class _Trace:
         self.identity = RankIdentity(0)
 
     def read(self) -> None:
-        """Takes the file's records."""
+        """Take the file's records."""
 
 
 class _HipTrace(_Trace):
@@ -127,7 +127,7 @@ class _SdkTrace(_Trace):
         self._tell_identity(tool)
 
     def _tell_identity(self, tool: Mapping[str, Any]) -> None:
-        """The process and its host, and the agent that ran most kernels."""
+        """Note the process and its host, and the agent that ran most kernels."""
         of, agent = mapping(tool.get("metadata")), max(self._ran, key=lambda handle: self._ran[handle], default=None)
         node = mapping(of.get("node"))
         agents = mappings(tool.get("agents"))
@@ -188,12 +188,12 @@ class _SdkTrace(_Trace):
 
 
 def kernel_kind(name: str) -> str:
-    """The kind of a kernel."""
+    """Return the kind of a kernel."""
     return "collective" if name_class_of(name) is NameClass.DEVICE_COLLECTIVE else "compute"
 
 
 def call_kind(name: str) -> str:
-    """The kind of a call to HIP or RCCL."""
+    """Return the kind of a call to HIP or RCCL."""
     return "sync" if "Synchronize" in name else "host"
 
 
@@ -237,7 +237,7 @@ def _kernel_names(tool: Mapping[str, Any]) -> dict[int, str]:
 
 
 def _gpu(agent: object) -> str | None:
-    """The name of an agent that is a GPU (type 2)."""
+    """Return the name of an agent that is a GPU (type 2)."""
     of = mapping(agent)
     name = of.get("product_name") or of.get("name")
     return name if of.get("type") in (2, "GPU") and isinstance(name, str) and name else None
@@ -252,7 +252,7 @@ def _pci(agent: Mapping[str, Any]) -> str | None:
 
 
 def _ordinal(agent: Mapping[str, Any]) -> int | None:
-    """A GPU's number among the GPUs; `logical_node_type_id` counts those of one type."""
+    """Return a GPU's number among the GPUs; `logical_node_type_id` counts those of one type."""
     number = _int(agent.get("logical_node_type_id"))
     return number if 0 <= number < 1024 else None
 

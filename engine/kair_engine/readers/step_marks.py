@@ -70,7 +70,7 @@ class Steps:
     """True where nothing tells steps, and the whole recording stands for one."""
 
     def index_at(self, moments: Int64s) -> Int64s:
-        """The index of the step whose window holds each moment, or OUTSIDE."""
+        """Return the index of the step whose window holds each moment, or OUTSIDE."""
         index = np.searchsorted(self.begin, moments, "right") - 1
         inside = (index >= 0) & (moments < self.end[np.maximum(index, 0)])
         if self.is_whole_recording:
@@ -78,7 +78,7 @@ class Steps:
         return np.where(inside, index, OUTSIDE)
 
     def warnings(self, source: Path, mark: str) -> tuple[KairWarning, ...]:
-        """What is said where steps are not marked; `mark` is how the recorder would have marked them."""
+        """Return what is said where steps are not marked; `mark` is how the recorder would have marked them."""
         if self.is_whole_recording:
             text = f"{source.name} marks no steps ({mark}); the whole recording counts as one step"
             return (short_warning("no_step_marks", text),)
@@ -89,7 +89,7 @@ class Steps:
 
 
 def steps_of(windows: Iterable[tuple[int, int, int]], inferred_from: str | None = None) -> Steps:
-    """Steps from (number, begin, end); of two with one number the longer, of two that overlap the earlier.
+    """Return steps from (number, begin, end); of two with one number the longer, of two that overlap the earlier.
 
     Windows that are none are left out: those that end before they begin, or at times that no clock reads.
     """
@@ -108,12 +108,13 @@ def steps_of(windows: Iterable[tuple[int, int, int]], inferred_from: str | None 
 
 
 def one_step(extent: tuple[int, int]) -> Steps:
-    """The whole recording as one step."""
+    """Return the whole recording as one step."""
     return Steps(np.array([0]), np.array([extent[0]]), np.array([extent[1]]), is_whole_recording=True)
 
 
 def marked_steps(marks: Sequence[Mark], work: Int64s) -> Steps | None:
-    """The steps that ranges of one thread tell: those with numbers (`step 12`), else one that spans each iteration.
+    """Return the steps that ranges of one thread tell: those with numbers (`step 12`), else one that spans each
+    iteration.
 
     `work` are the moments at which something was called, launched or run, in order. A range spans iterations where more
     than half of that lies in it: `train_step`, a server's `execute_context_0(0)_generation_8(8)`. None where no range
@@ -124,7 +125,7 @@ def marked_steps(marks: Sequence[Mark], work: Int64s) -> Steps | None:
 
 
 def _numbered(marks: Sequence[Mark]) -> Iterator[Steps]:
-    """The steps of each name that says it is one and gives every range another number."""
+    """Yield the steps of each name that says it is one and gives every range another number."""
     families: dict[str, list[tuple[int | None, Mark]]] = {}
     for mark in marks:
         if (named := _stem_and_number(mark.name)) is not None:
@@ -148,7 +149,7 @@ def _stem_and_number(name: str) -> tuple[str, int | None] | None:
 
 
 def _spanning(marks: Sequence[Mark], work: Int64s) -> Steps | None:
-    """The steps of the ranges, alike but for what their names count, that most of the work lies in.
+    """Return the steps of the ranges, alike but for what their names count, that most of the work lies in.
 
     Of several with as much in them those that name a step, then the outermost.
     """
@@ -173,14 +174,16 @@ def _spanning(marks: Sequence[Mark], work: Int64s) -> Steps | None:
 
 @lru_cache(1 << 14)
 def _stem(name: str) -> str | None:
-    """What is the same in the names of all iterations; None of a range that is a part of one."""
+    """Return what is the same in the names of all iterations; None of a range that is a part of one."""
     if _NO_STEP.search(name) or name_class_of(name) not in (NameClass.PLAIN, NameClass.STEP):
         return None
     return name[:1] + _COUNTS.split(name[1:], maxsplit=1)[0]
 
 
 def _outermost(some: list[Mark]) -> list[Mark]:
-    """The ranges in none of the others, in order; those that are counted from the start in each iteration as one."""
+    """Return the ranges in none of the others, in order; those that are counted from the start in each iteration as
+    one.
+    """
     windows: list[Mark] = []
     for mark in sorted(some, key=lambda one: (one.begin, -one.end)):
         if not windows or mark.end > windows[-1].end:
@@ -198,7 +201,7 @@ def _outermost(some: list[Mark]) -> list[Mark]:
 
 
 def _one_after_another(stem: str, begin: Int64s, end: Int64s) -> Steps:
-    """What runs between two ranges belongs to the step of the first, unless it takes longer than a step."""
+    """Give what runs between two ranges to the step of the first, unless it takes longer than a step."""
     until = np.append(begin[1:], end[-1])
     end = np.where(until - end <= np.median(end - begin), until, end)
     return Steps(np.arange(len(begin)), begin, end, stem)
@@ -216,7 +219,7 @@ _WHOLE: Final = 1.5
 
 
 def between_optimizers(marks: Sequence[Mark], work: Int64s, extent: tuple[int, int]) -> Steps | None:
-    """The steps between the best of the marks, numbered from 0; None where there is none.
+    """Return the steps between the best of the marks, numbered from 0; None where there is none.
 
     A step ends with the optimizer's; gradients are zeroed and a batch is fetched where one begins. Of several
     optimizers the one that steps least often tells. `work` are the moments at which something was called, launched or
@@ -275,7 +278,7 @@ class Repetition:
 
 
 def repetition(name: Int64s, texts: list[str]) -> Repetition | None:
-    """The steps of the sequence `name` (codes, positions in `texts`), or None where nothing repeats."""
+    """Return the steps of the sequence `name` (codes, positions in `texts`), or None where nothing repeats."""
     codes, dense = np.unique(name, return_inverse=True)
     if len(codes) < 2 or len(name) < _FEWEST_REPEATED * len(codes):
         return None
@@ -298,7 +301,7 @@ def _after_optimizers(name: Int64s, names: list[str]) -> Repetition | None:
 
 
 def _exactly(name: Int64s, names: list[str]) -> Repetition | None:
-    """The repetition of a sequence that is the same again and again."""
+    """Return the repetition of a sequence that is the same again and again."""
     counts = np.bincount(name)
     calls = np.flatnonzero(name == counts.argmin())
     for often in range(1, min(len(calls) - 1, _MOST_TRIED) + 1):
@@ -311,7 +314,7 @@ def _exactly(name: Int64s, names: list[str]) -> Repetition | None:
 
 
 def _cut(name: Int64s, names: list[str], period: int) -> Repetition:
-    """The whole periods, each from or up to one operation."""
+    """Return the whole periods, each from or up to one operation."""
     cycle = name[:period]
     often = np.bincount(cycle, minlength=len(names))
     one = min(np.flatnonzero(often == often.min()).tolist(), key=lambda at: _preference(names[at]))
@@ -346,7 +349,7 @@ def _words(name: str, *, ends: bool) -> str:
 
 
 def _about(name: Int64s, names: list[str]) -> Repetition | None:
-    """The repetition of a sequence that is about the same again and again."""
+    """Return the repetition of a sequence that is about the same again and again."""
     counts = np.bincount(name)
     possible = np.flatnonzero((counts > _FEWEST_REPEATED) & (2 * counts <= len(name)))
     tried = 0
@@ -377,7 +380,9 @@ def _best(name: Int64s, names: list[str], counts: Int64s, one: int) -> int:
 def _between_calls(
     name: Int64s, names: list[str], one: int, calls: Int64s, usual: Int64s, *, ends: bool, is_sure: bool = False
 ) -> Repetition:
-    """The steps from or up to each call, with what is before the first or after the last where that is a whole one."""
+    """Return the steps from or up to each call, with what is before the first or after the last where that is a whole
+    one.
+    """
     bounds = calls + ends
     if ends and _holds(name[: bounds[0]], usual):
         bounds = np.append(0, bounds)

@@ -64,7 +64,7 @@ class WhatifOperations:
         return len(self.rank)
 
     def take(self, rows: npt.NDArray[Any] | slice) -> "WhatifOperations":
-        """The rows that a mask, an index or a slice selects."""
+        """Return the rows that a mask, an index or a slice selects."""
         return WhatifOperations(**{name: values[rows] for name, values in vars(self).items()})
 
 
@@ -106,7 +106,7 @@ def read_operations(source: Path) -> tuple[list[str], WhatifOperations, int]:
 
 
 def _column(file: pq.ParquetFile, name: str, kind: pa.DataType) -> pa.ChunkedArray:
-    """A column, as it is or cast to `kind`. Raises InputError where it has another type."""
+    """Return a column, as it is or cast to `kind`. Raises InputError where it has another type."""
     column = file.read([name], use_threads=False)[name]
     try:
         # A cast, even to the same type, loads all of Arrow's functions, which takes 25 ms.
@@ -154,7 +154,7 @@ _LARGEST: Final = 20_000_000
 
 
 def read_whatif(source: Path, out: Path, *, rank_hint: int | None = None) -> FragmentInfo:  # noqa: ARG001  (it states its ranks)
-    """Writes `source` as the fragment `out`: whole steps in each row group.
+    """Write `source` as the fragment `out`: whole steps in each row group.
 
     Raises NotATraceError where the Parquet file has other columns, InputError where it is damaged, empty or no job's,
     OSError when the disk is full.
@@ -212,13 +212,13 @@ class _TableBuilder:
         """Columns of rank, step, begin, duration and operations, of the steps written."""
 
     def _clock(self) -> Int64s:
-        """The clock time of each step's zero: where the steps before it ended on all ranks."""
+        """Return the clock time of each step's zero: where the steps before it ended on all ranks."""
         begin = np.minimum.reduceat(self.operations.start, self.bounds[:-1])
         end = np.maximum.reduceat(self.operations.start + self.operations.duration, self.bounds[:-1])
         return np.asarray(np.cumsum(end - begin) - end)
 
     def table(self, begin: int, end: int) -> pa.Table:
-        """The rows of these steps on all ranks, in the table's order, each rank's scope row among them."""
+        """Return the rows of these steps on all ranks, in the table's order, each rank's scope row among them."""
         rows = self.operations.take(slice(self.bounds[begin], self.bounds[end]))
         step = np.repeat(np.arange(begin, end, dtype=np.int32), np.diff(self.bounds[begin : end + 1]))
         start, lane = rows.start + self._offsets[step], self._lane[rows.operator]
@@ -263,7 +263,9 @@ class _TableBuilder:
         return np.where(is_told, rows.gmc, of_stage)
 
     def _communication(self) -> tuple[list[str], Int32s, Int32s]:
-        """The names of the groups; (ranks × operators) codes of their groups, and the peers of sends and receives."""
+        """Return the names of the groups; (ranks × operators) codes of their groups, and the peers of sends and
+        receives.
+        """
         groups: dict[str, int] = {}
         group, peer = (np.full((len(self.ranks), len(self.names)), -1, np.int32) for _ in range(2))
         rank_at = {(dp, self.pipeline_stage[rank]): rank for rank, dp in self.dp_rank.items()}
@@ -277,7 +279,7 @@ class _TableBuilder:
         return list(groups), group, peer
 
     def _sequence(self, columns: dict[str, Integers], kind: Integers, group: Int32s) -> Int64s:
-        """The number of each communication in its group."""
+        """Return the number of each communication in its group."""
         sequence = np.full(len(kind), -1)
         transfers = np.isin(kind, [KINDS.index("send"), KINDS.index("recv")])
         sequence[transfers] = columns["seq_id"][transfers]
@@ -290,7 +292,7 @@ class _TableBuilder:
         return sequence
 
     def _group(self, name: str, dp: int, stage: int) -> tuple[str | None, int | None]:
-        """The group an operation belongs to, and the pipeline stage at its other end."""
+        """Return the group an operation belongs to, and the pipeline stage at its other end."""
         forward = name.startswith("forward")
         if name.endswith("-send"):
             other = (stage + (1 if forward else -1)) % self.pp
@@ -358,7 +360,7 @@ def _counted(step: Integers, of_worker: Integers, operator: Integers) -> Int32s:
 
 
 def classify(name: str) -> tuple[int, int, str]:
-    """Indices into KINDS and PHASES, and the lane, of an operation type."""
+    """Return indices into KINDS and PHASES, and the lane, of an operation type."""
     kind = "compute"
     if name.endswith(("-send", "-recv")):
         kind = name[-4:]
@@ -380,7 +382,7 @@ def classify(name: str) -> tuple[int, int, str]:
 
 
 def _stride(ranks: list[int]) -> int:
-    """The ranks that one worker stands for, where the ranks themselves show it."""
+    """Return the ranks that one worker stands for, where the ranks themselves show it."""
     return int(np.gcd.reduce(ranks)) or 1 if len(ranks) > 1 else 1
 
 

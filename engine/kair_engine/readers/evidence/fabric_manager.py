@@ -59,7 +59,7 @@ def read(path: Path) -> EvidenceFile:
 
 
 def _told(line: str, written: int) -> tuple[int | None, str | None, str]:
-    """The time of a line, its host, and what it says; a time of None of any other line."""
+    """Return the time of a line, its host, and what it says; a time of None of any other line."""
     if (own := _OWN.match(line)) is not None and own[1] in MONTHS:
         month = 1 + MONTHS.index(own[1])
         return utc_ns((int(own[3]), month, int(own[2])), (int(own[4]), int(own[5]), int(own[6]))), None, own[7]

@@ -25,7 +25,7 @@ class Importer(Protocol):
         """Whether a file is of this kind: its name without the ending of a compression, its first bytes in plain."""
 
     def read(self, path: Path) -> EvidenceFile:
-        """The file's rows and sources. Raises InputError where it is damaged or holds nothing of the kind."""
+        """Return the file's rows and sources. Raises InputError where it is damaged or holds nothing of the kind."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def known_kinds() -> str:
 
 
 def require_evidence(path: Path) -> Callable[[], EvidenceFile]:
-    """What reads the file, which its first bytes say is evidence.
+    """Return what reads the file, which its first bytes say is evidence.
 
     Raises NotEvidenceError for any other, InputError where it cannot be read; so does what reads it.
     """
@@ -84,7 +84,7 @@ def require_evidence(path: Path) -> Callable[[], EvidenceFile]:
 
 
 def read_file(path: Path) -> EvidenceFile:
-    """What one file of evidence holds. Raises InputError where it is none, damaged, or cannot be read."""
+    """Return what one file of evidence holds. Raises InputError where it is none, damaged, or cannot be read."""
     return require_evidence(path)()
 
 
@@ -100,7 +100,7 @@ def _unreadable(path: Path, error: OSError) -> InputError:
 
 
 def _require_table(path: Path) -> None:
-    """Raises NotEvidenceError for a Parquet file of something else; a damaged one is told when it is read."""
+    """Raise NotEvidenceError for a Parquet file of something else; a damaged one is told when it is read."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

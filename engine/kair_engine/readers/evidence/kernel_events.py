@@ -73,7 +73,7 @@ _LOST: Final = re.compile(rf"NVRM: The NVIDIA GPU ({_PCI})\s.*\bfallen off the b
 
 
 def _lost(match: re.Match[str]) -> KernelEvent:
-    """The same as XID 79, which some drivers do not tell."""
+    """Return the same as XID 79, which some drivers do not tell."""
     return KernelEvent("xid", _pci_or_host(match[1]), f"{xids.of_code(79).words}: {match[0]}", 79)
 
 
@@ -236,7 +236,7 @@ _LONGEST: Final = 2_000
 
 
 def event_of(message: str) -> KernelEvent | None:
-    """What a message of the kernel tells, None of most."""
+    """Return what a message of the kernel tells, None of most."""
     for sign, pattern, rule in _RULES:
         if sign in message and (match := pattern.match(message[:_LONGEST])):
             return rule(match)
@@ -259,13 +259,13 @@ _RTC: Final = re.compile(r"\S+ \S+: setting system clock to \S+(?: \S+)? UTC \((
 
 
 def hostname_in(message: str) -> str | None:
-    """The host's name, which systemd tells when the host starts."""
+    """Return the host's name, which systemd tells when the host starts."""
     match = _HOSTNAME.match(message) if message.startswith("systemd[1]: ") else None
     return match[1] if match else None
 
 
 def unix_s_in(message: str) -> tuple[float, bool] | None:
-    """The Unix time that a message states, and whether that is of the host's clock, or of a chip's at its start."""
+    """Return the Unix time that a message states, and whether it is of the host's clock or of a chip's at its start."""
     if message.startswith("audit: ") and (match := _AUDIT.match(message)):
         return float(match[1]), True
     if "setting system clock to" in message and (match := _RTC.match(message)):

@@ -228,7 +228,7 @@ class _Reader:
         """The message before with the indented lines behind it; '' behind a line that is not the kernel's."""
 
     def take(self, number: int, text: str) -> None:
-        """Takes the next line."""
+        """Take the next line."""
         if text[:1] == "{":
             line = self._of_journal(number, text)
         else:
@@ -254,7 +254,7 @@ class _Reader:
             self._look_beside(line)
 
     def _without_time(self, text: str) -> None:
-        """A line without a time is of the message before where it is indented, as messages of several lines are."""
+        """Add a line without a time to the message before where it is indented, as messages of several lines are."""
         goes_on = text.startswith((" ", "\t")) and 0 < len(self._goes_on) <= _LONGEST_MESSAGE
         if self.last is None or not goes_on:
             # Behind another program's line, indented ones are that program's.
@@ -306,7 +306,7 @@ class _Reader:
                 self.chip = (moment.ns, unix)
 
     def _add(self, line: _Line, event: KernelEvent) -> None:
-        """An event that is told in several lines counts once, as the last and fullest of them has it."""
+        """Add an event; one in several lines counts once, as the last and fullest of them has it."""
         before = self._announced.pop(event.subject, None) if event.subject else None
         most = _ANNOUNCED_AGAIN if event.is_announced else _OF_ONE_EVENT
         if before is not None and line.number - before[0].number > most:
@@ -339,7 +339,7 @@ _LONGEST_MESSAGE: Final = 1_000
 
 
 def _journal_text(message: object) -> str | None:
-    """A journal's message, which is a list of bytes where it is no text."""
+    """Return a journal's message, which is a list of bytes where it is no text."""
     if isinstance(message, str):
         return message
     if isinstance(message, list) and all(type(one) is int and 0 <= one < 256 for one in message):
@@ -348,7 +348,7 @@ def _journal_text(message: object) -> str | None:
 
 
 def read(path: Path) -> EvidenceFile:
-    """The events of a kernel's log: of devices by PCI address, of links, disks, processes, and of the host.
+    """Return the events of a kernel's log: of devices by PCI address, of links, disks, processes, and of the host.
 
     A source's `first_ns` and `last_ns` are those of the log, so that silence within it says something. Raises
     InputError where no line is the kernel's.
@@ -492,7 +492,7 @@ _ZONE_SLACK_S: Final = 2
 
 
 def _zone_s(local: list[int], modified: int) -> int | None:
-    """The zone by which the last line is of the moment at which the file was written, as a live log's is.
+    """Return the zone by which the last line is of the moment at which the file was written, as a live log's is.
 
     All zones are whole quarters of an hour: by accident a copied file fits one in 1 of 180.
     """

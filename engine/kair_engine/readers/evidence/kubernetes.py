@@ -84,7 +84,7 @@ class _Rows(FileRows):
     """Objects that are events, pods or nodes."""
 
     def take(self, one: Mapping[str, Any]) -> None:
-        """Takes an object."""
+        """Take an object."""
         kind = one.get("kind")
         take = {"Event": self._event, "Pod": self._pod, "Node": self._node}.get(kind) if isinstance(kind, str) else None
         if take is None:
@@ -166,7 +166,7 @@ class _Rows(FileRows):
 
 
 def _host_of_event(one: Mapping[str, Any]) -> str | None:
-    """The node whose kubelet tells it; None of events of the scheduler and controllers."""
+    """Return the node whose kubelet tells it; None of events of the scheduler and controllers."""
     source = mapping(one.get("source")) or mapping(one.get("deprecatedSource"))
     if host := text(source.get("host")):
         return host

@@ -37,7 +37,7 @@ def fits(name: str, head: bytes) -> bool:  # noqa: ARG001  (what they hold tells
 
 
 def ranks_of(size: int) -> str:
-    """The note of a source whose ranks are those of communicators of `size` ranks."""
+    """Return the note of a source whose ranks are those of communicators of `size` ranks."""
     return f"its ranks are those of communicators of {size} ranks: they are the job's if it has as many"
 
 
@@ -104,7 +104,7 @@ class _Records:
         return self._lines.passed_over
 
     def take(self, number: int, text: str) -> None:
-        """Takes the next line."""
+        """Take the next line."""
         found = self._lines.take(text)
         if found is None:
             return
@@ -142,7 +142,7 @@ class _Records:
         return found
 
     def add_to(self, rows: FileRows) -> None:
-        """A row of each thing that is told of an operation."""
+        """Add a row for each thing that is known of an operation."""
         ranks = self._ranks()
         for one in self.kept:
             entity = of_rank(ranks[one.process][1])
@@ -157,7 +157,7 @@ class _Records:
                     rows.add(one.time_ns, entity, measure, value, host=host, text=one.text, raw=raw)
 
     def notes(self) -> Iterator[str]:
-        """What is to be known of its rows."""
+        """Yield what is to be known of its rows."""
         for size in sorted({size for size, _ in self._ranks().values()}):
             yield ranks_of(size)
         if not self._is_traced:
@@ -179,7 +179,7 @@ class _Samples:
         self.passed_over = 0
 
     def take(self, number: int, text: str) -> None:
-        """Takes the next line."""
+        """Take the next line."""
         match = _SAMPLE.fullmatch(text.strip())
         value = _of_text(match["value"]) if match else None
         if match is None or value is None:
@@ -190,11 +190,11 @@ class _Samples:
         self.found.append((number, measure, value if match["bus"] else value / 1e6, labels))
 
     def hosts(self) -> set[str]:
-        """That are named."""
+        """Return the hosts that are named."""
         return {labels["node"] for _, _, _, labels in self.found if labels.get("node")}
 
     def add_to(self, rows: FileRows) -> None:
-        """A row of each sample; the device is the one that the file is named for."""
+        """Add a row for each sample; the device is the one that the file is named for."""
         match = _DEVICE_IN_NAME.fullmatch(rows.path.name)
         uuid = uuid_of(match[1]) if match else None
         time_ns = modified_ns(rows.path)

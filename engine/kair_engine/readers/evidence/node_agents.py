@@ -67,7 +67,10 @@ def read(path: Path) -> EvidenceFile:
 
 
 def _documents(path: Path) -> Iterator[Mapping[str, Any]]:
-    """The objects of a file: it, those of its list, or one in each line. Raises InputError where there are none."""
+    """Yield the objects of a file: it, those of its list, or one in each line.
+
+    Raises InputError where there are none.
+    """
     content = read_bounded(path, _MOST_BYTES)
     with suppress(ValueError, RecursionError):
         decoded = msgspec.json.decode(content)
@@ -96,7 +99,7 @@ class _Rows(FileRows):
         self.lacks_host = False
 
     def take(self, one: Mapping[str, Any]) -> None:
-        """Takes an object of a file."""
+        """Take an object of a file."""
         small = _small(one)
         inner = _small(mapping(small.get("data")))
         event = mapping(small.get("healthevent")) or mapping(inner.get("healthevent"))
@@ -151,7 +154,7 @@ class _Rows(FileRows):
     def _event(
         self, time: object, kind: str | None, entity: str, *, number: float | None, words: str, host: str | None
     ) -> None:
-        """Adds one, where it is of a kind that is known."""
+        """Add one, where it is of a kind that is known."""
         time_ns = _time_ns(time)
         is_coded = kind in ("xid", "sxid")
         if kind is None or time_ns is None or (is_coded and number is None):
@@ -162,7 +165,7 @@ class _Rows(FileRows):
 
 
 def _small(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The same with names in small letters: versions differ in them."""
+    """Return the same with names in small letters: versions differ in them."""
     return {name.lower(): value for name, value in fields.items()}
 
 

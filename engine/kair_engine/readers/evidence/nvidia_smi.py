@@ -103,7 +103,7 @@ def fits(name: str, head: bytes) -> bool:  # noqa: ARG001  (all importers are as
 
 
 def _kind_of(lines: Sequence[str]) -> Literal["xml", "text", "dmon", "csv", "csv without header", "nvlink"] | None:
-    """What a file is that begins with these lines; whatever a shell printed may stand before it."""
+    """Return what a file is that begins with these lines; whatever a shell printed may stand before it."""
     if any("<nvidia_smi_log>" in line or "<!DOCTYPE nvidia_smi_log" in line for line in lines):
         return "xml"
     if any(_IS_TEXT.fullmatch(line.strip()) for line in lines):
@@ -118,7 +118,7 @@ def _kind_of(lines: Sequence[str]) -> Literal["xml", "text", "dmon", "csv", "csv
 
 
 def read(path: Path, limit: int = MOST_BYTES) -> EvidenceFile:
-    """The rows of a file of at most `limit` bytes. Raises InputError where nothing of it can be read."""
+    """Return the rows of a file of at most `limit` bytes. Raises InputError where nothing of it can be read."""
     lines = Lines(path, limit)
     numbered = iter(lines)
     begun = list(islice(numbered, _FIRST_LINES))
@@ -161,7 +161,7 @@ class _Rows(FileRows):
         self._untimed: dict[tuple[str, str], tuple[float, str]] = {}
 
     def time_of(self, told: str | None) -> int | None:
-        """A time of the tool, else when the file was written; None of a damaged one."""
+        """Return a time of the tool, else when the file was written; None of a damaged one."""
         if told is not None:
             self.is_of_zone = True
             return _unix_ns(told)
@@ -196,7 +196,7 @@ class _Rows(FileRows):
                 self.add(time_ns, entity, measure, value, host=self.host, raw=f"{self.path.name}{place}")
 
     def add_untimed(self) -> None:
-        """Adds what has no time of its own."""
+        """Add what has no time of its own."""
         for (entity, measure), (value, place) in self._untimed.items():
             raw = f"{self.path.name}{place}"
             self.add(self._written_ns or 0, entity, measure, value, host=self.host, raw=raw)
@@ -264,7 +264,8 @@ def _take_xml(rows: _Rows, content: bytes) -> None:
 
 
 def _parsed(document: bytes) -> Element:
-    """The root of a document. Raises ExpatError where it is none; InputError where it defines entities of its own.
+    """Return the root of a document. Raises ExpatError where it is none; InputError where it defines entities of its
+    own.
 
     Nothing outside it is read; entities, which could be made to grow without bound, are nvidia-smi's never.
     """
@@ -349,7 +350,7 @@ def _is_header(columns: Sequence[str]) -> bool:
 
 
 def _take_csv(rows: _Rows, lines: Iterable[tuple[int, str]]) -> None:
-    """A row of a device each; the header may come again, where files were put together."""
+    """Take a row for each device; the header may come again, where files were put together."""
     columns: list[str] = []
     for number, line in lines:
         if not line.strip():
@@ -397,7 +398,7 @@ def _take_nvlink(rows: _Rows, lines: Iterable[tuple[int, str]]) -> None:
 
 
 def _take_text(rows: _Rows, lines: Iterable[tuple[int, str]]) -> None:
-    """Logs of `-q`, one after the other: fields below headings, which stand further to the left."""
+    """Log of `-q`, one after the other: fields below headings, which stand further to the left."""
     log = _TextLog(rows)
     for number, line in lines:
         log.take(number, line.rstrip())
@@ -416,7 +417,7 @@ class _TextLog:
         """Line, address and fields of each device of this log."""
 
     def take(self, number: int, line: str) -> None:
-        """Takes the next line."""
+        """Take the next line."""
         if _IS_TEXT.fullmatch(line.strip()):
             self.finish()
             self._told, self._attached = None, ""
@@ -439,7 +440,7 @@ class _TextLog:
             self._devices[-1][2].setdefault(path, value)
 
     def finish(self) -> None:
-        """Adds the devices of the log that is over."""
+        """Add the devices of the log that is over."""
         time_ns = self._rows.time_of(self._told) if self._devices else None
         are_all = self._attached.strip() == str(len(self._devices))
         for at, (line, address, fields) in enumerate(self._devices):
@@ -452,13 +453,13 @@ class _TextLog:
 
 
 def _dmon_columns(line: str) -> list[str]:
-    """The columns of a header of `dmon`, `date` and `time` among them; none of another line."""
+    """Return the columns of a header of `dmon`, `date` and `time` among them; none of another line."""
     columns = [one.lower() for one in re.split(r"[\s,]+", line.lstrip("#").strip())] if line.startswith("#") else []
     return columns if "gpu" in columns and any(name in _FIELDS.dmon for name in columns) else []
 
 
 def _take_dmon(rows: _Rows, lines: Iterable[tuple[int, str]]) -> None:
-    """A row of a device each, below a header that comes again."""
+    """Take a row for each device, below a header that comes again."""
     columns: list[str] = []
     for number, line in lines:
         if line.startswith("#") or not line.strip():

@@ -38,7 +38,7 @@ class Lines:
         """Whether the file holds more than was read, or its compression is damaged."""
 
     def __iter__(self) -> Iterator[tuple[int, str]]:
-        """(number from 1 on, line without its end). Raises InputError where the file cannot be read."""
+        """Yield (number from 1 on, line without its end). Raises InputError where the file cannot be read."""
         numbers = count(1)
         rest = b""
         for block in self._blocks():
@@ -71,7 +71,7 @@ class Lines:
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """(number from 1 on, line without its end) of a file, which may be compressed.
+    """Return (number from 1 on, line without its end) of a file, which may be compressed.
 
     Raises InputError where the file cannot be read. `Lines` says besides what was cut off.
     """
@@ -87,7 +87,10 @@ def json_of(path: Path, content: bytes, hint: str | None = None) -> Any:  # noqa
 
 
 def read_bounded(path: Path, most_bytes: int) -> bytes:
-    """The whole content of a file, decompressed. Raises InputError where that is more than `most_bytes`, or damaged."""
+    """Return the whole content of a file, decompressed.
+
+    Raises InputError where that is more than `most_bytes`, or damaged.
+    """
     content, is_damaged = read_whole(path, most_bytes, "cut it to the time of the recording")
     if is_damaged:
         raise InputError(f"{path} is compressed, and cut off or damaged")
@@ -114,7 +117,7 @@ class FileRows(EvidenceRows):
         self._covered = [min(known), max(known)] if known else []
 
     def note(self, text: str, *, holds: object = True, is_doubt: bool = False) -> None:
-        """Adds a sentence on the source, where it `holds`; a doubt is one that a verdict has to say as well."""
+        """Add a sentence on the source, where it `holds`; a doubt is one that a verdict has to say as well."""
         if holds:
             self.notes.append(text)
             self.doubts += [text] if is_doubt else []

@@ -51,7 +51,10 @@ def fits(name: str, head: bytes) -> bool:  # noqa: ARG001  (all importers are as
 
 
 def read(path: Path, limit: int = MOST_JSON) -> EvidenceFile:
-    """The rows of a file with one answer, or one in each line. Raises InputError where nothing of it can be read."""
+    """Return the rows of a file with one answer, or one in each line.
+
+    Raises InputError where nothing of it can be read.
+    """
     content = read_bounded(path, limit)
     samples = Samples()
     try:
@@ -78,7 +81,7 @@ def _decoded(line: bytes) -> object:
 
 
 def take_answer(samples: Samples, answer: object, where: str) -> int:
-    """Adds the series of a matrix or a vector to the samples; returns how many series it has."""
+    """Add the series of a matrix or a vector to the samples; return how many series it has."""
     data = answer.get("data") if isinstance(answer, dict) else None
     result = data.get("result") if isinstance(data, dict) else None
     if not isinstance(result, list):
@@ -165,7 +168,7 @@ def _ask_all(server: "_Server", span: "_Span", selectors: Sequence[str], samples
 
 
 def _named(answer: dict[str, Any], name: str | None) -> dict[str, Any]:
-    """The answer with the name of its metric, which what the server puts together loses."""
+    """Return the answer with the name of its metric, which what the server puts together loses."""
     if name is not None:
         for one in _results(answer):
             one["metric"]["__name__"] = name
@@ -220,7 +223,7 @@ class _Server:
     """A server that is asked; its name is shown, never the user or the password in its address."""
 
     def __init__(self, url: str, timeout_s: float) -> None:
-        """Raises InputError for what is no address of a server."""
+        """Raise InputError for what is no address of a server."""
         try:
             parts = urlsplit(url.strip())
             port = "" if parts.port is None else f":{parts.port}"
@@ -239,7 +242,7 @@ class _Server:
         self._opener = no_redirects.opener()
 
     def ask(self, query: str, span: _Span) -> Iterator[dict[str, Any]]:
-        """The answers that together hold the span. Raises InputError."""
+        """Yield the answers that together hold the span. Raises InputError."""
         waiting = list(span.parts(MOST_POINTS))[::-1]
         while waiting:
             part = waiting.pop()
@@ -288,7 +291,7 @@ class _Server:
         return answer
 
     def _refused(self, error: urllib.error.HTTPError) -> Exception:
-        """What to raise of an answer that is an error."""
+        """Return what to raise of an answer that is an error."""
         with error:
             try:
                 said = _decoded(error.read(1 << 16))

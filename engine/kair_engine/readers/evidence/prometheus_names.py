@@ -97,7 +97,7 @@ _NO_DISK: Final = re.compile(r"(?:loop|ram|zram|sr)\d+")
 
 
 def meaning_of(name: str, labels: Mapping[str, str]) -> Meaning | None:
-    """What a series means; None where it says nothing that is known."""
+    """Return what a series means; None where it says nothing that is known."""
     for one in NAMES.get(name, ()):
         if all(pattern.fullmatch(labels.get(label, "")) for label, pattern in one.where.items()):
             # What is measured of a slice of a device is not the device's.
@@ -133,7 +133,7 @@ def _gpu(labels: Mapping[str, str]) -> str | None:
 
 
 def device_names(labels: Mapping[str, str]) -> tuple[str | None, int | None]:
-    """The PCI address of a device and the driver's number of it, as far as labels tell them."""
+    """Return the PCI address of a device and the driver's number of it, as far as labels tell them."""
     addresses = (pci_address(labels[name]) for name in _PCI_LABELS if name in labels)
     numbers = (int(labels[name]) for name in _INDEX_LABELS if re.fullmatch(r"[0-9]{1,4}", labels.get(name, "")))
     return next((one for one in addresses if one), None), next(numbers, None)
@@ -148,7 +148,7 @@ class Place:
 
 
 def place_of(labels: Mapping[str, str]) -> Place:
-    """The host of a series, and its scraped address without the port."""
+    """Return the host of a series, and its scraped address without the port."""
     instance = labels.get("instance")
     address = None if not instance else re.sub(r"^\[(.*)\](?::\d+)?$|:\d+$", r"\1", instance)
     return Place(next((labels[name] for name in _HOST_LABELS if labels.get(name)), None), address or None)

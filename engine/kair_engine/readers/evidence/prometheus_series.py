@@ -93,7 +93,7 @@ class Samples:
         """Samples that say nothing known."""
 
     def series(self, metric: str, labels: Mapping[str, str], raw: str) -> Series | None:
-        """The series of a metric with these labels; None where it says nothing that is known."""
+        """Return the series of a metric with these labels; None where it says nothing that is known."""
         if metric == HOST_NAMES and labels.get("nodename"):
             address = place_of({"instance": labels.get("instance", "")}).instance
             if address is None:
@@ -148,7 +148,7 @@ class Samples:
         return replace(of_rows, devices=tuple(devices))
 
     def _named(self, place: Place) -> Place:
-        """The place with the name that node_exporter tells of its address; of a lone scrape, of all of it."""
+        """Return the place with the name that node_exporter tells of its address; of a lone scrape, of all of it."""
         if place.host is not None:
             return Place(place.host, None)
         named = self._host_names.get(place.instance or "")
@@ -157,7 +157,8 @@ class Samples:
         return Place(named, None) if named is not None else place
 
     def _targets(self, series: Sequence[Series]) -> tuple[dict[_Target, list[Series]], list[str]]:
-        """The series of each target, each part once, and what to say of those that are of two machines of one name.
+        """Return the series of each target, each part once, and what to say of those that are of two machines of one
+        name.
 
         These are left out: nothing says which of them is the job's. A UUID is of one device, whatever its host's name.
         """
@@ -212,7 +213,7 @@ class Samples:
 
 
 def _growth_per_s(one: Series) -> float:
-    """The most that a counter grew per second between two samples; 0 of fewer than two."""
+    """Return the most that a counter grew per second between two samples; 0 of fewer than two."""
     times, values = _merged([one])
     grew = np.diff(values)
     per_s = grew / (np.diff(times) / 1e9)
@@ -220,7 +221,7 @@ def _growth_per_s(one: Series) -> float:
 
 
 def _merged(series: Sequence[Series]) -> tuple[Ints, Floats]:
-    """The samples of series that are one, in order of time; of those of one time the last."""
+    """Return the samples of series that are one, in order of time; of those of one time the last."""
     times = np.concatenate([np.frombuffer(one.times, np.int64) for one in series])
     values = np.concatenate([np.frombuffer(one.values, np.float64) for one in series])
     if len(times) > 1 and not (np.diff(times) > 0).all():
@@ -232,7 +233,7 @@ def _merged(series: Sequence[Series]) -> tuple[Ints, Floats]:
 
 
 def _doubt(how: str, hosts: Sequence[str]) -> str:
-    """What a verdict has to say of hosts of which each is the name of several machines."""
+    """Return what a verdict has to say of hosts of which each is the name of several machines."""
     more = f" and {len(hosts) - _NAMED} more" if len(hosts) > _NAMED else ""
     names = ", ".join(hosts[:_NAMED]) + more
     return (
@@ -304,7 +305,7 @@ def _begins(targets: Mapping[_Target, Sequence[Series]]) -> dict[Place, int]:
 
 
 def _rows(target: _Target, series: Sequence[Series], begins: Mapping[Place, int]) -> _Rows:
-    """What the series of one measure of one entity become."""
+    """Return what the series of one measure of one entity become."""
     preferred = [one for one in series if not one.meaning.instead] or series
     meaning = preferred[0].meaning
     raw = preferred[0].raw

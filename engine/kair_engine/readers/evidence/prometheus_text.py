@@ -50,7 +50,10 @@ def fits(name: str, head: bytes) -> bool:  # noqa: ARG001  (all importers are as
 
 
 def read(path: Path, limit: int = MOST_BYTES) -> EvidenceFile:
-    """The rows of the first `limit` bytes of a file. Raises InputError where no sample in it says anything known."""
+    """Return the rows of the first `limit` bytes of a file.
+
+    Raises InputError where no sample in it says anything known.
+    """
     lines = Lines(path, limit)
     reader = _Reader(path)
     for number, line in lines:
@@ -80,7 +83,7 @@ class _Reader:
         self._of_mark = self.is_of_no_zone = self._is_repeated = False
 
     def take(self, number: int, line: str) -> None:
-        """Looks at one line."""
+        """Look at one line."""
         line = line.strip()
         if not line or line[0] in "#0123456789":
             self.samples.passed_over += not self._takes_time(line) and not line.startswith("#") and bool(line)
@@ -104,7 +107,7 @@ class _Reader:
         self._add(series, match["value"], match["time"])
 
     def _add(self, series: Series | None, value: str, time: str | None) -> None:
-        """A sample of a series, which may be none that is known."""
+        """Add a sample of a series, which may be unknown."""
         try:
             time_ns = self._time_of(time)
             if time_ns == self._written_ns and series is not None and time_ns in series.times[-1:]:
@@ -158,7 +161,7 @@ class _Reader:
         return "host" if self._of_mark else "unix"
 
     def notes(self) -> list[str]:
-        """What a reader of the answer should know of its times."""
+        """Return what a reader of the answer should know of its times."""
         notes = []
         if self._written_ns is not None:
             notes.append("its samples have no times: they are taken to be of when the file was written")

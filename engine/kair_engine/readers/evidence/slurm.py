@@ -78,7 +78,7 @@ def read(path: Path) -> EvidenceFile:
 
 
 def nodes(text: str) -> list[str]:
-    """The nodes of a list: `node[01-03,07]` is node01, node02, node03 and node07. At most 20,000 are told.
+    """Return the nodes of a list: `node[01-03,07]` is node01, node02, node03 and node07. At most 20,000 are told.
 
     A list that is damaged is told as it is.
     """
@@ -89,7 +89,7 @@ def nodes(text: str) -> list[str]:
 
 
 def _parts(text: str) -> Iterator[str]:
-    """What stands between commas that are in no brackets."""
+    """Yield what stands between commas that are in no brackets."""
     depth, start = 0, 0
     for at, letter in enumerate(text):
         depth += (letter == "[") - (letter == "]")
@@ -145,7 +145,7 @@ class _Rows(FileRows):
     read = 0
 
     def job(self, job: _Job, line: int | None) -> None:
-        """What became of a job or a step, where that is news."""
+        """Add what became of a job or a step, where that is news."""
         self.read += 1
         words = job.state.split()
         state = words[0].rstrip("+") if words else ""
@@ -163,7 +163,7 @@ class _Rows(FileRows):
         self._add(time_ns, f"job:{job.job.partition('.')[0]}", "job_event", text, host=host, line=line)
 
     def node(self, host: str, text: str, time: str | None, line: int | None) -> None:
-        """That a node's state changed; `time` None: at some time before the file was written."""
+        """Add that a node's state changed; `time` None: at some time before the file was written."""
         self.read += 1
         if len(self.hosts) < _MOST_NODES:
             self.hosts.add(host)
@@ -215,7 +215,7 @@ class _Tools:
         self._line = 0
 
     def take(self, number: int, text: str) -> None:
-        """Takes a line."""
+        """Take a line."""
         columns = text.strip().split("|")
         if "JobID" in columns and "State" in columns:
             self._columns, self._take = columns, self._job
@@ -257,7 +257,7 @@ class _Tools:
         return True
 
     def finish(self) -> None:
-        """Adds the last node."""
+        """Add the last node."""
         node, self._node = self._node, {}
         host = node.get("NodeName")
         if host is None:
@@ -295,14 +295,14 @@ def _json_job(told: Mapping[str, Any], number: str, listed: str) -> _Job:
 
 
 def _text(value: object) -> str:
-    """A text, or the texts of a list as one."""
+    """Return a text, or the texts of a list as one."""
     if isinstance(value, list):
         return ",".join(one for one in value if isinstance(one, str))[:4000]
     return str(value) if type(value) is int and value < 1 << 62 else text_of(value, 4000)
 
 
 def _number(value: object) -> int:
-    """A number, which newer versions write as {"set": true, "number": 1}."""
+    """Return a number, which newer versions write as {"set": true, "number": 1}."""
     if isinstance(value, dict):
         value = value.get("number") if value.get("set", True) else 0
     return whole(value)

@@ -91,7 +91,7 @@ class _Rows(FileRows):
         self._host = host_of(path)
 
     def value(self, time_ns: int, entity: str, name: str, value: float) -> None:
-        """Adds what was measured."""
+        """Add what was measured."""
         self.add(time_ns, entity, name, value, host=self._host, rank=self.rank, raw=self.at())
 
 
@@ -127,7 +127,7 @@ class _Trace:
         return np.array([signs.get(one["action"], 0) * float(one["size"]) for one in self._entries])
 
     def _add(self, rows: _Rows, entity: str, name: str, values: Floats | Ints, at: Ints, *, is_counter: bool) -> None:
-        """A row where the value changes, and one at the end; a counter begins at 0 before its first change."""
+        """Add a row where the value changes, and one at the end; a counter begins at 0 before its first change."""
         first, last = 0, len(self.times) - 1
         places = {*_thinned(values, at, is_counter=is_counter), last}
         if is_counter and first not in places:

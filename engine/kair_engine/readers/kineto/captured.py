@@ -61,7 +61,7 @@ def rows_of(header: Mapping[str, Any], name: str, lengths: tuple[int, ...]) -> I
 
 
 def limits_of(header: Mapping[str, Any]) -> ProcessorLimits | None:
-    """What the training thread may have; None for files of others, and where nothing of it is told."""
+    """Return what the training thread may have; None for files of others, and where nothing of it is told."""
     limits = mapping(mapping(header.get("kair")).get("limits"))
     nice, cpus, quota = limits.get("nice"), listing(limits.get("cpus"))[:_MOST_CPUS], limits.get("quota")
     found = ProcessorLimits(

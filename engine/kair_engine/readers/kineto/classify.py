@@ -125,7 +125,7 @@ _RULES: Final = tuple(
 
 
 def category_of(text: str) -> Category:
-    """The category an event's `cat` names; NONE for what is no operation (flows, Python frames, spans)."""
+    """Return the category an event's `cat` names; NONE for what is no operation (flows, Python frames, spans)."""
     text = text.lower()
     if _RUNTIME.search(text):
         return Category.RUNTIME
@@ -134,7 +134,7 @@ def category_of(text: str) -> Category:
 
 @lru_cache(maxsize=4096)  # a job's ranks run the same operations
 def name_class_of(name: str) -> NameClass:
-    """The class of an operation's name."""
+    """Return the class of an operation's name."""
     lower = name.lower() if name.isascii() else ""
     for name_class, words, pattern in _RULES:
         # Some letters beyond ASCII count as one of its own, of either case.
@@ -144,7 +144,7 @@ def name_class_of(name: str) -> NameClass:
 
 
 def kind_codes(*, has_device: bool, host_collectives: bool) -> npt.NDArray[np.int8]:
-    """Indices into KINDS by (category, name class).
+    """Return indices into KINDS by (category, name class).
 
     In a recording without a device, operators are the computing, and where no `gloo:` rows time the
     collectives (`host_collectives` false), the calls that issue them stand for them.
@@ -191,7 +191,7 @@ def host_phases(
     is_scope: npt.NDArray[np.bool_],
     main_thread: int,
 ) -> Int8s:
-    """Indices into PHASES for host operations; `is_scope` tells those that can mark a phase."""
+    """Return indices into PHASES for host operations; `is_scope` tells those that can mark a phase."""
     phase = np.full(len(start), PHASES.index("forward"), np.int8)
     for marker, code in _MARKERS:
         marks = np.flatnonzero(is_scope & (name_class == marker))

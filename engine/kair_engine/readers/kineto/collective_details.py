@@ -71,17 +71,17 @@ class Inputs(dict[tuple[bytes, bytes], int]):
         return number
 
     def of(self, args: EventArgs) -> int:
-        """The number of an operator's inputs, -1 where the recording does not tell their shapes."""
+        """Return the number of an operator's inputs, -1 where the recording does not tell their shapes."""
         return self[bytes(args.dimensions), bytes(args.types)]
 
     def of_all(self, args: Sequence[EventArgs]) -> list[int]:
-        """The same of many operators, by functions that call one another without Python's help."""
+        """Return the same of many operators, by functions that call one another without Python's help."""
         dimensions, types = map(bytes, map(_dimensions, args)), map(bytes, map(_types, args))
         return list(map(self.__getitem__, zip(dimensions, types, strict=True)))
 
 
 def shapes_text(dimensions: bytes) -> str:
-    """The dimensions of plain tensors in order, `2048,1408;8` for `[[2048, 1408], [], [8]]`."""
+    """Return the dimensions of plain tensors in order, `2048,1408;8` for `[[2048, 1408], [], [8]]`."""
     if len(dimensions) > _LONGEST:
         return ""
     tensors = (shape for shape in json_list(dimensions) if isinstance(shape, list) and shape)
@@ -102,7 +102,7 @@ def size_of_tensors(dimensions: bytes, types: bytes) -> int | None:
 
 
 def json_list(text: bytes) -> list[Any]:
-    """The list that a text is; an empty one for any other text."""
+    """Return the list that a text is; an empty one for any other text."""
     if not text:
         return []
     try:
@@ -160,7 +160,9 @@ class Details:
         return len(self.like) - 1
 
     def add_like(self, numbers: Sequence[int], sequence: Sequence[int]) -> npt.NDArray[np.int64]:
-        """The numbers of as many more, each like one that is there but for its sequence number where that is not -1."""
+        """Return the numbers of as many more, each like one that is there but for its sequence number where that is not
+        -1.
+        """
         before = len(self.like)
         self.like += [self.like[number] for number in numbers]
         self.sequence += sequence
@@ -198,7 +200,7 @@ class DetailColumns:
 
 
 def collective_details(args: EventArgs) -> CollectiveDetails:
-    """The details that stand in an event's arguments, by name, else among its concrete inputs."""
+    """Return the details that stand in an event's arguments, by name, else among its concrete inputs."""
     named = args.collective or args.group or args.sequence is not None or args.dtype
     if not named and not bytes(args.inputs) and not bytes(args.types):
         return _UNKNOWN
@@ -220,7 +222,7 @@ def collective_details(args: EventArgs) -> CollectiveDetails:
 
 @lru_cache(maxsize=1024)
 def group_text(name: str | None, ranks: str | None) -> str | None:
-    """The name of a process group in the table: its own, with its ranks where they are stated."""
+    """Return the name of a process group in the table: its own, with its ranks where they are stated."""
     if not name:
         return None
     text = f"{name} {ranks}" if ranks else name
@@ -248,7 +250,7 @@ def peers_counted(details: Details, rank: int) -> PeersCounted | None:
 
 
 def global_peers(peers: Sequence[int], group: str | None, rank: int, counted: PeersCounted | None) -> list[int]:
-    """The other ends of one group's sends and receives on a rank, as ranks of the job.
+    """Return the other ends of one group's sends and receives on a rank, as ranks of the job.
 
     Most recordings count them within the process group, whose ranks the group's text lists; others state ranks of the
     job. `counted` says what the whole recording shows; where that is nothing, these peers may.
@@ -287,7 +289,7 @@ def _from_inputs(inputs: list[Any]) -> tuple[str | None, int | None]:
 
 
 def _peer_of_call(inputs: list[Any]) -> int | None:
-    """The other end in the inputs of a `c10d::send` or `c10d::recv_`: ["", "", peer, tag]."""
+    """Return the other end in the inputs of a `c10d::send` or `c10d::recv_`: ["", "", peer, tag]."""
     shaped = inputs[:2] == ["", ""] and len(inputs) == 4
     return int(inputs[2]) if shaped and _PEER.fullmatch(str(inputs[2])) else None
 

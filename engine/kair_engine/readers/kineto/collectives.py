@@ -62,7 +62,7 @@ class StepCollectives:
         self._records = told[np.lexsort((thread[told], start[told]))]
 
     def of_device_rows(self, rows: Int64s, launch: Int64s) -> Int64s:
-        """The details of device collectives: their own, else those of the call that their launch lies in."""
+        """Return the details of device collectives: their own, else those of the call that their launch lies in."""
         details = self._detail[rows].copy()
         launched = np.flatnonzero(~self._details.known[details] & (launch[rows] >= 0))
         launches = launch[rows[launched]]
@@ -76,7 +76,7 @@ class StepCollectives:
         return details
 
     def of_host_rows(self, rows: Int64s) -> tuple[Int64s, Int64s]:
-        """The details of collectives timed on the host, and the other ends of sends and receives.
+        """Return the details of collectives timed on the host, and the other ends of sends and receives.
 
         The k-th row stands for the k-th recorded call.
         """
@@ -102,7 +102,10 @@ class StepCollectives:
         return peers
 
     def calls_of_host_rows(self, rows: Int64s) -> Int64s:
-        """The row of the call that issued each host collective: by order, else the latest before it; -1: none."""
+        """Return the row of the call that issued each host collective: by order, else the latest before it.
+
+        -1: none.
+        """
         if not len(self._calls):
             return np.full(len(rows), -1)
         at = np.searchsorted(self._start[self._calls], self._start[rows], "right") - 1
@@ -156,7 +159,10 @@ _DIMENSIONS: Final = {
 
 
 def layout_of(distributed: Mapping[str, Any], rank: int) -> Layout | None:
-    """The layout that `distributedInfo.pg_config` states, with this rank's own place; None where it states none."""
+    """Return the layout that `distributedInfo.pg_config` states, with this rank's own place.
+
+    It is None where it states none.
+    """
     found: dict[str, tuple[int, int]] = {}
     for group in mappings(distributed.get("pg_config")):
         if (dimension := _dimension(group.get("pg_desc"))) is not None:
@@ -176,7 +182,10 @@ def layout_of(distributed: Mapping[str, Any], rank: int) -> Layout | None:
 
 
 def same_batches(distributed: Mapping[str, Any], rank: int) -> tuple[int, ...]:
-    """The ranks of the rank's pipeline and tensor groups, as `distributedInfo.pg_config` lists them; itself too."""
+    """Return the ranks of the rank's pipeline and tensor groups, as `distributedInfo.pg_config` lists them.
+
+    Itself too.
+    """
     found = {rank}
     for group in mappings(distributed.get("pg_config")):
         members = listing(group.get("ranks"))
@@ -186,7 +195,7 @@ def same_batches(distributed: Mapping[str, Any], rank: int) -> tuple[int, ...]:
 
 
 def only_group(distributed: Mapping[str, Any]) -> str | None:
-    """The process group of every collective, where the job has no other of two ranks and more."""
+    """Return the process group of every collective, where the job has no other of two ranks and more."""
     groups = [group for group in mappings(distributed.get("pg_config")) if group.get("pg_size") != 1]
     if len(groups) != 1:
         return None
@@ -195,9 +204,9 @@ def only_group(distributed: Mapping[str, Any]) -> str | None:
 
 
 def process_groups(distributed: Mapping[str, Any], rank: int) -> tuple[ProcessGroup, ...]:
-    """The groups of two ranks and more that list their ranks, `rank` among them, and can run on the host (gloo).
+    """Return the groups of two ranks and more that list their ranks, `rank` among them, and can run on the host (gloo).
 
-    Empty where the list leaves something open.
+    It is empty where the list leaves something open.
     """
     found = []
     for group in mappings(distributed.get("pg_config")):
@@ -262,7 +271,7 @@ class _Row:
 def number_collectives(
     header: Mapping[str, Any], rank: int, tables: EventTables, batches: Iterable[Records], base_ns: int
 ) -> None:
-    """Writes group and sequence number into the details of the rows in `batches` that entries in `header` are of.
+    """Write group and sequence number into the details of the rows in `batches` that entries in `header` are of.
 
     Nothing is written where they do not fit together: as many of each, none taken up before it was issued.
     """
@@ -297,7 +306,7 @@ def _entry(of: Mapping[str, Any], group: str) -> _Entry | None:
 
 
 def _rows(tables: EventTables, batches: Iterable[Records], base_ns: int) -> list[_Row]:
-    """Collectives timed on the host, in the order of their begins."""
+    """Return collectives timed on the host, in the order of their begins."""
     on_host = tables.name_classes() == NameClass.HOST_COLLECTIVE
     chosen = np.concatenate([batch[on_host[batch["name"]] & (batch["detail"] >= 0)] for batch in batches])
     chosen = chosen[np.argsort(chosen["start"], kind="stable")]
@@ -309,7 +318,7 @@ def _rows(tables: EventTables, batches: Iterable[Records], base_ns: int) -> list
 
 
 def _fitting(rows: list[_Row], entries: list[_Entry]) -> list[tuple[_Row, _Entry]]:
-    """The pairs of one name, none where they do not fit."""
+    """Return the pairs of one name, none where they do not fit."""
     if len({entry.group for entry in entries}) == 1:
         return _in_order(rows, entries)
     # What two groups' threads take up at almost the same time may begin in another order than it was issued.
@@ -328,7 +337,7 @@ def _fitting(rows: list[_Row], entries: list[_Entry]) -> list[tuple[_Row, _Entry
 
 
 def _in_order(rows: list[_Row], entries: list[_Entry]) -> list[tuple[_Row, _Entry]]:
-    """The k-th row with the k-th entry; rows from before the oldest entry that is left have none."""
+    """Return the k-th row with the k-th entry; rows from before the oldest entry that is left have none."""
     if not rows or not entries:
         return []
     rows = [row for row in rows if row.start_ns + _TOLERANCE_NS >= entries[0].issued_ns]

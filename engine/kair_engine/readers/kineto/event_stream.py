@@ -46,7 +46,7 @@ class Scan(Protocol):
     """What takes events from a text without making objects of them."""
 
     def __call__(self, text: bytes, begin: int, end: int) -> Iterator[tuple[Records, int]]:
-        """Records of the operations in `text[begin:end]`, and where it goes on: what is not known is left."""
+        """Yield records of the operations in `text[begin:end]`, and where it goes on: what is not known is left."""
 
 
 class EventStream:
@@ -96,7 +96,7 @@ class EventStream:
         self._finish(ended)
 
     def _chunks(self, first: bytes) -> Iterator[bytes]:
-        """The text of the events array in pieces of about the chunk size."""
+        """Yield the text of the events array in pieces of about the chunk size."""
         pieces, size = [first], len(first)
         self._taken += size
         if 2 * size >= self._chunk_size:
@@ -117,7 +117,7 @@ class EventStream:
             yield b"".join(pieces)
 
     def _continued(self, chunk: bytes) -> Generator[Records, None, tuple[bytes, int]]:
-        """The chunk behind what is left of the last one, and where the first event begins that is not taken yet.
+        """Yield the chunk behind what is left of the last one, and where the first event begins that is not taken yet.
 
         An event of which both hold a part is scanned by itself: to put all together takes a tenth as long as the scan.
         """
@@ -136,7 +136,7 @@ class EventStream:
         return (chunk, first.end()) if at == len(head) else (rest + chunk, at)
 
     def _read_header(self) -> bytes:
-        """Fills `header` from what stands before the events, and returns what was read by then."""
+        """Fill `header` from what stands before the events, and return what was read by then."""
         text = b""
         for block in self._blocks:
             text += block
@@ -164,7 +164,10 @@ class EventStream:
         return self._effort > _FREE_EFFORT + self._taken
 
     def _scanned(self, text: bytes, begin: int, cut: int) -> Generator[list[Event] | Records, None, bool]:
-        """The events of `text[begin:cut]`, what cannot be scanned of it decoded; whether the array ended there."""
+        """Yield the events of `text[begin:cut]`, what cannot be scanned of it decoded.
+
+        Whether the array ended there.
+        """
         position, stop, ended = begin, cut, False
         while position < cut and not ended:
             if self._scan is not None:
@@ -183,14 +186,14 @@ class EventStream:
         return ended
 
     def _decode(self, text: bytes, begin: int, cut: int) -> tuple[list[Event], int, bool]:
-        """The events of `text[begin:cut]`, where in `text` they end, and whether the array ended there."""
+        """Return the events of `text[begin:cut]`, where in `text` they end, and whether the array ended there."""
         try:
             return _decoded(text, begin, cut), _skip_comma(text, cut), False
         except _JSON_ERRORS:
             return self._decode_carefully(text, begin, cut)
 
     def _decode_tail(self, text: bytes) -> tuple[list[Event], int, bool]:
-        """The file's last events: the text runs to the end of the file."""
+        """Return the file's last events: the text runs to the end of the file."""
         end = text.rfind(b"]") + 1
         if end:
             try:
@@ -250,7 +253,7 @@ class EventStream:
 
 
 def _decoded(text: bytes, begin: int, end: int) -> list[Event]:
-    """The events in `text[begin:end]`, between commas or each on lines of its own."""
+    """Return the events in `text[begin:end]`, between commas or each on lines of its own."""
     try:
         # A view: a piece of its own and a sum would copy a megabyte twice more.
         return decode_events(b"".join((b"[", memoryview(text)[begin:end], b"]")))
@@ -263,7 +266,10 @@ def _decoded(text: bytes, begin: int, end: int) -> list[Event]:
 
 
 def last_boundary(text: bytes, limit: int, start: int = 0) -> int | None:
-    """The place after the last `}` before `limit` that a comma and `{` follow, or `{` on another line; or None."""
+    """Return the place after the last `}` before `limit` that a comma and `{` follow, or `{` on another line.
+
+    Or None.
+    """
     brace = limit
     for _ in range(_FEW_BRACES):
         brace = text.rfind(b"{", start, brace)
@@ -279,7 +285,7 @@ def last_boundary(text: bytes, limit: int, start: int = 0) -> int | None:
 
 
 def _last_boundary_far(text: bytes, limit: int, start: int) -> int | None:
-    """The same, where many braces are none: found by whole windows, from the end."""
+    """Return the same, where many braces are none: found by whole windows, from the end."""
     end, window = limit, _WINDOW_SIZE
     while end > start:
         begin = max(end - window, start)
@@ -305,7 +311,7 @@ def _skip_comma(text: bytes, position: int) -> int:
 
 
 def _decode_before(text: bytes, position: int, bad: int) -> tuple[list[Event], int]:
-    """The good events before the byte `bad`, and where the object that holds it begins."""
+    """Return the good events before the byte `bad`, and where the object that holds it begins."""
     limit = bad
     for _ in range(8):
         cut = last_boundary(text, limit, position)
@@ -325,7 +331,7 @@ def _error_position(error: BaseException, position: int, stop: int) -> int:
 
 
 def _object_end(text: bytes, position: int) -> int | None:
-    """The place after the object that begins at `position`, or None where it does not end in this text."""
+    """Return the place after the object that begins at `position`, or None where it does not end in this text."""
     depth = 0
     for match in _TOKEN.finditer(text, position):
         token = match.group() if match.end() - match.start() == 1 else b""

@@ -69,7 +69,7 @@ _TEXT_FIELDS: Final = {"ph": "ph", "name": "name", "cat": "cat"}
 
 
 def decode_events(text: bytes) -> list[Event]:
-    """The events of a JSON array. Raises msgspec.DecodeError where it is not JSON.
+    """Return the events of a JSON array. Raises msgspec.DecodeError where it is not JSON.
 
     Objects with fields of unexpected types are read one by one, leniently; those without a usable name or
     time come back as events that later checks drop and count.
@@ -174,7 +174,7 @@ def joined(batches: Iterable[Records]) -> Records:
 
 
 def chosen(batch: Records, rows: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> Records:
-    """Some of a batch, by a mask or by their places."""
+    """Return some of a batch, by a mask or by their places."""
     return batch.view(_AS_BYTES)[rows].view(RECORD)
 
 
@@ -190,7 +190,7 @@ class RowSpill:
         self.count = 0
 
     def append(self, batch: Records) -> int:
-        """Keeps a batch and returns its number. Raises OSError when the disk is full."""
+        """Keep a batch and return its number. Raises OSError when the disk is full."""
         self.count += len(batch)
         if self._file is None and batch.nbytes <= self._budget:
             self._budget -= batch.nbytes
@@ -208,7 +208,7 @@ class RowSpill:
         return len(self._held[number]) if number < len(self._held) else self._spilled[number - len(self._held)][1]
 
     def read(self, number: int) -> Records:
-        """The batch that `append` gave this number."""
+        """Return the batch that `append` gave this number."""
         if number < len(self._held):
             return self._held[number]
         assert self._file is not None
@@ -231,7 +231,7 @@ class RowSpill:
             yield batch
 
     def close(self) -> None:
-        """Drops everything; the temporary file vanishes."""
+        """Drop everything; the temporary file vanishes."""
         self._held.clear()
         if self._file is not None:
             self._file.close()
@@ -263,7 +263,10 @@ def nanoseconds(texts: Sequence[object]) -> npt.NDArray[np.int64]:
 
 
 def _integers(blob: bytes, count: int) -> npt.NDArray[np.int64] | None:
-    """Times that all have no fraction, or all one of three digits, as profilers write them: a third of the work."""
+    """Return times that all have no fraction, or all one of three digits, as profilers write them.
+
+    A third of the work.
+    """
     signs = np.frombuffer(blob, np.uint8)
     points = np.flatnonzero(signs == _POINT)
     if len(points) and not np.array_equal(points + 4, np.flatnonzero(signs == _COMMA)):
@@ -280,7 +283,7 @@ def _integers(blob: bytes, count: int) -> npt.NDArray[np.int64] | None:
 
 
 def _texts(blob: bytes, count: int) -> pa.Array:
-    """The texts between the commas of `blob`."""
+    """Return the texts between the commas of `blob`."""
     ends = np.flatnonzero(np.frombuffer(blob, np.uint8) == _COMMA)
     if len(ends) != count:
         raise ValueError("a time holds a comma")
@@ -304,7 +307,7 @@ def _decimal(blob: bytes, count: int) -> pa.Array:
 
 
 def _unscaled(decimals: pa.Array) -> npt.NDArray[np.int64]:
-    """The unscaled values, which at scale 3 are nanoseconds: the low halves, where the high ones agree."""
+    """Return the unscaled values, which at scale 3 are nanoseconds: the low halves, where the high ones agree."""
     halves = np.frombuffer(decimals.buffers()[1], np.int64)[: 2 * len(decimals)].reshape(-1, 2)
     low, high = halves[:, 0], halves[:, 1]
     fits = (high == low >> 63) & (low > -_LIMIT) & (low < _LIMIT)
@@ -312,7 +315,7 @@ def _unscaled(decimals: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def exact_nanoseconds(text: bytes) -> int:
-    """The slow, exact path for one text, quoted or not."""
+    """Return the slow, exact path for one text, quoted or not."""
     try:
         value = Decimal(text.decode("ascii").strip().strip('"').strip())
         if not value.is_finite() or value.adjusted() > 18:

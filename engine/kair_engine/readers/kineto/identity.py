@@ -18,8 +18,9 @@ _ON_DEVICE: Final = frozenset((*DEVICE_CATEGORIES, Category.DEVICE_ANNOTATION))
 
 
 def busiest_device(tables: EventTables, rows: Mapping[int, int], own: Bools | None = None) -> int | str | None:
-    """The device that ran most of a rank's kernels and copies; `rows` is how many each track has, `own` a mask of the
-    rank's tracks (None: all). None where no device ran any."""
+    """Return the device that ran most of a rank's kernels and copies; `rows` is how many each track has, `own` a mask
+    of the rank's tracks (None: all). None where no device ran any.
+    """
     ran: dict[int | str, int] = {}
     for at, track in enumerate(tables.tracks.items_):
         if track.category in DEVICE_CATEGORIES and rows.get(at) and (own is None or own[at]):
@@ -28,7 +29,7 @@ def busiest_device(tables: EventTables, rows: Mapping[int, int], own: Bools | No
 
 
 def host_process(tables: EventTables, track: int) -> int | str | None:
-    """The process of the thread that ran the steps; None where a device alone tells them."""
+    """Return the process of the thread that ran the steps; None where a device alone tells them."""
     if not 0 <= track < len(tables.tracks.items_):
         return None
     found = tables.tracks.items_[track]
@@ -38,7 +39,7 @@ def host_process(tables: EventTables, track: int) -> int | str | None:
 def identity_of(
     header: Mapping[str, Any], rank: int, process: int | str | None, device: int | str | None
 ) -> RankIdentity:
-    """What the fields around the events say of a rank, and `process` and `device`, as its events name them."""
+    """Return what the fields around the events say of a rank, and `process` and `device`, as its events name them."""
     distributed = mapping(header.get("distributedInfo"))
     # Other tools that write Chrome's format number processes and devices as they like.
     numbers_are_systems = "schemaVersion" in header

@@ -66,7 +66,8 @@ class Member:
 
 
 def members(steps: StepFinder, tables: EventTables, batches: Iterable[Records], source: str) -> tuple[Member, ...]:
-    """The ranks in a file of which several processes mark the same steps, in the order of their processes' numbers.
+    """Return the ranks in a file of which several processes mark the same steps, in the order of their processes'
+    numbers.
 
     Raises InputError where it cannot be told which process a device belongs to.
     """
@@ -174,7 +175,7 @@ class _Recording:
 
 
 def read_kineto(source: Path, out: Path, *, rank_hint: int | None = None) -> FragmentInfo:
-    """Writes `source` as the fragment `out`, and says what it holds.
+    """Write `source` as the fragment `out`, and return what it holds.
 
     The rank is the one the trace states, else `rank_hint`, else the one its name states, else 0 with
     `rank_known` false. Raises NotATraceError where the file is something else, InputError where it cannot be
@@ -187,7 +188,7 @@ def read_kineto(source: Path, out: Path, *, rank_hint: int | None = None) -> Fra
 
 @contextmanager
 def _collector_paused() -> Iterator[None]:
-    """Decoding makes millions of objects and no cycles; the cyclic collector would triple its time."""
+    """Pause the cyclic collector: decoding makes millions of objects and no cycles, and it would triple the time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -220,7 +221,7 @@ def _first_pass(source: Path, spill: RowSpill) -> _Recording:
 
 
 def _merged(batches: Iterable[Records]) -> Iterator[Records]:
-    """The same records in fewer, larger batches."""
+    """Yield the same records in fewer, larger batches."""
     held: list[Records] = []
     size = 0
     for batch in batches:
@@ -349,14 +350,14 @@ def _known(ranks: Sequence[int], values: Sequence[_Value | None]) -> dict[int, _
 
 
 def _cells(members: Sequence[Member]) -> Iterator[tuple[int, int, int]]:
-    """(number of a step, place of a rank, index of the step on it)."""
+    """Yield (number of a step, place of a rank, index of the step on it)."""
     for place, member in enumerate(members):
         for index, number in enumerate(member.windows.number.tolist()):
             yield number, place, index
 
 
 def _ranks(source: Path, distributed: Mapping[str, Any], rank_hint: int | None, members: int) -> tuple[list[int], bool]:
-    """The ranks in the file, and whether they are known: as stated, as somebody knows better, or as it is named.
+    """Return the ranks in the file, and whether they are known: as stated, as somebody knows better, or as it is named.
 
     Of a merged file the ranks of its host, in order; the first where the stated one begins such a host.
     """
@@ -379,7 +380,7 @@ def _merged_told(source: Path, ranks: Sequence[int]) -> Iterator[KairWarning]:
 def _partition(
     spill: RowSpill, by_step: RowSpill, tables: EventTables, member: Member
 ) -> tuple[list[list[int]], LaunchTables, int]:
-    """Moves every record of a rank to its step: the batches of `by_step` that make up each.
+    """Move every record of a rank to its step: the batches of `by_step` that make up each.
 
     And what tells a record's step, and how many records are of steps before the recording.
     """
@@ -403,7 +404,7 @@ def _partition(
 
 
 def _require_moderate(source: Path, by_step: RowSpill, parts: list[list[int]], windows: StepWindows) -> None:
-    """Raises InputError where a step is too large for memory."""
+    """Raise InputError where a step is too large for memory."""
     sizes = [sum(map(by_step.size, numbers)) for numbers in parts]
     largest = max(sizes, default=0)
     if largest <= _LARGEST_STEP:
@@ -446,7 +447,7 @@ def _device(header: dict[str, Any]) -> str | None:
 
 
 def _count(value: object) -> int | None:
-    """A rank or a world size, where `value` can be one."""
+    """Return a rank or a world size, where `value` can be one."""
     if isinstance(value, str) and value.isdecimal() and len(value) < 10:
         value = int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_RANKS else None

@@ -134,7 +134,7 @@ class StepAssembler:
         return self._first_sends.most_common(1)[0][0] if self._first_sends else None
 
     def table(self, records: Records, step: int) -> pa.Table:
-        """The table of the step with index `step`, its scope row among the others."""
+        """Return the table of the step with index `step`, its scope row among the others."""
         records = self._without_marks(records)
         columns, groups = self._columns(records)
         self._see_first_send(columns, groups)
@@ -230,7 +230,7 @@ class StepAssembler:
     def _describe_collectives(
         self, columns: _Columns, collectives: StepCollectives, launch: Int64s, device: npt.NDArray[np.bool_]
     ) -> list[str]:
-        """Fills group, sequence, bytes, peer and kind of communication rows; returns the groups' names."""
+        """Fill group, sequence, bytes, peer and kind of communication rows; return the groups' names."""
         communication = _IS_COMMUNICATION[columns.kind]
         on_device = np.flatnonzero(communication & device)
         on_host = np.flatnonzero(communication & ~device)
@@ -267,7 +267,7 @@ class StepAssembler:
         return int(self._lane[self._windows.track]) if self._windows.track >= 0 else 0
 
     def _in_order(self, columns: _Columns, step: int) -> _Columns:
-        """The rows and that of the step's scope, in the table's order."""
+        """Return the rows and that of the step's scope, in the table's order."""
         begin, end = int(self._windows.begin[step]), int(self._windows.end[step])
         scope = dict.fromkeys(vars(columns), -1) | {
             "lane": self._main_lane(),
@@ -316,7 +316,7 @@ class StepAssembler:
 
 
 def _rows_in_order(lane: Int64s, start: Int64s, duration: Int64s) -> Int64s:
-    """The rows by lane and start, of those that begin together the longer one first."""
+    """Return the rows by lane and start, of those that begin together the longer one first."""
     order = order_by(lane, start)
     lane, start = lane.take(order), start.take(order)
     as_next = (start[1:] == start[:-1]) & (lane[1:] == lane[:-1])
@@ -357,7 +357,7 @@ class Launches:
     step: Int64s
 
     def step_of(self, ids: Int64s) -> tuple[Int64s, Bools]:
-        """The step of each id's launch, and whether there was one."""
+        """Return the step of each id's launch, and whether there was one."""
         at, known = found_ids(self.ids, ids)
         return self.step.take(at) if len(self.ids) else np.full(len(ids), OUTSIDE), known
 
@@ -378,7 +378,7 @@ class LaunchTables:
     """The functions, by the numbers of their names, whose calls wait for the device (blocking_calls.py)."""
 
     def step_indices(self, batch: Records, tables: EventTables) -> tuple[Int64s, int]:
-        """The step of every record: host events by their start, device events by their launch, else their own.
+        """Return the step of every record: host events by their start, device events by their launch, else their own.
 
         And how many were launched before the recording began, which are of no step of it.
         """
@@ -397,7 +397,7 @@ class LaunchTables:
         return step, len(before)
 
     def with_waits(self, batch: Records, step: Int64s, tables: EventTables) -> tuple[Records, Int64s]:
-        """The batch with each launch that waited for a place as two calls: the wait, and then the launch."""
+        """Return the batch with each launch that waited for a place as two calls: the wait, and then the launch."""
         if not len(self.waited.ids):
             return batch, step
         calls = np.flatnonzero(tables.categories().take(batch["track"]) == Category.RUNTIME)
@@ -453,7 +453,7 @@ def find_launches(batches: Iterable[Records], tables: EventTables, windows: Step
 def _blocking(
     tables: EventTables, called: Sequence[tuple[Int64s, ...]], launched: Int64s, stream: Int64s, ran: Int64s
 ) -> Int64s:
-    """The functions of the runtime whose long calls wait for the device, though their names do not say so."""
+    """Return the functions of the runtime whose long calls wait for the device, though their names do not say so."""
     name, correlation, start, duration = (np.concatenate(column) for column in zip(*called, strict=True))
     name = name.astype(np.int64)
     plain = tables.name_classes() == NameClass.PLAIN

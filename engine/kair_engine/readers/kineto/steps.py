@@ -44,7 +44,7 @@ class StepWindows:
     """True where times are the device's: then what it ran is of the step it ran in, whatever launched it."""
 
     def index_at(self, start: Int64s) -> Int64s:
-        """The index of the step whose window holds each time, or OUTSIDE."""
+        """Return the index of the step whose window holds each time, or OUTSIDE."""
         index = np.searchsorted(self.begin, start, "right") - 1
         # What is before all finds the last entry, and is behind its end.
         outside = start >= np.append(self.end, _BEFORE_ALL).take(index)
@@ -69,7 +69,7 @@ class StepFinder:
         """Those that mark a step of one number at one time: with two, the file holds several ranks."""
 
     def add(self, batch: Records, tables: EventTables) -> None:
-        """Takes in one batch."""
+        """Take in one batch."""
         if not len(batch):
             return
         tracks, classes = batch["track"].copy(), tables.name_classes()
@@ -107,7 +107,7 @@ class StepFinder:
             self.processes |= {process, other}
 
     def windows(self, batches: Iterable[Records], tables: EventTables) -> StepWindows | None:
-        """The steps, or None for a recording without operations; `batches` are all of it once more."""
+        """Return the steps, or None for a recording without operations; `batches` are all of it once more."""
         if self._extent is None:
             return None
         if self._marks:
@@ -115,7 +115,7 @@ class StepFinder:
         return UnmarkedSteps(batches, tables, self._extent, self._busiest()).found() or self._whole(self._extent)
 
     def windows_of(self, process: int | str) -> StepWindows:
-        """The steps that one of `processes` marks."""
+        """Return the steps that one of `processes` marks."""
         return _marked(self._of_process[process])
 
     def _whole(self, extent: tuple[int, int]) -> StepWindows:
@@ -123,12 +123,12 @@ class StepFinder:
         return StepWindows(np.array([0]), np.array([begin]), np.array([end]), self._busiest(), marked=False)
 
     def _busiest(self) -> int:
-        """The track of the thread that ran most."""
+        """Return the track of the thread that ran most."""
         return max(self._host_rows, key=lambda track: self._host_rows[track], default=-1)
 
 
 def _marked(marks: Mapping[int, tuple[int, int, int]]) -> StepWindows:
-    """The steps as their marks, (begin, duration, track) by number, have them."""
+    """Return the steps as their marks, (begin, duration, track) by number, have them."""
     steps = sorted(marks.items(), key=lambda item: item[1][0])
     begin_ns = np.array([start for _, (start, _, _) in steps], np.int64)
     end_ns = begin_ns + np.array([duration for _, (_, duration, _) in steps], np.int64)
@@ -170,7 +170,7 @@ class UnmarkedSteps:
         return self._of(is_one_of(self._category, DEVICE_CATEGORIES))
 
     def found(self) -> StepWindows | None:
-        """The steps, numbered from 0 where names do not number them; None where nothing tells them."""
+        """Return the steps, numbered from 0 where names do not number them; None where nothing tells them."""
         host = self._marks(is_one_of(self._category, (Category.CPU_OP, Category.ANNOTATION)), of_host=True)
         device = self._marks(self._category == Category.DEVICE_ANNOTATION, of_host=False)
         optimizers: _Method = lambda marks, work: between_optimizers(marks, work, self._extent)  # noqa: E731
@@ -183,7 +183,7 @@ class UnmarkedSteps:
         return chosen(records, np.argsort(records["start"], kind="stable"))
 
     def _marks(self, tracks: Bools, *, of_host: bool) -> _Marks:
-        """The ranges of each thread, or stream. (Of operators those that mark an optimizer or a data loader.)"""
+        """Return the ranges of each thread, or stream. (Of operators those that mark an optimizer or a data loader.)"""
         marks: dict[int, list[Mark]] = {}
         names = self._tables.names.items_
         is_mark = np.array(["#" in name or "DataLoader" in name for name in names], dtype=bool)
@@ -199,7 +199,7 @@ class UnmarkedSteps:
         return marks
 
     def _told_by(self, host: _Marks, device: _Marks, steps_of: _Method) -> StepWindows | None:
-        """What the marks of the host tell, else those of the device."""
+        """Return what the marks of the host tell, else those of the device."""
         if (found := _longest(host, steps_of, self._host_work)) is not None:
             track, steps = found
             return StepWindows(steps.number, steps.begin, steps.end, track, True, steps.inferred_from)
@@ -229,7 +229,7 @@ class UnmarkedSteps:
         return np.asarray((2 * ran >= often).take(self._calls["name"]))
 
     def _repeating(self) -> StepWindows | None:
-        """What repeats in the host's operators, or in longer steps in what else is recorded.
+        """Return what repeats in the host's operators, or in longer steps in what else is recorded.
 
         That is its calls that wait for the device, since loops wait once where their operators show no iteration, or
         what a stream runs.
@@ -255,7 +255,7 @@ class UnmarkedSteps:
         return StepWindows(number, edges[begins], edges[ends], self._busiest, True, found.told_by)
 
     def _streams(self) -> Iterator[Records]:
-        """What ran on each of the streams with most kernels."""
+        """Yield what ran on each of the streams with most kernels."""
         kernels = self._category.take(self._device["track"]) == Category.KERNEL
         often = np.bincount(self._device["track"], weights=kernels)
         for track in np.argsort(-often, kind="stable")[:_STREAMS].tolist():
@@ -263,13 +263,17 @@ class UnmarkedSteps:
                 yield self._stream(self._tables.tracks.items_[track])
 
     def _stream(self, track: Track) -> Records:
-        """What ran on the stream that a track is of, in order: its kernels and copies have tracks of their own."""
+        """Return what ran on the stream that a track is of, in order.
+
+        Its kernels and copies have tracks of their own.
+        """
         tracks = self._tables.tracks.items_
         of_stream = [(one.device, one.lane) == (track.device, track.lane) for one in tracks]
         return chosen(self._device, np.array(of_stream, dtype=bool).take(self._device["track"]))
 
     def _cut(self, stream: Records, begins: Ints, ends: Ints, number: Ints, told_by: str | None) -> StepWindows | None:
-        """Steps from places in a stream: on the host, after the launch of what is before each, where that is recorded.
+        """Return steps from places in a stream: on the host, after the launch of what is before each, where that is
+        recorded.
 
         Else on the device, after what is before it.
         """
@@ -286,7 +290,7 @@ class UnmarkedSteps:
         return StepWindows(*steps, self._busiest, True, told_by, on_device=on_device)
 
     def _without_unfinished(self, windows: StepWindows | None) -> StepWindows | None:
-        """The steps but for the last ones of which the recording has launches whose work it ended before."""
+        """Return the steps but for the last ones of which the recording has launches whose work it ended before."""
         if windows is None or windows.on_device or not len(self._launches):
             return windows
         unfinished = self._calls["start"][~self._ran & self._launching]

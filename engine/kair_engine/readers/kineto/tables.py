@@ -111,7 +111,7 @@ class EventTables:
     _categories: npt.NDArray[np.int8] = field(default_factory=lambda: np.empty(0, np.int8))
 
     def records(self, events: list[Event]) -> Records:
-        """The events that are operations, as records; start in ns from the trace's base time."""
+        """Return the events that are operations, as records; start in ns from the trace's base time."""
         phases = list(map(_phase, events))
         if not {"B", "E"}.isdisjoint(phases):
             events = list(self._paired(events))
@@ -139,7 +139,7 @@ class EventTables:
         result["detail"][detailed] = [self.details.add(collective_details(args[at])) for at in detailed.tolist()]
 
     def detailed(self, names: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
-        """The rows, of which these are the names, that are collectives, sends or receives, or stand for one."""
+        """Return the rows, of which these are the names, that are collectives, sends or receives, or stand for one."""
         return np.flatnonzero(_DETAILED.take(self.name_classes().take(names)))
 
     def valid(self, records: Records) -> Records:
@@ -175,19 +175,19 @@ class EventTables:
         return sum(map(len, self._open.values()))
 
     def name_classes(self) -> npt.NDArray[np.int8]:
-        """The class of every name, by its number."""
+        """Return the class of every name, by its number."""
         if len(self._name_classes) != len(self.names.classes):
             self._name_classes = np.array(self.names.classes, np.int8)
         return self._name_classes
 
     def categories(self) -> npt.NDArray[np.int8]:
-        """The category of every track, by its number."""
+        """Return the category of every track, by its number."""
         if len(self._categories) != len(self.tracks.items_):
             self._categories = np.array([track.category for track in self.tracks.items_], np.int8)
         return self._categories
 
     def lane_names(self, own: npt.NDArray[np.bool_] | None = None) -> list[str]:
-        """The lane of every track, for a rank whose tracks are its `own` (None: all)."""
+        """Return the lane of every track, for a rank whose tracks are its `own` (None: all)."""
         tracks = self.tracks.items_ if own is None else list(compress(self.tracks.items_, own.tolist()))
         device_tracks = [track for track in tracks if track.category in DEVICE_CATEGORIES]
         several = len({track.device for track in device_tracks}) > 1
@@ -211,7 +211,7 @@ def _lane_name(track: Track, several_devices: bool) -> str:
 
 
 def _number(value: int | str) -> int | str:
-    """The number at the end of an identity such as `stream 7`, else the identity itself."""
+    """Return the number at the end of an identity such as `stream 7`, else the identity itself."""
     if isinstance(value, str) and (match := _TRAILING_NUMBER.search(value)) and len(match.group(1)) < 19:
         return int(match.group(1))
     return value

@@ -91,7 +91,7 @@ class Modules:
         self._by_name = {one.name: one for one in modules}
 
     def find(self, event: Event) -> tuple[str, Module | None]:
-        """The name of the module that an event is of, and the module where it is recorded."""
+        """Return the name of the module that an event is of, and the module where it is recorded."""
         program = event.stat("program_id")
         name = event.stat("hlo_module")
         found = self._by_id.get(program) if isinstance(program, int) else None
@@ -100,7 +100,7 @@ class Modules:
         return (name if isinstance(name, str) else found.name if found else ""), found
 
     def named(self, name: str) -> Module | None:
-        """The module of that name."""
+        """Return the module of that name."""
         return self._by_name.get(name)
 
     @property
@@ -111,7 +111,7 @@ class Modules:
 
 
 def devices_of(space: Space, modules: Modules) -> list[Device]:
-    """The devices that have operations, by their numbers. Raises DecodeError where an event is damaged."""
+    """Return the devices that have operations, by their numbers. Raises DecodeError where an event is damaged."""
     found = []
     for plane in space.planes:
         match = _DEVICE.match(plane.name)
@@ -204,7 +204,7 @@ def _operation(
 
 
 def _execution_at(executions: Sequence[_Execution], start: int) -> _Execution | None:
-    """The execution that was under way at a time; they are in order, one after another."""
+    """Return the execution that was under way at a time; they are in order, one after another."""
     at = bisect_right(executions, start, key=lambda one: one.start) - 1
     return executions[at] if at >= 0 and start < executions[at].end else None
 
@@ -226,7 +226,8 @@ def _on_threads(plane: Plane, modules: Modules) -> list[Device]:
 
 
 def _joined(rows: Sequence[Operation], *, drop: bool) -> Iterator[Operation]:
-    """The same, with the start and the done of each asynchronous collective as one that lasts from one to the other.
+    """Yield the same, with the start and the done of each asynchronous collective as one that lasts from one to the
+    other.
 
     `drop` leaves both out: another line tells them.
     """
@@ -283,7 +284,7 @@ _VERSION: Final = re.compile(r"V\d+$")
 
 
 def operators_on(plane: Plane) -> list[Operation]:
-    """The operators of a host's plane. Raises DecodeError where an event is damaged."""
+    """Return the operators of a host's plane. Raises DecodeError where an event is damaged."""
     found = _asynchronous(plane)
     waits = {one.name for one in found}
     for number, line in enumerate(plane.lines):

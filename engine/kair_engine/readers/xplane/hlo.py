@@ -148,7 +148,10 @@ class Operation(msgspec.Struct, frozen=True, gc=False):
 
 
 def leaves(rows: list[Operation]) -> list[Operation]:
-    """The operations without those that hold others of their lane: loops and calls, whose time is their parts'."""
+    """Return the operations without those that hold others of their lane.
+
+    Loops and calls, whose time is their parts'.
+    """
     rows.sort(key=lambda one: (one.lane, one.start, -one.duration))
     return [
         one
@@ -189,7 +192,7 @@ def collective_part(opcode: str, name: str) -> tuple[str, str] | None:
 
 @lru_cache(_NAMES)
 def device_kind(opcode: str, name: str) -> str:
-    """The kind of an operation on a device."""
+    """Return the kind of an operation on a device."""
     if collective_part(opcode, name) or name_class_of(name) is NameClass.DEVICE_COLLECTIVE:
         return "collective"
     if opcode == "infeed" or name.startswith("infeed"):
@@ -199,7 +202,7 @@ def device_kind(opcode: str, name: str) -> str:
 
 @lru_cache(_NAMES)
 def host_kind(name: str) -> str:
-    """The kind of an operation on a host's thread."""
+    """Return the kind of an operation on a host's thread."""
     if _INPUT.search(name):
         return "input"
     if _SYNC.search(name):
@@ -209,7 +212,9 @@ def host_kind(name: str) -> str:
 
 @lru_cache(_NAMES)
 def phase_of(op_name: str, *, trains: bool) -> str | None:
-    """The phase an operation's origin tells; None where a training step's own update cannot be told from the rest."""
+    """Return the phase an operation's origin tells; None where a training step's own update cannot be told from the
+    rest.
+    """
     if "transpose(" in op_name or "gradient_tape" in op_name:
         return "backward"
     if _OPTIMIZER.search(op_name):

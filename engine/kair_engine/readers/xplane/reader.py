@@ -58,7 +58,7 @@ class HostThreads:
 
 
 def host_threads(space: Space) -> HostThreads:
-    """What the host's planes hold. Raises DecodeError where an event is damaged."""
+    """Return what the host's planes hold. Raises DecodeError where an event is damaged."""
     found = HostThreads()
     best = (-1, -1)
     named: list[tuple[str, Mark]] = []
@@ -139,7 +139,7 @@ class _Profile:
 
 
 def read_xplane(source: Path, out: Path, *, rank_hint: int | None = None) -> FragmentInfo:
-    """Writes `source` as the fragment `out`, and says what it holds.
+    """Write `source` as the fragment `out`, and return what it holds.
 
     The file states no rank: its devices count on from `rank_hint`, else from 0 with `rank_known` false. Raises
     NotATraceError where it is no profile of XLA, InputError where it holds no operations of a device, OSError when the
@@ -200,7 +200,7 @@ def _module_contents(space: Space) -> list[bytes]:
 
 
 def _base_ns(space: Space) -> int:
-    """What newer profiles subtract from every time: when the profile began."""
+    """Return what newer profiles subtract from every time: when the profile began."""
     for plane in space.named("Task Environment"):
         began = plane.stats.get("profile_start_time")
         times = [line.timestamp_ns for other in space.planes for line in other.lines if line.events]
@@ -210,7 +210,7 @@ def _base_ns(space: Space) -> int:
 
 
 def _process(space: Space) -> int | None:
-    """The process that was profiled; None where it is not told, or several are."""
+    """Return the process that was profiled; None where it is not told, or several are."""
     found = {process_id(plane.stats.get("process_id")) for plane in space.planes} - {None}
     return found.pop() if len(found) == 1 else None
 
@@ -288,7 +288,7 @@ def _add(rows: Rows, one: Operation, rank: int, profile: _Profile, *, moment: in
 
 
 def _group(groups: Groups, rank: int, devices: int | None) -> str | None:
-    """The process group that a rank's collective is among; ranks are the logical devices of the module."""
+    """Return the process group that a rank's collective is among; ranks are the logical devices of the module."""
     if not groups:
         return None if devices is None else "all devices"
     own = next((group for group in groups if rank in group), None)
@@ -298,7 +298,7 @@ def _group(groups: Groups, rank: int, devices: int | None) -> str | None:
 
 
 def _launches_of_runs(device: Device, host: HostThreads) -> dict[int, HostEvent]:
-    """The call that ran each execution of a module: the k-th of the function is the k-th of its module."""
+    """Return the call that ran each execution of a module: the k-th of the function is the k-th of its module."""
     runs: dict[str, dict[int, int]] = {}
     for one in device.operations:
         if one.run is not None:
@@ -350,7 +350,7 @@ def _fits(windows: Sequence[tuple[int, int]], marked: Steps, launched: dict[int,
 
 
 def _executions(device: Device) -> list[tuple[int, int]]:
-    """The executions of the module that takes most time, from each begin to the next."""
+    """Return the executions of the module that takes most time, from each begin to the next."""
     module = _main_module(device.operations)
     runs: dict[int, tuple[int, int]] = {}
     for one in device.operations:
@@ -363,7 +363,10 @@ def _executions(device: Device) -> list[tuple[int, int]]:
 
 
 def _meetings_before(device: Device) -> list[tuple[int, int]]:
-    """The executions with collectives before the main module's first one: what tells how devices' clocks agree."""
+    """Return the executions with collectives before the main module's first one.
+
+    What tells how devices' clocks agree.
+    """
     module = _main_module(device.operations)
     first = min((one.start for one in device.operations if one.module == module), default=0)
     runs: dict[int, tuple[int, int, bool]] = {}

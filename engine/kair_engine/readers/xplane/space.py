@@ -53,7 +53,7 @@ class Plane:
     """A device or a host."""
 
     def __init__(self, content: bytes) -> None:
-        """Raises DecodeError."""
+        """Raise DecodeError."""
         message = _Plane.FromString(content)
         self.name: Final = text(message.name)
         names = {entry.key: text(entry.value.name) for entry in message.stat_names}

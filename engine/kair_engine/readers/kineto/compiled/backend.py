@@ -30,7 +30,7 @@ def pays(text: int) -> bool:
 
 
 def load(*, for_nothing_else: bool = False) -> None:
-    """Makes the machine code ready, if numba can: else events are decoded as ever.
+    """Make the machine code ready, if numba can: else events are decoded as ever.
 
     `for_nothing_else`: in a process that only reads, numba does without scipy's matrices, a fifth of its start.
     """
@@ -53,7 +53,7 @@ def _without(module: str) -> Iterator[None]:
 
 
 def scanner_for(source: Path, tables: "EventTables") -> "Scan | None":
-    """The scan of a file's events, None where decoding them is as good."""
+    """Return the scan of a file's events, None where decoding them is as good."""
     size = text_size(source)
     if pays(size):
         load()

@@ -38,7 +38,7 @@ _PAIRED: Final = tuple(b"BE")
 
 @njit(cache=True, nogil=True)
 def scan_events(text: Text, limit: int, rows: Int64s, ended: Int64s, most: int, noted: Int64s, keys: "Keys") -> int:
-    """Takes the complete events of `text[:limit]` into `rows`, as far as there is room, and says why it ended.
+    """Take the complete events of `text[:limit]` into `rows`, as far as there is room, and return why it ended.
 
     `ended` says how many rows there are and where the next event begins, before and after. Of `most` events, which it
     parses at most, `noted` tell, behind a first that counts them, where numbers and names stand.
@@ -83,7 +83,7 @@ def scan_events(text: Text, limit: int, rows: Int64s, ended: Int64s, most: int, 
 
 @njit(nogil=True)
 def _note(noted: Int64s, begin: int, end: int, follows: int) -> None:
-    """Notes a number or a name, as long as there is room."""
+    """Note a number or a name, as long as there is room."""
     number = noted[0, 0]
     if number < len(noted):
         noted[number, 0], noted[number, 1], noted[number, 2] = begin, end, follows
@@ -92,7 +92,7 @@ def _note(noted: Int64s, begin: int, end: int, follows: int) -> None:
 
 @njit(nogil=True)
 def _note_event(noted: Int64s, first: int, end: int, follows: int, row: Int64s, number: int) -> None:
-    """Notes the end of the event whose noted begin at `first`; of one like no other no mark is left."""
+    """Note the end of the event whose noted begin at `first`; of one like no other no mark is left."""
     odd = row[ODD]
     odd_times = (odd & 1 and row[scan_columns.TS + 1]) or (odd & 2 and row[scan_columns.DUR + 1])
     _note(noted, row[scan_columns.EVENT], end, follows)
@@ -148,7 +148,7 @@ def _event(text: Text, at: int, limit: int, row: Int64s, noted: Int64s, keys: "K
 
 @njit(nogil=True)
 def _field(text: Text, begin: int, end: int, table: int, keys: "Keys") -> int:
-    """What is known of the key `text[begin:end]`: its column, or of arguments their type."""
+    """Return what is known of the key `text[begin:end]`: its column, or of arguments their type."""
     size = end - begin
     if size >= keys.of_length.shape[1] - 1:
         return scan_columns.OTHER
@@ -268,7 +268,7 @@ def _inputs(text: Text, at: int, limit: int, row: Int64s, noted: Int64s) -> int:
 
 @njit(nogil=True)
 def _after_space(text: Text, at: int, limit: int) -> int:
-    """The first place from `at` on that is no white space."""
+    """Return the first place from `at` on that is no white space."""
     while at < limit and text[unsigned(at)] <= 32 and text[unsigned(at)] in _SPACES:
         at += 1
     return at
@@ -434,7 +434,7 @@ def _after_value(text: Text, at: int, limit: int) -> int:
 
 @njit(nogil=True)
 def _integer(text: Text, at: int, limit: int) -> tuple[int, int]:
-    """A whole number of up to 18 digits, and the place behind it."""
+    """Return a whole number of up to 18 digits, and the place behind it."""
     negative = at < limit and text[unsigned(at)] == _MINUS
     begin = at + 1 if negative else at
     end = _after_whole(text, begin, limit)
@@ -457,7 +457,7 @@ def _value(text: Text, begin: int, end: int) -> int:
 
 @njit(nogil=True)
 def _thousandths(text: Text, at: int, limit: int) -> tuple[int, int]:
-    """A decimal number times 1000, halves to the even one, and the place behind it.
+    """Return a decimal number times 1000, halves to the even one, and the place behind it.
 
     Numbers with exponents, and of more digits than are needed, are refused.
     """

@@ -64,7 +64,7 @@ is_ready = False
 
 
 def warm_up() -> None:
-    """Loads the machine code, and compiles it where that was not done yet. Raises what numba raises."""
+    """Load the machine code, and compile it where that was not done yet. Raises what numba raises."""
     global is_ready  # noqa: PLW0603  (the machine code is the process', too)
     if not is_ready and IS_COMPILED:
         events = b'{"ph": "X", "name": "a"}'
@@ -107,7 +107,7 @@ class Scanner:
         self._track_numbers: Int32s = np.full(texts // 4, _NOT_SEEN, np.int32)
 
     def records(self, text: bytes, begin: int, end: int) -> Iterator[tuple[Records, int]]:
-        """Records of the operations in `text[begin:end]`, and where in the text the scan goes on.
+        """Yield records of the operations in `text[begin:end]`, and where in the text the scan goes on.
 
         Ends before `end` where something is not known for sure: what stands there has to be decoded.
         """
@@ -129,7 +129,7 @@ class Scanner:
             yield valid, int(self._ended[1])
 
     def _fill(self, signs: Text, end: int) -> int:
-        """Takes events into the rows until they are full, or none is left that is known; says why it ended."""
+        """Take events into the rows until they are full, or none is left that is known; return why it ended."""
         while True:
             begin = int(self._ended[1])
             status = take_alike(signs, end, self._rows, self._ended, self._shapes)
@@ -151,7 +151,7 @@ class Scanner:
         self._size_of_shape[:] = _NO_SIZE
 
     def _with_room(self, signs: Text, places: Int64s) -> int:
-        """Finds the tokens at these places; returns of how many rows."""
+        """Find the tokens at these places; return of how many rows."""
         known = find_tokens(signs, places, self._tokens, self._found)
         while known < len(places) and self._room < _MOST_TEXTS:
             self._make_room(2 * self._room)
@@ -160,7 +160,9 @@ class Scanner:
         return known
 
     def _taken(self, text: bytes, signs: Text, rows: Int64s) -> tuple[Records, bool]:
-        """The scanned rows as records, up to the first that is not known for sure; whether they are plainly valid."""
+        """Return the scanned rows as records, up to the first that is not known for sure; whether they are plainly
+        valid.
+        """
         names, tracks = self._names_and_tracks(signs, rows)
         parsed, sizes, readable = self._sizes(text, rows, tracks)
         result = np.empty(readable, RECORD)
@@ -172,7 +174,8 @@ class Scanner:
         return self._with_details(text, rows, result, names[:known]), are_valid
 
     def _sizes(self, text: bytes, rows: Int64s, tracks: Int32s) -> tuple[Int64s, Int64s, int]:
-        """The operators that were parsed, and the numbers of their inputs; of how many rows the arguments can be read.
+        """Return the operators that were parsed, and the numbers of their inputs; of how many rows the arguments can be
+        read.
 
         An operator's shapes are part of the event's: others like it are told theirs.
         """
@@ -193,7 +196,7 @@ class Scanner:
         return parsed, sizes, readable
 
     def _names_and_tracks(self, signs: Text, rows: Int64s) -> tuple[Int32s, Int32s]:
-        """The numbers of both for every row: those that were parsed tell them for all others of their shape."""
+        """Return the numbers of both for every row: those that were parsed tell them for all others of their shape."""
         shape, parsed = rows[scan_columns.SHAPE], np.flatnonzero(rows[scan_columns.PARSED])
         if not len(parsed):
             return self._name_of_shape[shape], self._track_of_shape[shape]
@@ -207,7 +210,7 @@ class Scanner:
         return of_rows[0], of_rows[1]
 
     def _numbers(self, signs: Text, places: Int64s) -> tuple[Int32s, Int32s]:
-        """The numbers of the names and tracks that stand at these places."""
+        """Return the numbers of the names and tracks that stand at these places."""
         found = self._found[: self._with_room(signs, places)]
         known = self._number_names(found[:, tokens.NAME])
         self._number_tracks(found[:known, tokens.TRACK])
@@ -217,7 +220,7 @@ class Scanner:
         return names, tracks
 
     def _with_details(self, text: bytes, rows: Int64s, records: Records, names: Int32s) -> Records:
-        """The records with their details, up to the first whose arguments cannot be read."""
+        """Return the records with their details, up to the first whose arguments cannot be read."""
         detailed = self._tables.detailed(names)
         shape = rows[scan_columns.SHAPE, detailed]
         details = np.where(shape != _NO_SHAPE, self._detail_of_shape[shape], _NOT_SEEN)
@@ -243,7 +246,9 @@ class Scanner:
         return records
 
     def _detail(self, text: bytes, row: Int64s) -> int | None:
-        """The number of a row's own details, which others of its shape may share; None where they cannot be read."""
+        """Return the number of a row's own details, which others of its shape may share; None where they cannot be
+        read.
+        """
         begin, end = row[scan_columns.ARGS : scan_columns.ARGS + 2].tolist()
         try:
             found = collective_details((_ARGS.decode(text[begin:end]) if end else None) or NO_ARGS)
@@ -310,7 +315,7 @@ WORDS: Final = 7
 def pack(
     rows: Int64s, names: Int32s, tracks: Int32s, categories: Int8s, sizes: Int64s, packed: Int64s
 ) -> tuple[int, bool]:
-    """Fills `packed` with rows, up to the first whose name or track is not known (-1).
+    """Fill `packed` with rows, up to the first whose name or track is not known (-1).
 
     Returns how many, and whether they are all valid, as far as that is plain (`EventTables.valid`). The size is a row's
     own on a track of copies, else that of its shape. Nothing has details yet.

@@ -67,7 +67,7 @@ _LATEST: Final = 4 * 10**15
 
 @njit(cache=True, nogil=True)
 def take_alike(text: Text, limit: int, rows: Int64s, ended: Int64s, shapes: Shapes) -> int:
-    """Takes events of known shapes, as `scan_events` takes any: from where `ended` says on, behind the rows it has."""
+    """Take events of known shapes, as `scan_events` takes any: from where `ended` says on, behind the rows it has."""
     pieces, expected = shapes.pieces, shapes.expected
     count, at, before = ended[0], ended[1], 0
     while True:
@@ -104,7 +104,7 @@ def take_alike(text: Text, limit: int, rows: Int64s, ended: Int64s, shapes: Shap
 
 @njit(nogil=True)
 def _clear(rows: Int64s, row: int, at: int) -> None:
-    """The row of an event that begins there, of which nothing else is known."""
+    """Clear the row of an event that begins there, of which nothing else is known."""
     rows[EVENT, row] = at
     rows[START, row] = rows[DURATION, row] = rows[ARGS, row] = rows[ARGS + 1, row] = 0
     rows[CORRELATION, row] = rows[EXTERNAL_ID, row] = rows[SIZE, row] = -1
@@ -132,7 +132,7 @@ def _as_expected(text: Text, at: int, limit: int, rows: Int64s, row: int, piece:
 
 @njit(nogil=True)
 def _walk(text: Text, at: int, limit: int, rows: Int64s, row: int, shapes: Shapes) -> tuple[int, int]:
-    """The shape of the event at `at`, found piece by piece, and the place behind it."""
+    """Return the shape of the event at `at`, found piece by piece, and the place behind it."""
     texts, pieces, path = shapes.texts, shapes.pieces, shapes.path
     piece, met, what = 0, 0, NOTHING
     while what < ROW:
@@ -195,7 +195,7 @@ def _after_value(text: Text, at: int, limit: int, what: int, rows: Int64s, row: 
 
 @njit(nogil=True)
 def _piece_behind(text: Text, at: int, limit: int, piece: int, texts: Text, pieces: Int32s) -> int:
-    """The piece that stands at `at`, of those behind `piece`; it is looked for first the next time."""
+    """Return the piece that stands at `at`, of those behind `piece`; it is looked for first the next time."""
     before, one = NONE, pieces[piece, CHILD]
     while one != NONE:
         size = pieces[one, LENGTH]
@@ -216,7 +216,9 @@ def _piece_behind(text: Text, at: int, limit: int, piece: int, texts: Text, piec
 
 @njit(nogil=True)
 def _eight(text: Text, at: int) -> tuple[int, int]:
-    """The digits that come first among the eight signs at `at`, which have to be there: their value, and how many."""
+    """Return the digits that come first among the eight signs at `at`, which have to be there: their value, and how
+    many.
+    """
     signs = word(text, at) ^ _ZEROS
     others = (signs + _BEYOND_NINE | signs) & HIGHEST
     count = 8
@@ -235,7 +237,7 @@ def _eight(text: Text, at: int) -> tuple[int, int]:
 
 @njit(nogil=True)
 def _after_digits(text: Text, at: int, limit: int) -> tuple[int, int]:
-    """The value of the digits at `at`, which has to fit, and the place behind them; no zero begins several."""
+    """Return the value of the digits at `at`, which has to fit, and the place behind them; no zero begins several."""
     begin, value, count = at, 0, 8
     if at + 8 <= limit:
         value, count = _eight(text, at)
@@ -255,7 +257,7 @@ def _after_digits(text: Text, at: int, limit: int) -> tuple[int, int]:
 
 @njit(nogil=True)
 def _whole(text: Text, at: int, limit: int) -> tuple[int, int]:
-    """A whole number, and the place behind it."""
+    """Return a whole number, and the place behind it."""
     if at < limit and text[unsigned(at)] == _MINUS:
         value, at = _after_digits(text, at + 1, limit)
         return -value, at
@@ -296,7 +298,7 @@ def _after_number(text: Text, at: int, limit: int) -> int:
 
 @njit(nogil=True)
 def _learn_whole(met: int, shapes: Shapes) -> int:
-    """The first of the pieces that an event is made of, whose path has so many; none beyond half of the room."""
+    """Return the first of the pieces that an event is made of, whose path has so many; none beyond half of the room."""
     pieces, texts, path, counts = shapes.pieces, shapes.texts, shapes.path, shapes.counts
     number, at, size = counts[0], counts[1], 0
     for one in range(met):

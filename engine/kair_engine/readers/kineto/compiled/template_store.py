@@ -125,7 +125,9 @@ def is_same(text: Text, at: int, texts: Text, first: int, size: int) -> bool:
 
 @njit(nogil=True)
 def name_at(text: Text, at: int, limit: int, piece: int) -> tuple[int, int]:
-    """The size of the text in quotes at `at`, if nothing in it is escaped, and a hash of it and the piece before."""
+    """Return the size of the text in quotes at `at`, if nothing in it is escaped, and a hash of it and the piece
+    before.
+    """
     hashed = piece
     end = at + 1
     while end + 8 <= limit:
@@ -145,7 +147,7 @@ def name_at(text: Text, at: int, limit: int, piece: int) -> tuple[int, int]:
 
 @njit(nogil=True)
 def known_name(text: Text, at: int, size: int, hashed: int, piece: int, shapes: Shapes) -> int:
-    """The piece that is this name, behind that piece."""
+    """Return the piece that is this name, behind that piece."""
     texts, pieces, names = shapes.texts, shapes.pieces, shapes.names
     for probe in range(MOST_PROBES):
         one = names[(hashed + probe) & (len(names) - 1)]
@@ -163,7 +165,7 @@ _MOST_CHILDREN: Final = 64
 
 @njit(cache=True, nogil=True)
 def learn(text: Text, marks: Int64s, rows: Int64s, shapes: Shapes) -> None:
-    """Keeps the shapes of the events that `marks` are of, and tells each one's row."""
+    """Keep the shapes of the events that `marks` are of, and return each one's row."""
     first = 1
     for last in range(1, marks[0, 0]):
         what = marks[last, WHAT]
@@ -176,7 +178,7 @@ def learn(text: Text, marks: Int64s, rows: Int64s, shapes: Shapes) -> None:
 
 @njit(nogil=True)
 def _learn_event(text: Text, marks: Int64s, first: int, last: int, shapes: Shapes) -> int:
-    """The shape of the event with these marks, which is kept; none where there is no room."""
+    """Return the shape of the event with these marks, which is kept; none where there is no room."""
     at = marks[last, BEGIN]
     piece = 0
     says_all = 1
@@ -198,7 +200,7 @@ def _learn_event(text: Text, marks: Int64s, first: int, last: int, shapes: Shape
 
 @njit(nogil=True)
 def _learn_piece(text: Text, begin: int, end: int, follows: int, event: Int64s, piece: int, shapes: Shapes) -> int:
-    """The piece `text[begin:end]` behind `piece`."""
+    """Return the piece `text[begin:end]` behind `piece`."""
     pieces = shapes.pieces
     one = pieces[piece, CHILD]
     while one != NONE:
@@ -223,7 +225,7 @@ def _learn_piece(text: Text, begin: int, end: int, follows: int, event: Int64s, 
 
 @njit(nogil=True)
 def _learn_name(text: Text, begin: int, end: int, piece: int, shapes: Shapes) -> int:
-    """The piece that is the name `text[begin:end]` behind `piece`."""
+    """Return the piece that is the name `text[begin:end]` behind `piece`."""
     size, hashed = name_at(text, begin, len(text), piece)
     known = known_name(text, begin, end - begin, hashed, piece, shapes)
     if known != NONE or size != end - begin:
@@ -241,7 +243,7 @@ def _learn_name(text: Text, begin: int, end: int, piece: int, shapes: Shapes) ->
 
 @njit(nogil=True)
 def _new_piece(text: Text, begin: int, end: int, follows: int, shapes: Shapes) -> int:
-    """A piece that stands nowhere yet; none where there is no room."""
+    """Return a piece that stands nowhere yet; none where there is no room."""
     number, first = shapes.counts[0], shapes.counts[1]
     if number == len(shapes.pieces) or first + end - begin > len(shapes.texts):
         return NONE
