@@ -37,7 +37,7 @@ from kair_engine.whatif.prices import require_cost
 
 
 def triage(trace: Trace, *, gpu_cost: float | None = None) -> TriageResult:
-    """Runs the three stages and puts what they found together into one verdict; of calls without times see hangs/.
+    """Run the three stages and put what they found together into one verdict; of calls without times see hangs/.
 
     A finding needs a test of stage 1 (localize/detect.py): blame alone accuses nobody, since in every healthy job
     somebody arrives last. Findings are priced by a replay of the job without them; `gpu_cost` is what a GPU hour costs.
@@ -105,7 +105,10 @@ class _Standing:
 
 
 def _priced_and_gated(seen: Looked, blamed: BlameResult, raised: Raised, gpu_cost: float | None) -> _Standing:
-    """The findings at what they cost, if they pass the gate; what is left of several is priced again, by itself."""
+    """Return the findings at what they cost, if they pass the gate.
+
+    What is left of several is priced again, by itself.
+    """
     found, replays = seen.found, seen.replays
     price = partial(priced, seen.trace, replays, found=found, step_time_ns=seen.step_time_ns, gpu_cost=gpu_cost)
     costs = price(findings=raised.findings)
@@ -142,7 +145,7 @@ def _bar(seen: Looked) -> StepBar | None:
 
 
 def _priced_again(gated: Gated, costs: Priced, job: JobExcess) -> Gated:
-    """The findings at what they cost without those that were dropped, which may be too little."""
+    """Return the findings at what they cost without those that were dropped, which may be too little."""
     findings = (
         next((one for one in gated.findings if one.priced_by == "excess" and _same(one, again)), again)
         for again, hidden in zip(costs.findings, costs.hidden_us, strict=True)

@@ -42,7 +42,7 @@ def rank_evidence(
     operator: str | None,
     step_time_ns: float,
 ) -> tuple[Evidence, ...]:
-    """What speaks against ranks: the tests they failed, who waited for them, and what made them late."""
+    """Return what speaks against ranks: the tests they failed, who waited for them, and what made them late."""
     tested = any(anomaly.operator == operator for anomaly in anomalies)
     return (
         *(_anomaly(found, anomaly, step_time_ns) for anomaly in _telling(found, anomalies)),
@@ -52,7 +52,7 @@ def rank_evidence(
 
 
 def link_evidence(links: Sequence[SlowLink], ranks: tuple[Rank, ...], step_time_ns: float) -> tuple[Evidence, ...]:
-    """What speaks against process groups or pipeline edges."""
+    """Return what speaks against process groups or pipeline edges."""
     shown: list[Evidence] = [_slow_link(slow, step_time_ns) for slow in links[:LINKS_SHOWN]]
     if len(links) > 1:
         shown.append(kinds.LinksInCommon(len(links), shown_by=_LOCALIZE, ranks=ranks))
@@ -62,7 +62,7 @@ def link_evidence(links: Sequence[SlowLink], ranks: tuple[Rank, ...], step_time_
 
 
 def role_evidence(job: JobExcess, slower: SlowerRole) -> tuple[Evidence, ...]:
-    """What each rank of a role spends on its own work since it became slower, and before."""
+    """Return what each rank of a role spends on its own work since it became slower, and before."""
     change, numbers = slower.change, [step.step for step in job.steps]
     shown = kinds.ThanBefore(
         before_us=change.before / 1e3,
@@ -78,7 +78,7 @@ def role_evidence(job: JobExcess, slower: SlowerRole) -> tuple[Evidence, ...]:
 
 
 def before_evidence(slow: SlowLink, steps: int, all_steps: int) -> tuple[Evidence, ...]:
-    """What a link takes since it became slow, and before; and which transfers only queue behind it."""
+    """Return what a link takes since it became slow, and before; and which transfers only queue behind it."""
     before = kinds.ThanBefore(
         before_us=slow.expected_ns / 1e3,
         after_us=slow.own_ns / 1e3,
@@ -97,7 +97,7 @@ def before_evidence(slow: SlowLink, steps: int, all_steps: int) -> tuple[Evidenc
 
 
 def pattern_evidence(pattern: JobPattern, steps: int, step_time_us: float) -> tuple[Evidence, ...]:
-    """What speaks for a pattern of the whole job."""
+    """Return what speaks for a pattern of the whole job."""
     share, figures, ranks = pattern.lost_us / step_time_us, pattern.figures, pattern.ranks
     if pattern.cause == "stage_imbalance":
         slowest, own = max(figures.items(), key=lambda item: item[1])
@@ -156,7 +156,8 @@ def file_evidence(job: Job, ranks: Sequence[Rank]) -> Iterator[Evidence]:
 
 
 def cores_evidence(stops: HostStops, step_time_ns: float, counted: ProcessorTimes | None) -> Iterator[Evidence]:
-    """What was measured of all ranks: how long they were ready without a core, and how often a quota stopped them.
+    """Yield what was measured of all ranks: how long they were ready without a core, and how often a quota stopped
+    them.
 
     Where nothing tells what they computed, as beside a device, that is what was `counted`, if of all of them.
     """
@@ -177,7 +178,7 @@ def cores_evidence(stops: HostStops, step_time_ns: float, counted: ProcessorTime
 
 
 def stops_evidence(stops: HostStops) -> Iterator[Evidence]:
-    """What speaks for threads that stand still."""
+    """Yield what speaks for threads that stand still."""
     if stops.per_step:
         yield kinds.HostStops(
             stops.per_step,
@@ -204,8 +205,9 @@ def price_evidence(
     together: FixPrice | None,
     all_fixes: tuple[Fix, ...],
 ) -> tuple[Evidence, ...]:
-    """What the replay says (of a sample of the steps, with how far off it is at most, or of the ranks); where that is
-    far less than the finding's excess, why. No command replays some ranks for all."""
+    """Return what the replay says (of a sample of the steps, with how far off it is at most, or of the ranks); where
+    that is far less than the finding's excess, why. No command replays some ranks for all.
+    """
     before, after = cost.step_time_us + max(cost.saved_us, 0.0), cost.step_time_us + min(cost.saved_us, 0.0)
     replayed = kinds.Replayed(
         before,
@@ -223,7 +225,7 @@ def price_evidence(
 
 
 def estimate_evidence(finding: Finding, cost: FixPrice) -> tuple[Evidence, ...]:
-    """What an excess says about the step. Patterns of the whole job say it themselves."""
+    """Return what an excess says about the step. Patterns of the whole job say it themselves."""
     if finding.pattern == "job_wide":
         return ()
     return (kinds.Estimated(cost.step_time_us + cost.saved_us, cost.step_time_us),)
@@ -295,7 +297,7 @@ def _waiting(blamed: BlameResult, ranks: tuple[Rank, ...]) -> Iterator[Evidence]
 
 
 def _behind(blamed: BlameResult, ranks: tuple[Rank, ...], operator: str | None, *, named: bool) -> Iterator[Evidence]:
-    """What blame found on the way to the operator; `named`: whether the operator was said already."""
+    """Yield what blame found on the way to the operator; `named`: whether the operator was said already."""
     if operator is None:
         return
     causes = tuple(c for c in blamed.root_causes if c.rank in ranks and c.operator is not None)[:CAUSES_SHOWN]

@@ -61,7 +61,7 @@ def rank_finding(
     measured: KernelEvidence,
     accused: Collection[Position] = (),
 ) -> Finding:
-    """The finding about a suspect: its largest class of excess tells the cause.
+    """Return the finding about a suspect: its largest class of excess tells the cause.
 
     `stops` are those of all threads, `parts` are the accounts of
     steps, `measured` is what is known of ranks beside what the trace shows; who is `accused` is no peer of the suspect.
@@ -125,7 +125,9 @@ def rank_finding(
 def _throughout(
     job: JobExcess, largest: Anomaly, diagnosis: Diagnosis, accused: Collection[Position]
 ) -> tuple[Evidence, ...]:
-    """That devices are slower in all that they run, where their ranks compute longer and nothing else explains it."""
+    """Return that devices are slower in all that they run, where their ranks compute longer and nothing else explains
+    it.
+    """
     if diagnosis.cause == "device_model":
         return diagnosis.evidence
     in_part = any(one.kind in {"one_family", "one_kernel"} for one in diagnosis.evidence)
@@ -151,7 +153,7 @@ def new_finding(
     p_value: float | None = None,
     since: int | None = None,
 ) -> Finding:
-    """A finding that costs `lost_ns` a step by its excess; what it costs by a replay is pricing.py's."""
+    """Return a finding that costs `lost_ns` a step by its excess; what it costs by a replay is pricing.py's."""
     job = of.job if isinstance(of, Trace) else of
     lost = min(lost_ns, step_time_ns)
     return Finding(
@@ -190,7 +192,7 @@ def _operator(
 
 
 def _time_lost_ns(job: JobExcess, suspect: Suspect) -> float:
-    """An estimate, per step: its excess, but no more than its punctuality would have spared the others.
+    """Return an estimate, per step: its excess, but no more than its punctuality would have spared the others.
 
     Of a single rank that is how much later than the last but one it came; of several, than the median. Where it is not
     known who waits for whom, it is nothing if those of another role have more to do in every step all the same.
@@ -220,7 +222,7 @@ def _is_hidden(job: JobExcess, suspect: Suspect) -> bool:
 
 
 def _steps(job: JobExcess, suspect: Suspect) -> tuple[int, ...]:
-    """The steps in which the suspect was slow: all, or those with an event."""
+    """Return the steps in which the suspect was slow: all, or those with an event."""
     largest = suspect.largest
     if largest.kind != "intermittent" or len(job.steps) < FEWEST_STEPS:
         return tuple(step.step for step in job.steps if largest.since is None or step.step >= largest.since)

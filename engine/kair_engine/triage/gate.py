@@ -77,7 +77,7 @@ GATE: Final[tuple[tuple[Mapping[str, bool], Outcome], ...]] = (
 
 
 def decide(facts: Facts) -> Outcome:
-    """What becomes of a finding, by the GATE."""
+    """Return what becomes of a finding, by the GATE."""
     known = facts._asdict()
     return next(outcome for row, outcome in GATE if all(known[name] is value for name, value in row.items()))
 
@@ -167,7 +167,7 @@ class _Seen(NamedTuple):
         )
 
     def carried_out(self, outcome: Outcome, finding: Finding, hidden_us: float) -> tuple[Finding, list[KairWarning]]:
-        """The finding as it stands if it does, and what is said of it."""
+        """Return the finding as it stands if it does, and what is said of it."""
         job, worth = self.job, max(finding.time_lost_us_per_step, hidden_us)
         if outcome == "keep_by_estimate":
             longer = _last_with_longer_kernels(finding, job)
@@ -233,7 +233,7 @@ def _beside(job: JobExcess, uncompared: AbstractSet[Rank]) -> set[Rank]:
 
 
 def _by_estimate(finding: Finding, lost_us: float, job: JobExcess) -> Finding:
-    """A finding that a replay cannot tell, at what it was thought to cost."""
+    """Return a finding that a replay cannot tell, at what it was thought to cost."""
     step_us = job.step_time_ns / 1e3
     slowdown = step_us / max(step_us - lost_us, 1e-3)
     gain = slowdown - 1
@@ -260,7 +260,7 @@ def is_of_host(finding: Finding) -> bool:
 
 
 def absorbed(job: JobExcess, leads: Leads | None, findings: Sequence[Finding]) -> Iterator[Absorbed]:
-    """What is told of findings that cost nothing, since hosts are ahead of their devices (`leads`)."""
+    """Yield what is told of findings that cost nothing, since hosts are ahead of their devices (`leads`)."""
     if leads is None:
         return
     for finding in findings:

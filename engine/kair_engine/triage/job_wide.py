@@ -99,7 +99,7 @@ def role_findings(trace: Trace, found: Localization, step_time_ns: float) -> Ite
 
 
 def job_wide_findings(trace: Trace, patterns: Sequence[JobPattern], step_time_ns: float) -> Iterator[Finding]:
-    """What no rank is to blame for."""
+    """Yield what no rank is to blame for."""
     for pattern in patterns:
         yield new_finding(
             trace,
@@ -114,7 +114,8 @@ def job_wide_findings(trace: Trace, patterns: Sequence[JobPattern], step_time_ns
 
 
 def without_shared_cores(job: Job, of_ranks: Sequence[Finding], told: Collection[Cause]) -> Iterator[Finding]:
-    """Findings about ranks; several of one host that lack cores together are no culprits, but what the host shares.
+    """Yield findings about ranks; several of one host that lack cores together are no culprits, but what the host
+    shares.
 
     As a finding on all ranks, unless contention is `told` anyway. A whole host of several is slow by itself. Where all
     lack cores, and it was measured, so does who lacks a little more, unless it is known what holds that rank back.
@@ -129,7 +130,7 @@ def without_shared_cores(job: Job, of_ranks: Sequence[Finding], told: Collection
 
 
 def without_late_ends(links: Sequence[Finding], of_ranks: Sequence[Finding]) -> tuple[Finding, ...]:
-    """Findings about links, but those that one end explains: who lacks cores is late with transfers, too."""
+    """Return findings about links, but those that one end explains: who lacks cores is late with transfers, too."""
     late = {finding.ranks[0] for finding in of_ranks if finding.cause == "contention" and len(finding.ranks) == 1}
     return tuple(finding for finding in links if len(late & set(finding.ranks)) != 1)
 
@@ -155,7 +156,7 @@ _CAUSE = "exposed_communication"
 
 
 def parts_of_step(trace: Trace) -> tuple[PartOfStep, ...]:
-    """What the step divides into, where one rank alone was recorded; empty where there are others."""
+    """Return what the step divides into, where one rank alone was recorded; empty where there are others."""
     if len(trace.job.ranks) > 1:
         return ()
     from kair_engine.views.rank_profile import rank_profile  # few recordings need it
@@ -164,7 +165,10 @@ def parts_of_step(trace: Trace) -> tuple[PartOfStep, ...]:
 
 
 def exposed(trace: Trace, parts: tuple[PartOfStep, ...], step_time_ns: float) -> Iterator[Finding]:
-    """That a good part of the step goes by in communication: how much of that is waiting, other ranks would tell."""
+    """Yield that a good part of the step goes by in communication.
+
+    How much of that is waiting, other ranks would tell.
+    """
     spent_us = sum(part.own_us for part in parts if part.part == "communication")
     share = spent_us * 1e3 / step_time_ns
     if share >= NOTABLE_SHARE[_CAUSE]:
@@ -179,7 +183,8 @@ def exposed(trace: Trace, parts: tuple[PartOfStep, ...], step_time_ns: float) ->
 
 
 def without_stopped_waits(more: Sequence[Finding], told: Sequence[Finding], step_time_ns: float) -> Iterator[Finding]:
-    """The findings, without exposed communication of one rank alone that goes by while its own threads stand still.
+    """Yield the findings, without exposed communication of one rank alone that goes by while its own threads stand
+    still.
 
     They may stand still in all of it: it is told where what is left beyond that is still a good part of the step.
     """

@@ -105,7 +105,7 @@ def look(trace: Trace) -> Looked:
 
 
 def step_tables(trace: Trace, replays: Replays) -> StepTables:
-    """Reads every step once; `replays` keep those that are replayed anyway."""
+    """Read every step once; `replays` keep those that are replayed anyway."""
     # What stays in memory is read at one go: steps that share their codes are replayed together.
     first = next(each_step(trace), None) if trace.memory is not None else None
     of, tally, steps = JobRoles.of(trace, first), Tally.of(trace, keep_paths=False), list[StepExcess]()
@@ -162,7 +162,7 @@ def _kernel_evidence(trace: Trace, job: JobExcess) -> KernelEvidence:
 
 
 def without_dominant_step(trace: Trace, job: JobExcess) -> tuple[Trace, KairWarning] | None:
-    """The trace without it, and what is said of it; None where there is none, or where too few would be left."""
+    """Return the trace without it, and what is said of it; None where there is none, or where too few would be left."""
     lengths = job.step_times_ns
     at, others_ns = int(lengths.argmax()), float(lengths.sum() - lengths.max())
     if float(lengths[at]) <= others_ns or len(lengths) - 1 < (steps_needed(job) or FEWEST_STEPS):
@@ -183,7 +183,7 @@ def without_dominant_step(trace: Trace, job: JobExcess) -> tuple[Trace, KairWarn
 
 
 def _waited_for(job: JobExcess, at: int) -> tuple[Rank, ...]:
-    """The rank that most of the step went by in waiting for; none where that is no single one."""
+    """Return the rank that most of the step went by in waiting for; none where that is no single one."""
     late, ranks = job.steps[at].late, len(job.ranks)
     waited = np.bincount(late.rank, weights=late.wait_ns, minlength=ranks)
     most, of_step = int(waited.argmax()), job.steps[at].step_time_ns * max(ranks - 1, 1)

@@ -64,7 +64,7 @@ def is_by_past(finding: Finding) -> bool:
 
 
 def slower(finding: Finding, found: Localization) -> Slower:
-    """What the finding is about, in the steps that it names."""
+    """Return what the finding is about, in the steps that it names."""
     ends = [
         frozenset(frozenset(link.ranks) for link in (slow.link, *slow.followers))
         for slow in found.links

@@ -85,7 +85,7 @@ def priced(
     step_time_ns: float,
     gpu_cost: float | None = None,
 ) -> Priced:
-    """Replaces the findings' estimates by what the job saves, replayed without each.
+    """Replace the findings' estimates by what the job saves, replayed without each.
 
     Of a finding about ranks, their part of its cause is brought down to their peers' ideal; uneven batches and stages
     (`found` knows the uneven one) are evened out. A slow network costs half-way between what the replay says and
@@ -147,7 +147,7 @@ def priced(
 
 
 def _last_us(finding: Finding, priced_so: Finding, of: _Replayed, more_us: float, before: PastPrice | None) -> float:
-    """What it costs once all others are fixed; of those that were not replayed, what they cost anyway."""
+    """Return what it costs once all others are fixed; of those that were not replayed, what they cost anyway."""
     if CAUSES[finding.cause].remedy is not None and not (of.cost is not None and any(fix.even for fix in of.fixes)):
         # Evening out moves work about: how much that saves says nothing of how uneven it is.
         return finding.time_lost_us_per_step
@@ -166,7 +166,7 @@ def _with_part(finding: Finding, last_us: float, all_us: float) -> Finding:
 def _no_less(
     together: FixPrice | None, findings: Sequence[Finding], of_fix: Callable[[str, float, float], FixPrice]
 ) -> FixPrice | None:
-    """What all cost together, and no less than any of those that cost more than their replay says."""
+    """Return what all cost together, and no less than any of those that cost more than their replay says."""
     if together is None or not findings:
         return together
     alone_us = max(one.time_lost_us_per_step for one in findings)
@@ -174,7 +174,7 @@ def _no_less(
 
 
 def _shown(finding: Finding, of: _Replayed, prices: _Prices) -> tuple[Evidence, ...]:
-    """What speaks for a price by a replay."""
+    """Return what speaks for a price by a replay."""
     assert of.cost is not None
     cost, fixes = of.after_others or (of.cost, of.fixes)
     sampled = {**of.sampled, **({} if of.after_others is None else {"others_fixed": 1})}
@@ -206,13 +206,14 @@ def _is_of_accused(finding: Finding, findings: Sequence[Finding]) -> bool:
 
 
 def _saving_more(cost: FixPrice, more_us: float, of_fix: Callable[[str, float, float], FixPrice]) -> FixPrice:
-    """The price of what saves so much more than a replay says."""
+    """Return the price of what saves so much more than a replay says."""
     return of_fix(cost.fix, (cost.step_time_us + cost.saved_us) * 1e3, (cost.step_time_us - more_us) * 1e3)
 
 
 def scenarios(model: Model, findings: Sequence[Finding], found: Localization) -> list[tuple[Fix, ...]]:
-    """What `priced` asks the model about these findings, to be replayed with what is asked before it; and, of all
-    undone, what is left that no finding explains (unexplained.py)."""
+    """Return what `priced` asks the model about these findings, to be replayed with what is asked before it; and, of
+    all undone, what is left that no finding explains (unexplained.py).
+    """
     question = Question.about(model, sorted(findings, key=_costliest), found)
     all_fixes = question.fixes(question.every)
     return [*map(question.fixes, question.asked), all_fixes, with_all_even(all_fixes)]
@@ -225,7 +226,7 @@ def _costliest(finding: Finding) -> tuple[float, tuple[int, ...]]:
 def _replayed(
     trace: Trace, replays: Replays, ordered: Sequence[Finding], found: Localization, gpu_cost: float | None
 ) -> _Prices:
-    """The prices of those that a replay can tell; of none where the recording cannot be replayed."""
+    """Return the prices of those that a replay can tell; of none where the recording cannot be replayed."""
     if not any(not finding.ranks or found.job.shows_waiting for finding in ordered[:MOST_FINDINGS]):
         return _Prices({})
     try:
@@ -285,7 +286,7 @@ def _replayed(
 
 
 def _last_of(places: Places, asked: Places, after: Mapping[Places, Estimate]) -> dict[int, float]:
-    """What each of them costs once all the others are fixed, µs a step; of those for which that was replayed."""
+    """Return what each of them costs once all the others are fixed, µs a step; of those for which that was replayed."""
     if len(places) < FEWEST_TOGETHER or (all_fixed := after.get(places)) is None:
         return {}
     others = {at: known for at in asked if (known := after.get(without(places, at))) is not None}
@@ -293,7 +294,9 @@ def _last_of(places: Places, asked: Places, after: Mapping[Places, Estimate]) ->
 
 
 def _cost_of_steps(job: JobExcess, finding: Finding) -> Floats:
-    """What there is to save in every step: the ranks' excess in the cause's class of time; of all ranks, the step."""
+    """Return what there is to save in every step: the ranks' excess in the cause's class of time; of all ranks, the
+    step.
+    """
     of_class = CAUSES[finding.cause].time_class
     if not finding.ranks or of_class is None:
         return job.step_times_ns

@@ -85,7 +85,7 @@ def _of_all(
     *,
     step_time_ns: float,
 ) -> tuple[Finding, ...]:
-    """What nobody is to blame for; of `more` what accuses no rank, and is told by nothing else."""
+    """Return what nobody is to blame for; of `more` what accuses no rank, and is told by nothing else."""
     patterns = tuple(job_patterns(found, to_be_priced=True))
     shares = tuple(shared.findings(found.job))
     known = {finding.cause for finding in shares}
@@ -100,7 +100,9 @@ def _of_all(
 def _findings_of(
     seen: Looked, blamed: BlameResult, suspected: Sequence[Suspect], measured: KernelEvidence
 ) -> Callable[[HostStops | None, Sequence[Finding]], tuple[Finding, ...]]:
-    """What is told of the suspects and of links, once it is known how threads stop and what is told of all ranks."""
+    """Return what is told of the suspects and of links, once it is known how threads stop and what is told of all
+    ranks.
+    """
     trace, found = seen.trace, seen.found
     of_links = link_findings(trace, found, step_time_ns(trace, found.job))
     of_hosts = [one for one in measured.networks if one.ranks]
@@ -124,7 +126,10 @@ def _choose_replayed(seen: Looked, suspected: Sequence[Suspect], blamed: BlameRe
 
 
 def _costliest_first(suspected: Sequence[Suspect], found: Localization) -> list[int]:
-    """The suspects' places: one of each, then another, since of many there may not be room for all in a replay."""
+    """Return the suspects' places.
+
+    One of each, then another, since of many there may not be room for all in a replay.
+    """
 
     def places(one: Suspect) -> list[Position]:
         excess = found.mean_ns[one.largest.class_index]
@@ -135,7 +140,7 @@ def _costliest_first(suspected: Sequence[Suspect], found: Localization) -> list[
 
 
 def _of_some_ranks(trace: Trace, unit: Ints | None, accused: Sequence[int], blamed: BlameResult) -> Trace | None:
-    """What is replayed in place of steps that are too large for it; None where ranks cannot be told apart."""
+    """Return what is replayed in place of steps that are too large for it; None where ranks cannot be told apart."""
     if unit is None:
         return None
     imposed = {row.rank: row.blamed_us for row in blamed.by_rank}

@@ -59,13 +59,13 @@ class StepSample:
         return len(self.steps) == len(self.of)
 
     def mean_ns(self, replayed: Floats, steps: Sequence[int]) -> float:
-        """The mean step as recorded, where these steps were replayed."""
+        """Return the mean step as recorded, where these steps were replayed."""
         if self.is_whole:
             return float(replayed.mean())
         return float(replayed.mean() * self.length_ns.mean() / max(self.length_ns[self._places(steps)].mean(), 1.0))
 
     def without_ns(self, recorded: Floats, fixed: Floats, steps: Sequence[int], cost: Floats) -> Estimate | None:
-        """The mean step with something fixed, of how these steps were replayed as recorded and with it.
+        """Return the mean step with something fixed, of how these steps were replayed as recorded and with it.
 
         `cost` says of every step how much there was to save, in any unit: steps save in proportion to it. None where
         the replayed ones had next to nothing of it.
@@ -82,7 +82,7 @@ class StepSample:
         return Estimate(self.mean_ns(recorded, steps) - float(saved.mean()) * scale, off * scale)
 
     def figures(self, steps: Sequence[int], mean: Estimate) -> dict[str, float]:
-        """What is said of a sample beside a price: none where all steps were replayed."""
+        """Return what is said of a sample beside a price: none where all steps were replayed."""
         if self.is_whole:
             return {}
         return {"replayed_steps": len(steps), "steps": len(self.of), "plus_minus_us": mean.off_ns / 1e3}
@@ -127,7 +127,7 @@ MOST_KEPT = 300_000
 
 
 def read_once(trace: Trace) -> Trace:
-    """The trace, whose steps stay in memory for all that is asked of them where their graphs do anyway."""
+    """Return the trace, whose steps stay in memory for all that is asked of them where their graphs do anyway."""
     if trace.memory is not None or trace.workers is not None or large_steps(trace):
         return trace
     return keeping_steps(trace, MOST_KEPT)
@@ -145,7 +145,7 @@ class Replays:
         self.sample = StepSample(trace.steps, trace.steps, np.zeros(len(trace.steps)))
 
     def add(self, step: Synchronisation) -> None:
-        """Keeps a step that was read anyway; steps come in their order, and where there are many none is kept."""
+        """Keep a step that was read anyway; steps come in their order, and where there are many none is kept."""
         if self._keep:
             self._synchronised.append(step)
 
@@ -163,7 +163,7 @@ class Replays:
         return {} if replayed == ranks else {"replayed_ranks": replayed, "ranks": ranks}
 
     def limits(self) -> tuple[KairWarning, ...]:
-        """What an answer lacks where no part of the ranks can be replayed."""
+        """Return what an answer lacks where no part of the ranks can be replayed."""
         if self._of is not None:
             return ()
         text = (

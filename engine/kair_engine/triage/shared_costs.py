@@ -144,7 +144,7 @@ class SharedCosts:
                 self._model = None
 
     def _foreseen(self, stops: HostStops | None) -> Sequence[Counterfactual]:
-        """What is asked besides where all steps have stops as the first ones have."""
+        """Return what is asked besides where all steps have stops as the first ones have."""
         if stops is None or self._model is None or not any(self._is_contended(stops)):
             return ()
         return [*self._range(stops), *self._others(self._model, stops, (self._contended(stops, ()),))]
@@ -184,11 +184,11 @@ class SharedCosts:
         )
 
     def _spent_ns(self, kinds: Sequence[AccountKind], when: Sequence[When] = WHEN) -> float:
-        """What the median rank that nobody is accused of spends on kinds of its account."""
+        """Return what the median rank that nobody is accused of spends on kinds of its account."""
         return float(np.median(self._parts.of_kinds_ns(kinds, when)[self._shared]))
 
     def _calls(self) -> Iterator[Finding]:
-        """What hosts spend in allocators and compilers while their devices run empty.
+        """Yield what hosts spend in allocators and compilers while their devices run empty.
 
         A replay keeps what threads wait for one another without a mark, so that it saves too little: the devices' idle
         time is the price. All ranks wait for whoever is in such calls longest in a step.
@@ -282,7 +282,7 @@ class SharedCosts:
         return often and borne_out, lacks or (seldom and borne_out)
 
     def _lacks_cores(self, stops: HostStops, cores: LackOfCores) -> bool:
-        """The same where it was measured: what only looks like it is no stop."""
+        """Return whether ranks lack cores, as it was measured: what only looks like it is no stop."""
         lost, ready = (np.array(list(of.values())) * 1e3 for of in (cores.lost_by_rank_us, cores.ready_by_rank_us))
         least = STOPPED_SHARE * self._step_time_ns
         ticked = stops.ticked_share >= TICKED_SHARE
@@ -309,7 +309,7 @@ class SharedCosts:
 
     @staticmethod
     def _without_stops(model: Model, between: Sequence[Counterfactual], own_share: float) -> tuple[float, float, float]:
-        """What a step saves, in ns: at least, with the fix of stops, and at most.
+        """Return what a step saves, in ns: at least, with the fix of stops, and at most.
 
         What ranks' own threads take they would have to compute otherwise: with fewer threads as little may be saved as
         others take. And a mean over the steps is known no better than the steps agree.
@@ -325,7 +325,7 @@ class SharedCosts:
         return max(lowest - below, 0.0), of_stops, max(highest, of_stops) + above
 
     def _without(self, cause: Cause) -> Fix | None:
-        """The fix that takes a cost away on all ranks; None where the recording has nothing of it."""
+        """Return the fix that takes a cost away on all ranks; None where the recording has nothing of it."""
         assert self._model is not None
         fix = fix_of_all(cause)
         if fix is None or (cause in OF_DEVICES and not self._trace.job.has_device):
@@ -333,7 +333,7 @@ class SharedCosts:
         return fix if fits(self._model, fix) else None
 
     def _shown(self, job: JobExcess, cause: Cause, moment: Moment | None) -> Iterator[Evidence]:
-        """What speaks for a cost besides its replay."""
+        """Yield what speaks for a cost besides its replay."""
         if moment is not None:
             share = moment.lost_ns / max(float(job.step_times_ns.mean()), 1.0)
             yield kinds.AllPause(float(len(moment.hit)), float(moment.every() or 0), float(len(job.steps)), share)
@@ -352,7 +352,9 @@ class SharedCosts:
 
 
 def of_half(of_rank: Floats) -> float:
-    """What half of the ranks stand still for, at least: the median, or 0 where that lies between two kinds of ranks."""
+    """Return what half of the ranks stand still for, at least: the median, or 0 where that lies between two kinds of
+    ranks.
+    """
     ordered, last = np.sort(of_rank), len(of_rank) - 1
     below, above = float(ordered[last // 2]), float(ordered[(last + 1) // 2])
     return (below + above) / 2 if below >= OTHER_STOPPED * above else 0.0
@@ -368,7 +370,7 @@ def price_range(least_ns: float, most_ns: float) -> kinds.PriceRange:
 
 
 def fix_of_all(cause: Cause) -> Fix | None:
-    """What takes a cause away on all ranks at once; None where nothing does."""
+    """Return what takes a cause away on all ranks at once; None where nothing does."""
     row = CAUSES[cause]
     if row.job_wide_operators:
         return Fix(operators=row.job_wide_operators, scale=0.0)

@@ -168,7 +168,7 @@ def slow_networks(
 
 
 def without_slow_networks(links: Iterable[Finding], networks: Sequence[Finding]) -> Iterator[Finding]:
-    """Findings about links, but those of a host whose network is slow anyway."""
+    """Return findings about links, but those of a host whose network is slow anyway."""
     known = set(chain.from_iterable(one.ranks for one in networks))
     return (one for one in links if known.isdisjoint(one.ranks))
 
@@ -181,7 +181,7 @@ def faster_transfers(finding: Finding, job: JobExcess) -> float:
 
 
 def network_price(finding: Finding, replayed_us: float) -> NetworkPrice | None:
-    """What a slow network costs in a step; None for other findings.
+    """Return what a slow network costs in a step; None for other findings.
 
     Half-way between what a replay says and how long its transfers take. The former is too little where the replay keeps
     apart what lateness made late, as the next stage's work: less than half of the latter says nothing. That is too much
@@ -292,7 +292,7 @@ def _together(of_ranks: Sequence[Sequence[SentToHost]]) -> Transfers:
 
 
 def _of_most_bytes(windows: Sequence[SentToHost], figures: Sequence[float | None]) -> float:
-    """The median, weighted by bytes, of those that are known; NaN where none is."""
+    """Return the median, weighted by bytes, of those that are known; NaN where none is."""
     pairs = zip(figures, windows, strict=True)
     known = [(figure, one.bytes_per_step * one.steps) for figure, one in pairs if figure is not None]
     return reached([figure for figure, _ in known], [size for _, size in known], 0.5) if known else math.nan
@@ -382,7 +382,7 @@ def times_later(between: Mapping[_Ends, Transfers], host: _Host) -> float:
 
 
 def _of_other_hosts(figures: Mapping[_Ends, float]) -> dict[_Ends, float]:
-    """The median of what other hosts send; nothing where no other does."""
+    """Return the median of what other hosts send; nothing where no other does."""
     sender, values = np.array([ends[0] for ends in figures]), np.array(list(figures.values()))
     others = {host: values[sender != host] for host in {ends[0] for ends in figures}}
     return {ends: float(np.median(others[ends[0]])) for ends in figures if len(others[ends[0]])}

@@ -95,7 +95,7 @@ class Question:
         return [places for places in dict.fromkeys([*asked, *self.left]) if places]
 
     def fixes(self, places: Places) -> tuple[Fix, ...]:
-        """What undoes these."""
+        """Return what undoes these."""
         return tuple(fix for at in places for fix in self.undone[at])
 
 
@@ -105,7 +105,7 @@ def without(places: Places, at: int) -> Places:
 
 
 def _undoing(model: Model, finding: Finding, found: Localization) -> tuple[Fix, ...]:
-    """What undoes the finding; empty where nothing that a replay can change does, or a remedy does."""
+    """Return what undoes the finding; empty where nothing that a replay can change does, or a remedy does."""
     cause = CAUSES[finding.cause]
     if cause.remedy is not None:
         return () if cause.remedy in model.remedy_names else _evened_out(model, cause, found)

@@ -19,7 +19,7 @@ WORTH_SAYING: Final = 0.05
 
 
 def with_all_even(fixes: tuple[Fix, ...]) -> tuple[Fix, ...]:
-    """These, and everything else as long as in the mean."""
+    """Return these, and everything else as long as in the mean."""
     return (*fixes, Fix(even=True))
 
 

@@ -20,7 +20,7 @@ told of a rank."""
 def without_unknown_inside(
     findings: Sequence[Finding], parts: StepPartsTally, step_time_ns: float, *, waits_known: bool
 ) -> tuple[tuple[Finding, ...], tuple[KairWarning, ...]]:
-    """(the findings that stand, why the verdict is open without one: nothing where such graphs hide nobody).
+    """Return (the findings that stand, why the verdict is open without one: nothing where such graphs hide nobody).
 
     A rank is in its graph for longer if it waits there. `waits_known`: ranks meet in collectives beside the graphs, and
     wait there for who is late. If that is one rank whose graph is longer, it did not wait in it; of several any may

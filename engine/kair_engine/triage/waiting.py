@@ -21,7 +21,7 @@ class Waiting:
         return bool(self._blamed.collectives)
 
     def share_for(self, ranks: Sequence[Rank]) -> float | None:
-        """What the other ranks of the role waited for these, each; None where the recording shows no waiting."""
+        """Return what the other ranks of the role waited for these, each; None where the recording shows no waiting."""
         job, blamed = self._job, self._blamed
         if not ranks or not job.shows_waiting or not blamed.collectives or blamed.waiting_us <= 0:
             return None
@@ -32,7 +32,9 @@ class Waiting:
         return imposed * 1e3 / len(job.steps) / peers / job.step_time_ns
 
     def beyond_peers(self, ranks: Sequence[Rank]) -> float:
-        """What the other ranks of the role waited for these, each, beyond what is waited for the mean one of those."""
+        """Return what the other ranks of the role waited for these, each, beyond what is waited for the mean one of
+        those.
+        """
         job = self._job
         if (own := self.share_for(ranks)) is None:
             return 0.0

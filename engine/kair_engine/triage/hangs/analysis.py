@@ -76,7 +76,7 @@ def _verdict(findings: Sequence[Finding], *, is_open: bool) -> Verdict:
 
 
 def _findings(asked: _Asked) -> Iterator[Finding]:
-    """The first answer that there is, as what comes behind it follows from it."""
+    """Yield the first answer that there is, as what comes behind it follows from it."""
     for answers in (_unreachable, _mismatches, _missing, _circles, _silent, _named, _stuck, _linked, _nobody_missing):
         found = list(answers(asked))
         if found:
@@ -171,7 +171,7 @@ def _odd_order(places: Sequence[Place]) -> tuple[int, ...]:
 
 
 def _other_order(usual: Place, other: Place, odd: Sequence[int]) -> Evidence:
-    """That some wait in another group; what RAS counts by operation is one group for all of these."""
+    """Return that some wait in another group; what RAS counts by operation is one group for all of these."""
     (communicator, _, _), (same, _, _) = usual.group.name.rpartition(" "), other.group.name.rpartition(" ")
     if not communicator or communicator != same:
         return kinds.WaitsElsewhere(ranks=in_order(odd))
@@ -181,7 +181,7 @@ def _other_order(usual: Place, other: Place, odd: Sequence[int]) -> Evidence:
 
 
 def _silent(asked: _Asked) -> Iterator[Finding]:
-    """The one rank of which there is nothing, where all others are held in what nobody else is missing from."""
+    """Yield the one rank of which there is nothing, where all others are held in what nobody else is missing from."""
     waits = asked.waits
     rank = waits.only_suspect
     if rank is None:
@@ -236,7 +236,7 @@ def _linked(asked: _Asked) -> Iterator[Finding]:
 
 
 def _nobody_missing(asked: _Asked) -> Iterator[Finding]:
-    """What all its members are in, and nobody leaves; and sends whose receives are there."""
+    """Yield what all its members are in, and nobody leaves; and sends whose receives are there."""
     waits = asked.waits
     if waits.lacking or waits.waited_for:
         return
@@ -276,7 +276,7 @@ def finding_of(
     *,
     seen_on: Collection[int] = (),
 ) -> Finding:
-    """That the job stands still for these ranks, or for nobody; `operator`: what the others wait in."""
+    """Return that the job stands still for these ranks, or for nobody; `operator`: what the others wait in."""
     ranks, shown_on = in_order(accused), in_order(seen_on)
     return Finding(
         cause="hang",

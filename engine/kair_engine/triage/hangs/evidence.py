@@ -34,7 +34,7 @@ def members_of(group: Group) -> float:
 
 
 def other_calls(found: Mismatch) -> Iterator[Evidence]:
-    """What each of those called who differ from most members."""
+    """Yield what each of those called who differ from most members."""
     others = float(len(found.said) - len(found.odd))
     for said, ranks in _by({rank: found.said[rank] for rank in found.odd}):
         text = f"{said} where the others called {found.usual}, in process group {found.group.words}"
@@ -42,7 +42,7 @@ def other_calls(found: Mismatch) -> Iterator[Evidence]:
 
 
 def differing_calls(found: Mismatch) -> Iterator[Evidence]:
-    """What everyone called, where no call is that of most members."""
+    """Yield what everyone called, where no call is that of most members."""
     for said, ranks in _by(found.said):
         text = f"{said} of process group {found.group.words}"
         yield kinds.Called(float(found.sequence), ranks=in_order(ranks), about=text)
@@ -59,7 +59,7 @@ def waits_for(waits: Collection[TransferWait]) -> Iterator[Evidence]:
 
 
 def last_completed(group: Group) -> Iterator[Evidence]:
-    """The last collective that all are through with of whom it is known."""
+    """Yield the last collective that all are through with of whom it is known."""
     if group.through is not None:
         number, operation = group.through
         yield kinds.LastCompleted(float(number), about=operation)
@@ -84,7 +84,7 @@ def _number(sequence: int) -> float | None:
 
 
 def _told(call: CollectiveCall) -> tuple[str, int]:
-    """What was called and where, and its number."""
+    """Return what was called and where, and its number."""
     return f"{_operation(call)} at {call.location}" if call.location else _operation(call), call.sequence
 
 
@@ -94,7 +94,7 @@ def _operation(call: CollectiveCall) -> str:
 
 
 def about(group: Group, sequence: int) -> str:
-    """The operation that is waited in, and its process group."""
+    """Return the operation that is waited in, and its process group."""
     return f"{group.operation(sequence)} of process group {group.words}"
 
 
@@ -104,7 +104,7 @@ def _last_call(groups: Collection[GroupProgress]) -> CollectiveCall | None:
 
 
 def _by(told: Mapping[int, _Said]) -> list[tuple[_Said, tuple[int, ...]]]:
-    """(what is said, the ranks of whom), of most ranks first."""
+    """Return (what is said, the ranks of whom), of most ranks first."""
     found: dict[_Said, list[int]] = defaultdict(list)
     for rank, said in sorted(told.items()):
         found[said].append(rank)

@@ -88,7 +88,7 @@ class Group:
         return {rank: call for rank, call in found if call is not None}
 
     def operation(self, sequence: int, ranks: Collection[int] | None = None) -> str:
-        """What most of them called under that number."""
+        """Return what most of them called under that number."""
         names = Counter(call.operation for call in self.calls(sequence, ranks).values() if call.operation)
         return max(names, key=lambda name: names[name], default="a collective")
 
@@ -102,7 +102,7 @@ class Group:
 
 
 def groups_of(job: Job, progress: Progress, unread: Collection[int]) -> list[Group]:
-    """The process groups, in the order of their names; one name may be several sets of ranks.
+    """Return the process groups, in the order of their names; one name may be several sets of ranks.
 
     `progress` is that of the ranks whose recordings are of this hang; `unread` ranks left one that tells some of their
     groups at most.
@@ -121,7 +121,7 @@ def groups_of(job: Job, progress: Progress, unread: Collection[int]) -> list[Gro
 
 
 def _listed_by_others(rank: int, sets: Collection[tuple[int, ...]]) -> tuple[int, ...]:
-    """The members of a group that does not list its own, as others list them: logs tell a group's name alone."""
+    """Return the members of a group that does not list its own, as others list them: logs tell a group's name alone."""
     fitting = [ranks for ranks in sets if rank in ranks]
     return fitting[0] if len(fitting) == 1 else ()
 
@@ -217,7 +217,9 @@ class Mismatch:
 
 
 def mismatch_in(group: Group) -> Mismatch | None:
-    """The first number that is not over on all members, or is the last one, and is not the same on them; else None."""
+    """Return the first number that is not over on all members, or is the last one, and is not the same on them; else
+    None.
+    """
     first = min((_begin(group, rank) for rank in group.of_rank), default=0)
     numbers = {call.sequence for one in group.of_rank.values() for call in one.calls if call.sequence >= first}
     return next((found for number in sorted(numbers) if (found := _at(group, number)) is not None), None)
@@ -242,7 +244,9 @@ def _at(group: Group, sequence: int) -> Mismatch | None:
 
 
 def _comparisons(call: CollectiveCall | None) -> Iterator[tuple[Callable[[CollectiveCall], str | int], Said]]:
-    """What has to be the same, and how it is told: the operation, then of one operation the elements and their type."""
+    """Yield what has to be the same, and how it is told: the operation, then of one operation the elements and their
+    type.
+    """
     if call is None:
         return
     yield lambda one: one.operation, lambda one: one.operation

@@ -27,7 +27,10 @@ class Sound:
 
 
 def sound_recordings(job: Job) -> Sound:
-    """What is left without recordings that do not belong to the others; their ranks are unread, and not silent."""
+    """Return what is left without recordings that do not belong to the others.
+
+    Their ranks are unread, and not silent.
+    """
     strange = _not_of_their_rank(job)
     fitting = {rank: one for rank, one in job.progress.items() if rank not in strange}
     older = _of_other_runs(fitting) | _of_other_worlds(fitting)
@@ -103,7 +106,7 @@ def _contrary(groups: Sequence[Group], progress: Progress) -> set[int]:
 
 
 def _through(one: GroupProgress) -> int:
-    """The last call that ended with all members in it."""
+    """Return the last call that ended with all members in it."""
     until = one.open_calls[0].sequence if one.open_calls else one.enqueued + 1
     done = (call for call in one.calls if call.state == "done" and call.operation not in ENDS_ALONE)
     return max((call.sequence for call in done if call.sequence < until), default=NOT_NUMBERED)

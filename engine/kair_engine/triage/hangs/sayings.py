@@ -98,7 +98,7 @@ def _followers(said: Collection[Saying], common: Collection[str]) -> frozenset[i
 
 
 def _apart(trace: Trace, ends: Collection[StandingRank]) -> Finding | None:
-    """The one rank that all others lost, where their errors tell that, and it has none of that kind itself."""
+    """Return the one rank that all others lost, where their errors tell that, and it has none of that kind itself."""
     job = trace.job
     followers = _followers(job.said, ())
     aborted = [one for one in ends if one.state == "died" and one.signal == signal.SIGABRT]
@@ -128,7 +128,7 @@ def _common(said: Collection[Saying], world: int) -> frozenset[str]:
 
 
 def _with_own_words(finding: Finding, said: Collection[Saying]) -> Finding:
-    """The finding with what the log says of its ranks: their last errors, their processes, who names them."""
+    """Return the finding with what the log says of its ranks: their last errors, their processes, who names them."""
     facts = list(finding.evidence)
     told = {one.about for one in facts}
     for one in _own_words(finding, said):
@@ -160,7 +160,7 @@ def _own_words(finding: Finding, said: Collection[Saying]) -> Iterator[Evidence]
 
 
 def _open(trace: Trace, said: Collection[Saying]) -> Iterator[KairWarning]:
-    """What the log says, where nobody is named by it."""
+    """Yield what the log says, where nobody is named by it."""
     folded = sum(one.count for one in said if one.kind == "folded")
     if folded:
         known, world = sum(map(bool, trace.job.progress.values())), trace.job.world_size

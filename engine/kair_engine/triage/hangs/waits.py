@@ -124,7 +124,7 @@ class Waits:
 
 
 def waits_of(job: Job, sound: Sound) -> Waits:
-    """What the ranks are held in, of all groups, in the strictest sense in which anybody is held in anything."""
+    """Return what the ranks are held in, of all groups, in the strictest sense in which anybody is held in anything."""
     transfers = tuple(_transfer_waits(sound.progress))
     places: list[Place] = []
     for level in range(3):
@@ -148,7 +148,9 @@ def _places(group: Group, held: Mapping[int, int]) -> Iterator[Place]:
 
 
 def _transfer_waits(progress: Progress) -> Iterator[TransferWait]:
-    """The first open sends and receives of each rank in each group: what stands behind them in the queue waits too."""
+    """Yield the first open sends and receives of each rank in each group: what stands behind them in the queue waits
+    too.
+    """
     heads = {
         (rank, group.name, group.ranks): (words_of(group.name, group.description), _first_batch(group.transfers))
         for rank, groups in progress.items()
@@ -163,13 +165,16 @@ def _transfer_waits(progress: Progress) -> Iterator[TransferWait]:
 
 
 def _first_batch(calls: Sequence[CollectiveCall]) -> tuple[CollectiveCall, ...]:
-    """The first call, with those of its batch."""
+    """Return the first call, with those of its batch."""
     number = calls[0].sequence
     return tuple(takewhile(lambda call: call.sequence == number, calls)) if number != NOT_NUMBERED else (calls[0],)
 
 
 def open_questions(job: Job, sound: Sound, waits: Waits) -> Iterator[KairWarning]:
-    """What is not recorded, of a job of which nothing can be found; nothing where all are through with all calls."""
+    """Yield what is not recorded, of a job of which nothing can be found.
+
+    Nothing where all are through with all calls.
+    """
     unread = waits.unread
     if untranslated := next((one for one in job.warnings if one.code == "ranks_untold"), None):
         yield untranslated

@@ -58,7 +58,7 @@ def judge(
 
 
 def shared_by_all(history: StepHistory, job: Job, gpu_cost: float | None = None) -> tuple[Finding, ...]:
-    """What all ranks spend alike, by the rows: fetching input, collecting garbage, waiting for a core."""
+    """Return what all ranks spend alike, by the rows: fetching input, collecting garbage, waiting for a core."""
     found, every = [], np.ones(len(history.steps), np.bool_)
     for cause, (column, share) in _SHARED.items():
         own, spent = history.us["self"], history.us[column]
@@ -75,7 +75,7 @@ def shared_by_all(history: StepHistory, job: Job, gpu_cost: float | None = None)
 
 
 def triage_of_rows(history: StepHistory, job: Job, gpu_cost: float | None = None) -> TriageResult:
-    """The verdict of a job of which nothing was sampled."""
+    """Return the verdict of a job of which nothing was sampled."""
     of_ranks, unseen = judge(history, job, gpu_cost)
     findings = (*of_ranks, *shared_by_all(history, job, gpu_cost))
     step_us = float(history.us["step"].mean()) if len(history.steps) else 0.0
@@ -97,7 +97,7 @@ def triage_of_rows(history: StepHistory, job: Job, gpu_cost: float | None = None
 
 
 def joined(sampled: TriageResult, history: StepHistory, job: Job, gpu_cost: float | None = None) -> TriageResult:
-    """What sampled steps say, with what all steps do.
+    """Return what sampled steps say, with what all steps do.
 
     Of the same ranks the history gives since when and in which part of the step, and a cause that a column states;
     operators and evidence stay the sampled steps', and so does the price where the history has no steps without the
@@ -188,7 +188,7 @@ def _stands(history: StepHistory, slow: Slow, grown: Growth | None = None) -> _S
 
 
 def _saved_us(history: StepHistory, slow: Slow, grown: Growth | None) -> tuple[float, PricedBy]:
-    """What a step in which they are slow would be shorter by, were they like their peers.
+    """Return what a step in which they are slow would be shorter by, were they like their peers.
 
     Where all ranks meet in every step it ends for whoever takes longest by itself: the rows say how much later that is,
     and, where there were steps before, by how much the others wait longer since. Stages of a pipeline wait for one
@@ -275,9 +275,9 @@ def _price(history: StepHistory, job: Job, later: Bools, saved_us: float, gpu_co
 
 
 def _smallest_seen(history: StepHistory) -> SmallestSeen | None:
-    """The smallest of some sizes that is seen on each of the fastest ranks, put into these very rows.
+    """Return the smallest of some sizes that is seen on each of the fastest ranks, put into these very rows.
 
-    None where no rank has a peer, and where not even a rank that takes the whole step longer would be seen.
+    It is None where no rank has a peer, and where not even a rank that takes the whole step longer would be seen.
     """
     sizes = np.bincount(history.role)
     able = np.flatnonzero(sizes[history.role] > 1)
@@ -299,7 +299,9 @@ def _smallest_seen(history: StepHistory) -> SmallestSeen | None:
 
 
 def _sees(history: StepHistory, victim: int, us: float) -> bool:
-    """It is slower in all steps: what became longer is not asked, which takes most of the time of many ranks."""
+    """Return whether it is slower in all steps: what became longer is not asked, which takes most of the time of many
+    ranks.
+    """
     slower = history.slower(victim, us)
     alone = [one for one in slow_ranks(slower, changes=False) if one.positions == (victim,)]
     return any(_stands(slower, one) is not None for one in alone)

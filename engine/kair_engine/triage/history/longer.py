@@ -72,7 +72,7 @@ def _mean(values: Floats) -> tuple[float, float]:
 
 
 def longer_us(history: StepHistory, slow: Slow) -> Floats:
-    """(steps in which they are slow, slow ranks), µs: how much longer each took than if it were as usual.
+    """Return (steps in which they are slow, slow ranks), µs: how much longer each took than if it were as usual.
 
     As usual is as itself before it became slow and after that was over, else as its peers. Steps are not compared one
     by one but in the order of their sizes, the longest with the longest: delays that come in bursts count where they

@@ -93,7 +93,7 @@ def _computes_unusually(history: StepHistory, slow: Slow) -> bool:
 
 
 def _scope(history: StepHistory, slow: Slow) -> str | None:
-    """The part that makes up half, the script's own scopes first; None where there is none."""
+    """Return the part that makes up half, the script's own scopes first; None where there is none."""
     of = {name: _more(history, values, slow) for name, values in history.parts.items()}
     for some in (history.scopes, history.parts):
         known = {name: of[name] for name in some}
@@ -119,7 +119,7 @@ def _evidence(
 
 
 def _of_samples(history: StepHistory, slow: Slow) -> Evidence | None:
-    """What they take for a sample, where they are given other numbers of them than their peers."""
+    """Return what they take for a sample, where they are given other numbers of them than their peers."""
     samples, usual = _of_peers(history, history.us["samples"], slow)
     time, of_peers = _of_peers(history, history.us["self"], slow)
     taken = float(np.median(usual))

@@ -110,7 +110,7 @@ class StepHistory:
         return {**self.scopes, **{name: us[name] for name in ("input", "forward", "optimizer")}, **within}
 
     def table(self) -> ExcessTable:
-        """What stage 1's tests look at."""
+        """Return what stage 1's tests look at."""
         us = self.us
         computes = us["forward"] + us["optimizer"] + np.maximum(us["backward"] - us["waited"], 0.0)
         other = np.maximum(self.own - us["input"] - computes, 0.0)
@@ -133,14 +133,14 @@ class StepHistory:
         )
 
     def measured(self) -> Measured:
-        """What the kernel measured of the training threads."""
+        """Return what the kernel measured of the training threads."""
         if not self.tells_cpu:
             return Measured()
         told = {"cpu_time": self.us["cpu"], "run_queue_wait": self.us["delay"], "asleep": self.asleep}
         return Measured({name: one * 1e3 for name, one in told.items()})
 
     def spread(self) -> Spread:
-        """What healthy ranks differ by for good in their own time, µs."""
+        """Return what healthy ranks differ by for good in their own time, µs."""
         return Spread.of_own_time(float(median(self.own, axis=None)), self.step_us)
 
     def numbers(self, positions: Iterable[int]) -> tuple[Rank, ...]:
@@ -155,7 +155,7 @@ class StepHistory:
         return replace(self, steps=self.steps[kept], us=us, scopes=scopes)
 
     def slower(self, place: int, us: float) -> "StepHistory":
-        """The same if a rank took so much longer in every step, and all others waited for it."""
+        """Return the same if a rank took so much longer in every step, and all others waited for it."""
         more = np.zeros_like(self.own)
         more[:, place] = us
         changed = {name: self.us[name] + more for name in ("self", "forward")}
@@ -174,7 +174,7 @@ def step_history(
     alerts: Mapping[int, int] | None = None,
     framework: str | None = None,
 ) -> StepHistory:
-    """The history of equally long columns, a row per rank and step; `scopes` have (rank, step, µs) each.
+    """Return the history of equally long columns, a row per rank and step; `scopes` have (rank, step, µs) each.
 
     Left out are ranks that told less than half of the steps, steps that not all of the others told, those at the
     begin, and the first of other batch sizes.

@@ -88,7 +88,7 @@ def _by_schedule(history: StepHistory, by_level: list[Slow]) -> Iterator[Slow]:
 
 
 def beside(history: StepHistory, values: Floats, positions: tuple[int, ...], slow: Bools | None = None) -> Floats:
-    """(steps): how far the mean of some ranks lies above the median of the others of their role.
+    """Return (steps): how far the mean of some ranks lies above the median of the others of their role.
 
     Where they are the role, or all but few of it, the median of the others of the job. `slow` ranks are nobody's peers.
     """
@@ -169,7 +169,7 @@ _Span = tuple[int, Bools, float]
 
 
 def _changes(history: StepHistory, members: list[tuple[int, ...]], most_p: float) -> Iterator[_Span]:
-    """What became longer and stays so; of several series of a member the clearest."""
+    """Yield what became longer and stays so; of several series of a member the clearest."""
     rows = [row for row in scope_times(_series(history, members), history.step_us) if row.rank is not None]
     rows = [row for row in rows if (row.change_us or 0) > 0 and row.p_value is not None and row.p_value <= most_p]
     first = {int(row.rank or 0): row for row in sorted(rows, key=lambda row: -(row.p_value or 0))}
@@ -178,7 +178,7 @@ def _changes(history: StepHistory, members: list[tuple[int, ...]], most_p: float
 
 
 def _passages(history: StepHistory, own: Floats, members: list[tuple[int, ...]], most_p: float) -> Iterator[_Span]:
-    """What was longer for a time, in its own time with or without waits for a core."""
+    """Yield what was longer for a time, in its own time with or without waits for a core."""
     series = [own]
     if history.tells_cpu:
         ready = history.own - history.us["delay"]
@@ -215,7 +215,9 @@ def _is_unusual(history: StepHistory, own: Floats, later: Bools, at: int) -> boo
 
 
 def _series(history: StepHistory, members: list[tuple[int, ...]]) -> list[ScopeSeries]:
-    """What is tested for changes: own time, without waits for a core too; what the kernel measured; single columns."""
+    """Return what is tested for changes: own time, without waits for a core too; what the kernel measured; single
+    columns.
+    """
     us, places = history.us, np.arange(len(members))
     told = {"self": history.own, "input": us["input"], "garbage collection": us["gc"]}
     if history.tells_cpu:

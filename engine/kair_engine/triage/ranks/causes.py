@@ -181,7 +181,9 @@ def _at_equal_distances(hit: Ints, numbers: Ints) -> int | None:
 
 
 def one_operator(job: JobExcess, place: int, cause: Cause) -> str | None:
-    """The operator that makes up most of a rank's excess, and is slower than the rest of what it runs; else None."""
+    """Return the operator that makes up most of a rank's excess, and is slower than the rest of what it runs; else
+    None.
+    """
     time_class = CAUSES[cause].time_class
     if time_class is None:
         return None

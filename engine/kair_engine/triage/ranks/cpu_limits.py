@@ -84,7 +84,7 @@ def is_stopped(held: Iterable[Sequence[CpuLimit]]) -> bool:
 def cpu_limit_evidence(
     excess: JobExcess, known: Mapping[Position, Sequence[CpuLimit]], places: Iterable[Position]
 ) -> Iterator[Evidence]:
-    """What holds these ranks back: of each kind the means of those that it does."""
+    """Yield what holds these ranks back: of each kind the means of those that it does."""
     of_kind: dict[Limit, list[tuple[Position, CpuLimit]]] = defaultdict(list)
     for place in places:
         for one in known.get(place, ()):

@@ -88,7 +88,8 @@ MOSTLY_ONE = 0.8
 
 
 def all_over(of: Compared, stops: HostStops | None) -> Diagnosis | None:
-    """Stops, in operators and between them, of a rank that is slow in most steps and not in one place mostly.
+    """Return the stops, in operators and between them, of a rank that is slow in most steps and not in one place
+    mostly.
 
     Whatever it is slowest in: a rank without a core is late with all that it does.
     """
@@ -111,7 +112,7 @@ def all_over(of: Compared, stops: HostStops | None) -> Diagnosis | None:
 
 
 def stopped(of: Compared, stops: HostStops | None) -> Diagnosis | None:
-    """Stops in the middle of operators, where the ranks have so many more than their peers."""
+    """Return the stops in the middle of operators, where the ranks have so many more than their peers."""
     found = None if stops is None else more_stops(of, stops.inside_by_rank_us, of.largest.excess_ns)
     return None if found is None else Diagnosis("contention", None, (found,))
 
@@ -119,7 +120,7 @@ def stopped(of: Compared, stops: HostStops | None) -> Diagnosis | None:
 def more_stops(
     of: Compared, of_rank_us: Mapping[int, float], lost_ns: float, *, between: int | None = None
 ) -> kinds.Stopped | None:
-    """What the ranks stand still for a step, where that is longer than their peers by most of what they lose."""
+    """Return what the ranks stand still for a step, where that is longer than their peers by most of what they lose."""
     still = np.array([of_rank_us.get(rank, 0.0) for rank in of.job.ranks.tolist()])
     mine, usual = float(still[of.mine].mean()), float(np.median(still[of.peers])) if of.peers else 0.0
     if (mine - usual) * 1e3 < MIN_EXPLAINED * lost_ns:

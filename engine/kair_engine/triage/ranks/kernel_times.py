@@ -31,7 +31,7 @@ CPU_CLASSES: Final = [CLASSES.index(name) for name in ("compute", "input", "host
 def measured_signals(
     job: JobExcess, processor: ProcessorTimes | None, given: Floats | None, held: Collection[Position]
 ) -> Measured:
-    """What ranks should take for more work, what the kernel measured of their threads, and whom it holds back.
+    """Return what ranks should take for more work, what the kernel measured of their threads, and whom it holds back.
 
     Computing counts whatever else the host is busy with. `given` is what ranks gave their models (steps × ranks).
     """
@@ -46,7 +46,7 @@ def measured_signals(
 
 
 def asleep_ns(job: JobExcess, processor: ProcessorTimes | None) -> Floats | None:
-    """(steps × ranks): how long threads neither computed nor were ready to, though they waited for nobody.
+    """Return (steps × ranks): how long threads neither computed nor were ready to, though they waited for nobody.
 
     A thread that sleeps, is stopped, or waits for a disk does neither. None where that was not measured, and beside a
     device, for which threads wait.
@@ -66,7 +66,7 @@ def asleep_beyond_peers_ns(job: JobExcess, processor: ProcessorTimes | None, slo
 
 
 def asleep_evidence(of: Compared, processor: ProcessorTimes | None) -> tuple[Evidence, ...]:
-    """That ranks are asleep for longer than their peers by most of what they lose; nothing of others."""
+    """Return that ranks are asleep for longer than their peers by most of what they lose; nothing of others."""
     if (asleep := asleep_ns(of.job, processor)) is None or not of.peers:
         return ()
     mean = np.maximum(asleep[of.later], 0.0).mean(axis=0)
@@ -77,7 +77,10 @@ def asleep_evidence(of: Compared, processor: ProcessorTimes | None) -> tuple[Evi
 
 
 def in_job(job: JobExcess, processor: ProcessorTimes, values: Floats) -> Floats:
-    """(steps × ranks) of the job of what was measured; of steps in which that is not known, the rank's median."""
+    """Return (steps × ranks) of the job of what was measured.
+
+    Of steps in which that is not known, the rank's median.
+    """
     rows = np.searchsorted(processor.ranks, job.ranks)
     columns = np.searchsorted(processor.steps, [step.step for step in job.steps])
     of_job = values[rows][:, columns].T
@@ -127,7 +130,7 @@ class BesidePeers:
         return max(more_ns, 0.0) * min(self.ready_ns / max(self.computed_ns, 1.0), of_peers)
 
     def evidence(self) -> Evidence:
-        """The figures of what they are."""
+        """Return the figures of what they are."""
         theirs = self.peers_ready_ns if self.lacks_cores else self.peers_computed_ns
         least_us, most_us, hit_steps = float(theirs.min()) / 1e3, float(theirs.max()) / 1e3, self.hit_steps or None
         if not self.lacks_cores:
@@ -146,7 +149,7 @@ class BesidePeers:
 
 
 def beside_peers(of: Compared, processor: ProcessorTimes) -> BesidePeers | None:
-    """What was measured of the ranks of an anomaly and of their peers; None where that says nothing of it."""
+    """Return what was measured of the ranks of an anomaly and of their peers; None where that says nothing of it."""
     job, largest = of.job, of.largest
     if CLASSES[largest.class_index] not in _OF_THREADS or not processor.tells_all or not of.peers:
         return None

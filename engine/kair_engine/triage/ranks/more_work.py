@@ -18,7 +18,7 @@ _COMPUTE = CLASSES.index("compute")
 
 
 def more_work_ns(job: JobExcess, given: Floats | None = None) -> Floats:
-    """(steps × ranks): what a rank's work beyond its role's median should cost at the usual speed.
+    """Return (steps × ranks): what a rank's work beyond its role's median should cost at the usual speed.
 
     Each operator's inputs beyond the usual, in the share that they are more, at what it usually takes; where shapes are
     not recorded its further calls. Libraries choose kernels by what they are given, so that one rank can give more to a
@@ -50,7 +50,7 @@ def usual_passes_ns(job: JobExcess) -> Floats:
 
 
 def _further_calls_ns(of_steps: Sequence[OperatorExcess], job: JobExcess) -> Floats:
-    """(steps × ranks), of one operator."""
+    """Return (steps × ranks), of one operator."""
     calls, usual, excess, typical = (
         zero_for_nan(np.stack(of))
         for of in zip(*((of.calls, of.usual_calls, of.excess_ns, of.typical_ns) for of in of_steps), strict=True)
@@ -69,7 +69,10 @@ def _further_calls_ns(of_steps: Sequence[OperatorExcess], job: JobExcess) -> Flo
 
 
 def _more_inputs_ns(of_steps: Sequence[OperatorExcess], job: JobExcess) -> Floats:
-    """(steps × ranks), of one operator, below 0 of less; NaN where a rank or its peers do not tell its inputs."""
+    """Return (steps × ranks), of one operator, below 0 of less.
+
+    NaN where a rank or its peers do not tell its inputs.
+    """
     calls = np.stack([np.where(of.calls > 0, of.calls, np.nan) for of in of_steps])
     larger, in_all = (np.stack(of) for of in zip(*((of.larger, of.in_all) for of in of_steps), strict=True))
     more = (1 + larger) * (1 + growth(calls, job.role)) - 1

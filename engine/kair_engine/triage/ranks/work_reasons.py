@@ -92,7 +92,7 @@ class _Further:
     usual: float
 
     def diagnosis(self, ranks: tuple[Rank, ...]) -> Diagnosis:
-        """That they have more to do."""
+        """Return that they have more to do."""
         shown = kinds.MoreCalls(self.calls, self.usual, self.excess_ns / 1e3, ranks=ranks, about=self.operator)
         return Diagnosis("uneven_work", self.operator, (shown,))
 
@@ -115,7 +115,7 @@ def _further_calls(of: Compared, name: str) -> tuple[float, float]:
 
 
 def _idle_between_ns(of: Compared, further: Sequence[_Further]) -> float:
-    """What further calls should leave the ranks' threads idle: each for as long as a peer's call does."""
+    """Return what further calls should leave the ranks' threads idle: each for as long as a peer's call does."""
     if of.job.on_device or not of.peers:
         return 0.0
     called = sum(float(np.median(of.job.calls(name, of.later)[0][of.peers])) for name in of.job.operators)
@@ -124,7 +124,7 @@ def _idle_between_ns(of: Compared, further: Sequence[_Further]) -> float:
 
 
 def _later_than_usual_ns(of: Compared, time_class: str) -> float:
-    """What the ranks lose a step in a class of their time, the mean over steps; 0 where that is nothing."""
+    """Return what the ranks lose a step in a class of their time, the mean over steps; 0 where that is nothing."""
     excess = zero_for_nan(of.job.by_step_ns[of.later, CLASSES.index(time_class)][:, of.mine])
     return of.away * max(float(excess.mean()), 0.0)
 
@@ -190,7 +190,9 @@ def larger_inputs(of: Compared, inputs: Sequence[Input]) -> Diagnosis | None:
 
 
 def _most_differing(of: Compared, operator: str) -> tuple[Dimension, Floats] | None:
-    """The dimension in which the ranks give most more than their peers, and what it is on each rank; None without."""
+    """Return the dimension in which the ranks give most more than their peers, and what it is on each rank; None
+    without.
+    """
 
     def larger(sizes: Floats) -> float:
         peers = sizes[of.peers]
@@ -226,7 +228,7 @@ def _in_dimension(
 
 
 def same_inputs(of: Compared, inputs: Sequence[Input]) -> tuple[Evidence, ...]:
-    """What says that it is no larger batch: operators that are given as much as on peers make up most of it."""
+    """Return what says that it is no larger batch: operators that are given as much as on peers make up most of it."""
     lost = sum(one.excess_ns for one in inputs if abs(one.larger) <= LARGER_INPUTS)
     if lost < MIN_EXPLAINED * of.largest.excess_ns:
         return ()
@@ -263,18 +265,18 @@ class Batch:
         return self.larger > LARGER_INPUTS and self.larger * self.passes_ns >= LARGER_LIKE_SLOWER * lost_ns
 
     def evidence(self, ranks: tuple[Rank, ...]) -> Evidence:
-        """That it is larger."""
+        """Return that it is larger."""
         return kinds.LargerBatch(self.given, self.usual, self.larger, ranks=ranks)
 
     def same(self, lost_ns: float, ranks: tuple[Rank, ...]) -> tuple[Evidence, ...]:
-        """That it is not, if so."""
+        """Return that it is not, if so."""
         if abs(self.larger) > LARGER_INPUTS:
             return ()
         return (kinds.SameInputs(lost_ns / 1e3, ranks=ranks),)
 
 
 def batch_beside_peers(of: Compared, given: Floats | None) -> Batch | None:
-    """What the ranks give their models; None where that, or what their peers give, is not known."""
+    """Return what the ranks give their models; None where that, or what their peers give, is not known."""
     if given is None:
         return None
     mine, peers = (given[of.later][:, places] for places in (of.mine, of.peers))
@@ -299,7 +301,7 @@ def larger_on_host(of: Compared, batch: Batch | None) -> tuple[Evidence, ...]:
 
 
 def longer_batch(of: Compared) -> Diagnosis | None:
-    """A longer batch: both passes take longer and the optimizer, which works on the parameters, does not.
+    """Return a longer batch: both passes take longer and the optimizer, which works on the parameters, does not.
 
     Ranks that are slow together share a host and no batch.
     """
