@@ -125,7 +125,7 @@ def _slow_operators(found: Localization) -> Iterator[OperatorScore]:
 
 
 def warnings_of(found: Localization) -> tuple[KairWarning, ...]:
-    """What limits the answer: too few peers or steps, no collectives, collectives that do not fit."""
+    """Return what limits the answer: too few peers or steps, no collectives, collectives that do not fit."""
     job = found.job
     moments: list[KairWarning] = [_slow_moment(job, anomaly) for anomaly in found.undecided[:1]]
     result = moments or list(_too_few_steps(job))

@@ -88,7 +88,8 @@ def without_larger_shares(found: Localization, samples: Floats | None) -> tuple[
 
 
 def without_new_sizes(trace: Trace) -> tuple[Trace, tuple[KairWarning, ...]]:
-    """The trace without the first steps of other numbers of samples than in the steps before, and what is said of it.
+    """Return the trace without the first steps of other numbers of samples than in the steps before, and what is said
+    of it.
 
     All of it where fewer steps would be left than tests need.
     """
@@ -105,7 +106,7 @@ def without_new_sizes(trace: Trace) -> tuple[Trace, tuple[KairWarning, ...]]:
 
 
 def _explained(job: JobExcess, samples: Floats, slow: Anomaly) -> BatchShare | None:
-    """What the ranks take, if it is why they are slow: what they lose beyond it is too little to be told."""
+    """Return what the ranks take, if it is why they are slow: what they lose beyond it is too little to be told."""
     share = batch_share(job, samples, slow)
     if share is None or not share.is_larger or slow.class_index not in _OF_SAMPLES or slow.kind == "intermittent":
         return None

@@ -37,7 +37,7 @@ class StepByRank:
 
 
 def summed_steps(trace: Trace) -> Iterator[StepByRank]:
-    """The chosen steps in order, read rank by rank where that takes less and comes to the same.
+    """Yield the chosen steps in order, read rank by rank where that takes less and comes to the same.
 
     A consumer that drops one before it takes the next (`map` does) holds one step in memory, or sums of more.
     """

@@ -180,7 +180,7 @@ def variance_of_median(left: Floats) -> Floats:
 
 
 def _moved(logs: Floats, one: Candidate) -> Candidate:
-    """The candidate with both ends where two levels fit the series best, by the least sum of distances.
+    """Return the candidate with both ends where two levels fit the series best, by the least sum of distances.
 
     An end at the last step stays there.
     """

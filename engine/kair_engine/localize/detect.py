@@ -92,7 +92,7 @@ class Detections:
 def detect(
     job: Excesses, measured: Measured | None = None, *, sought: int | None = None, onsets: bool = True
 ) -> Detections:
-    """The ranks that are slow beyond chance, alone or as a host or a group that shares a batch.
+    """Return the ranks that are slow beyond chance, alone or as a host or a group that shares a batch.
 
     If only one is `sought`, nobody is looked at after that one. Without `onsets` it is known that no fault begins:
     then nothing speaks for one, at the same rate of false alarms.
@@ -356,5 +356,5 @@ def _with_peers(job: Excesses, left: Bools) -> Bools:
 
 
 def at_steps(anomalies: Sequence[Anomaly], numbers: Sequence[int]) -> tuple[Anomaly, ...]:
-    """The anomalies with steps' numbers in place of their places."""
+    """Return the anomalies with steps' numbers in place of their places."""
     return tuple(one if one.since is None else replace(one, since=numbers[one.since]) for one in anomalies)

@@ -311,12 +311,12 @@ class JobRoles:
         return cls(ranks, role_codes(ranks, role_of), role_of)
 
     def role_in(self, ops: Operations) -> Ints:
-        """A code per rank of a step."""
+        """Return a code per rank of a step."""
         return self.role[np.searchsorted(self.ranks, ops.ranks)]
 
 
 def of_job(trace: Trace, of: JobRoles, steps: Iterable[StepExcess]) -> JobExcess:
-    """The excesses of all chosen steps, in their order, put together."""
+    """Return the excesses of all chosen steps, in their order, put together."""
     return JobExcess(
         of.ranks,
         of.role,

@@ -53,7 +53,7 @@ Excesses = JobExcess | ExcessTable
 
 
 def table_of(job: Excesses) -> ExcessTable:
-    """The job's excesses, 0 where a rank has no such step."""
+    """Return the job's excesses, 0 where a rank has no such step."""
     return ExcessTable(
         job.role,
         job.unit,

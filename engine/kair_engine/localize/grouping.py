@@ -6,7 +6,7 @@ from kair_engine.results.localize import GroupBy, GroupScore, RankScore
 
 
 def grouped(scores: Sequence[RankScore], by: GroupBy) -> tuple[GroupScore, ...]:
-    """The scores put together by host or role, the highest mean first; empty for `rank`."""
+    """Return the scores put together by host or role, the highest mean first; empty for `rank`."""
     if by == "rank":
         return ()
     groups: dict[str, list[RankScore]] = {}

@@ -59,7 +59,7 @@ class UnevenBatches:
 
 
 def uneven_stage(job: JobExcess, accused: Collection[Position]) -> UnevenStage | None:
-    """The stage whose ranks, by their median, compute longest; None where stages are even or unknown.
+    """Return the stage whose ranks, by their median, compute longest; None where stages are even or unknown.
 
     Its cost is what the step would save if all stages took their mean: all wait for the slowest, microbatch by
     microbatch. `accused` ranks are left out.
@@ -154,7 +154,7 @@ def _wobbles(job: JobExcess, total: Floats, ranks: Ints) -> bool:
 
 
 def _relative(job: JobExcess, values: Floats) -> Floats:
-    """(steps × passes × ranks): each value over its role's median in the step, less what is usual for the rank."""
+    """Return each value over its role's median in the step, less the rank's usual one (steps × passes × ranks)."""
     result = np.zeros_like(values)
     for code in np.unique(job.role):
         members = np.flatnonzero(job.role == code)

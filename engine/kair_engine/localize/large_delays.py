@@ -79,7 +79,7 @@ class Delays:
         return cls(total, undelayed, usual)
 
     def beyond(self, size: float, deviations: float) -> Bools:
-        """(steps × ranks): True where one is larger than that share of the step, and out of what is usual."""
+        """Return (steps × ranks): True where one is larger than that share of the step, and out of what is usual."""
         return np.asarray(self.total_ns > self.least_ns(size, deviations)[:, None])
 
     def least_ns(self, size: float, deviations: float) -> Floats:
@@ -88,14 +88,14 @@ class Delays:
 
 
 def events_of(job: Excesses, values_ns: Floats) -> list[Events]:
-    """The large delays among values (steps × ranks) beyond the role's median, of all sizes that occur."""
+    """Return the large delays among values (steps × ranks) beyond the role's median, of all sizes that occur."""
     delays = Delays.of(job, values_ns)
     out_of_noise = counted_from(delays.total_ns)
     return Events.of_sizes(delays.total_ns, lambda size: delays.least_ns(size, out_of_noise))
 
 
 def stalls(job: Excesses, deviations: float = OUT_OF_NOISE) -> Bools:
-    """(steps × ranks): True where a rank's excess, all classes together, is an event.
+    """Return (steps × ranks): True where a rank's excess, all classes together, is an event.
 
     It is a good part of the step, counted without its own largest delay, and lies out of what is usual within ranks.
     """
@@ -103,13 +103,14 @@ def stalls(job: Excesses, deviations: float = OUT_OF_NOISE) -> Bools:
 
 
 def counted(job: Excesses) -> Bools:
-    """(steps × ranks): True for the events that `intermittent` counts."""
+    """Return (steps × ranks): True for the events that `intermittent` counts."""
     delays = Delays.of(job)
     return delays.beyond(STALL_SHARE, counted_from(delays.total_ns))
 
 
 def counted_from(total_ns: Floats) -> float:
-    """The deviations that counted events lie out: farther where steps resemble one another, as spells make them do.
+    """Return the deviations that counted events lie out: farther where steps resemble one another, as spells make them
+    do.
 
     `total_ns` is (steps × ranks). What few steps and ranks do not show of that is taken for as much as there can be.
     """

@@ -33,7 +33,8 @@ class LargeStepDetail:
 def excess_and_detail(
     step: LargeStep, times: list[RankTimes], of: JobRoles, always: Collection[int] = ()
 ) -> tuple[StepExcess, LargeStepDetail]:
-    """What stage 1 needs of all ranks, and what the walks of stage 3 need of some. Takes the step's meetings away.
+    """Return what stage 1 needs of all ranks, and what the walks of stage 3 need of some. Takes the step's meetings
+    away.
 
     The ranks of `always` are among these in any case.
     """
@@ -49,7 +50,7 @@ def excess_and_detail(
 
 
 def with_some_peers(trace: Trace, rank: int, role_of: Mapping[int, Role]) -> tuple[Trace, tuple[KairWarning, ...]]:
-    """The trace as of a rank and some of its peers, where steps are too large to be held whole; else as it is.
+    """Return the trace as of a rank and some of its peers, where steps are too large to be held whole; else as it is.
 
     With a warning where that is not all of them.
     """
@@ -81,7 +82,7 @@ class _Matched:
         return cls(place, known.instance, known.rejected, sync.clocks)
 
     def seen_in(self, ops: Operations) -> Synchronisation:
-        """The same of another table with the same communication in it."""
+        """Return the same of another table with the same communication in it."""
         row = np.flatnonzero(ops.communication)[self.place]
         return Synchronisation(Collectives(ops, row, self.instance, self.rejected), self.clocks)
 

@@ -160,7 +160,8 @@ class Differing:
 
 
 def differing(steps: Sequence[Mapping[Link, LinkTime]], step_time_ns: float, share: float) -> Differing | None:
-    """The largest difference between links of a family that is too small for a test, where it costs `share` of a step.
+    """Return the largest difference between links of a family that is too small for a test, where it costs `share` of a
+    step.
 
     In nearly all steps, as of links that are accused (links.py).
     """

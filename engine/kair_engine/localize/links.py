@@ -110,7 +110,9 @@ class LinkTime:
 
 
 def link_times(sync: Synchronisation, calls: Calls | None) -> dict[Link, LinkTime]:
-    """What every link spent in transfers in one step; process groups that hold all ranks of the step are no links."""
+    """Return what every link spent in transfers in one step; process groups that hold all ranks of the step are no
+    links.
+    """
     if calls is None:
         return {}
     collectives, ops = sync.collectives, sync.collectives.ops
@@ -152,7 +154,7 @@ def _flights_ns(sync: Synchronisation, kept: Ints, link: Ints, is_edge: Bools) -
 
 
 def own_times(sync: Synchronisation, calls: Calls | None, fewest: int = FEWEST_SIBLINGS) -> dict[Link, OwnTime]:
-    """What every link with siblings, `fewest` with itself, spent in transfers itself in one step.
+    """Return what every link with siblings, `fewest` with itself, spent in transfers itself in one step.
 
     Siblings of a transfer are the n-th of that operator on other links of the same size between the same roles
     (`calls_of` has their codes); pipeline stages reduce gradients of different sizes.
@@ -180,7 +182,7 @@ def own_times(sync: Synchronisation, calls: Calls | None, fewest: int = FEWEST_S
 
 
 def _numbered(codes: Ints) -> tuple[Ints, Ints]:
-    """The codes numbered from 0 on, and where each occurs first."""
+    """Return the codes numbered from 0 on, and where each occurs first."""
     _, first, numbered = np.unique(codes, return_index=True, return_inverse=True)
     return numbered.reshape(-1), first
 
@@ -233,7 +235,7 @@ def slow_links(
 
 
 def _ratios(links: Sequence[Sequence[OwnTime]]) -> Floats:
-    """(steps × links): what each took beside its siblings, in as many steps as all have."""
+    """Return (steps × links): what each took beside its siblings, in as many steps as all have."""
     steps = min(map(len, links))
     return np.array([[time.own_ns / max(time.expected_ns, 1.0) for time in times[:steps]] for times in links]).T
 
@@ -253,7 +255,7 @@ def in_common(found: Sequence[SlowLink]) -> list[tuple[tuple[Rank, ...], tuple[S
 
 
 def calls_of(sync: Synchronisation, role: Ints) -> Calls | None:
-    """The transfers of a step by link, and what their siblings take; `role` is a code per rank of the step."""
+    """Return the transfers of a step by link, and what their siblings take; `role` is a code per rank of the step."""
     collectives, ops = sync.collectives, sync.collectives.ops
     if not len(collectives):
         return None

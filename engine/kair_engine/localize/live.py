@@ -72,6 +72,6 @@ def _of_nothing(ranks: int, excess: float = 0.0) -> Floats:
 
 
 def _filled(values: Floats) -> Floats:
-    """(steps × ranks) with the median of the rank where a step is not known."""
+    """Return (steps × ranks) with the median of the rank where a step is not known."""
     unknown = np.isnan(values)
     return np.where(unknown, known_median(values), values) if unknown.any() else values

@@ -72,7 +72,7 @@ class Localization:
 
 
 def conclude(job: JobExcess, measured: Measured | None = None, of: Job | None = None) -> Localization:
-    """Runs the robust tests: who is slow, alone or with others; slow links; uneven work.
+    """Run the robust tests: who is slow, alone or with others; slow links; uneven work.
 
     `measured` is what is known of ranks beside their excesses (signals.py), `of` names the job's process groups and
     devices.
@@ -139,7 +139,9 @@ def steps_needed(job: JobExcess) -> int | None:
 
 
 def step_time_ns(trace: Trace, job: JobExcess) -> float:
-    """The job's step: the mean over steps of the median rank's (of the longest, where no collective synchronises)."""
+    """Return the job's step: the mean over steps of the median rank's (of the longest, where no collective
+    synchronises).
+    """
     return mean_step_time_ns(trace, synchronised=any(len(step.late.rank) for step in job.steps))
 
 

@@ -64,7 +64,7 @@ def inflation_of(steps: int, correlation: Floats) -> float:
 
 
 def noise_of_mean(per_step: Floats) -> float:
-    """Standard error of a rank's mean over the steps (steps × ranks): the median rank's variance, inflated."""
+    """Return the standard error of a rank's mean over steps (steps × ranks): the median rank's variance, inflated."""
     steps = len(per_step)
     if steps < 2:
         return 0.0
@@ -100,7 +100,8 @@ def episodes(events: Bools) -> Ints:
 
 
 def episodes_of_larger(larger: Bools, events: Bools, independent: Ints) -> Ints:
-    """The same of those `events` that are `larger`: in what is one episode, however many there are, they are one.
+    """Return the same of those `events` that are `larger`: in what is one episode, however many there are, they are
+    one.
 
     `independent` is what `episodes` says of all of them.
     """

@@ -112,7 +112,7 @@ def _windows_of(job: Job, steps: tuple[int, ...]) -> tuple[dict[int, int], dict[
 def _from_the_first(
     begin: dict[int, int], length: dict[int, int], offset: dict[int, int]
 ) -> tuple[dict[int, int], dict[int, int]]:
-    """The same spans, all from when the first rank begins."""
+    """Return the same spans, all from when the first rank begins."""
     first = min(begin[rank] - offset[rank] for rank in begin)
     common = {rank: first + offset[rank] for rank in begin}
     return common, {rank: begin[rank] + length[rank] - common[rank] for rank in begin}

@@ -108,7 +108,7 @@ class Means(NamedTuple):
 
     @classmethod
     def of_columns(cls, of: Columns) -> "Means":
-        """The same of columns that are known."""
+        """Return the same of columns that are known."""
         usual = float(median(of.variance))
         variance = np.maximum(usual, of.own) * (inflation_of(of.steps, of.correlation) / max(of.steps, 1))
         return cls(of.mean_ns, variance)

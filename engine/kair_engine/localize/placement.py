@@ -76,7 +76,7 @@ class Placement:
         return np.array(self.of_place_ns)[self.partition.code]
 
     def positions_of(self, place: int) -> Ints:
-        """The ranks of a place."""
+        """Return the ranks of a place."""
         return np.flatnonzero(self.partition.code == place)
 
     @property

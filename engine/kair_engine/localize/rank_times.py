@@ -77,7 +77,7 @@ _PER_RANK = (
 
 
 def rank_times(ops: Operations) -> RankTimes:
-    """Sums each rank's own time."""
+    """Sum each rank's own time."""
     own, idle, ranks = unshared_ns(ops).astype(float), host_gap_ns(ops), len(ops.ranks)
     gap = idle.astype(float)
     computed = np.where(_computing(ops), own, 0.0)

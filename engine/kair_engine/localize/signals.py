@@ -66,7 +66,7 @@ class Signal:
 
 
 def signals_of(job: Excesses, measured: Measured) -> list[Signal]:
-    """The table for one job, its summary first; single operators are `operators_of`."""
+    """Return the table for one job, its summary first; single operators are `operators_of`."""
     of_class = zero_for_nan(job.by_step_ns)
     work = role_medians(job.work_ns, job.role)
     by_share = _spreads(job, work[_COMPUTE])
@@ -106,7 +106,7 @@ def signals_of(job: Excesses, measured: Measured) -> list[Signal]:
 
 
 def operators_of(job: Excesses) -> Iterator[Signal]:
-    """The operators in which some rank takes SMALLEST_SHARE of the step more than its role."""
+    """Yield the operators in which some rank takes SMALLEST_SHARE of the step more than its role."""
     for name, fetches in job.operators.items():
         per_step, typical = job.operator_ns(name)
         if trimmed_mean(per_step, TRIM).max() > SMALLEST_SHARE * job.step_time_ns:

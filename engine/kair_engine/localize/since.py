@@ -146,7 +146,7 @@ def slower_steps(job: JobExcess) -> SlowerSteps | None:
 
 
 def _parts(job: JobExcess) -> dict[str, Floats]:
-    """(steps × ranks): what each spends in each class of time, transfers without waiting."""
+    """Return (steps × ranks): what each spends in each class of time, transfers without waiting."""
     work = job.every_work_ns
     parts = {name: work[:, row] for row, name in enumerate(CLASSES)}
     return parts | {"communication": zero_for_nan(np.stack([step.transfers_ns for step in job.steps]))}
@@ -164,5 +164,5 @@ def _is_costly(change: Change, job: JobExcess) -> bool:
 
 
 def numbers_of(change: Change, steps: Sequence[int]) -> tuple[int, ...]:
-    """The numbers of the steps of a change."""
+    """Return the numbers of the steps of a change."""
     return tuple(steps[change.begin : change.end])

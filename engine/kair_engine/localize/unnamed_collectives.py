@@ -39,7 +39,7 @@ _READ_ONCE: Final = 1_000_000
 
 
 def with_collectives_marked(trace: Trace) -> Trace:
-    """The trace as triage comes to see it, for commands that accuse nobody: what ranks wait in is communication.
+    """Return the trace as triage comes to see it, for commands that accuse nobody: what ranks wait in is communication.
 
     That takes stage 1, of recordings of devices alone; where its steps are few, they stay for what is asked then.
     """
@@ -58,7 +58,9 @@ def _with_collectives_marked(trace: Trace) -> Trace:
 
 
 def with_unnamed_collectives(trace: Trace, found: Localization) -> Trace | None:
-    """The trace with the kernels taken for communication in which ranks that stand out were waiting; None: no such."""
+    """Return the trace with the kernels taken for communication in which ranks that stand out were waiting; None: no
+    such.
+    """
     if not trace.job.has_device or not (found.anomalies or found.undecided):
         return None
     suspects = sorted({place for one in (*found.anomalies, *found.undecided) for place in one.positions})
@@ -71,7 +73,7 @@ def with_unnamed_collectives(trace: Trace, found: Localization) -> Trace | None:
 
 
 def unnamed_collective_warnings(trace: Trace) -> tuple[KairWarning, ...]:
-    """That kernels were taken for communication."""
+    """Warn that kernels were taken for communication."""
     names = trace.job.communicates
     if not names:
         return ()
