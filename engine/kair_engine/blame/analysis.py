@@ -90,7 +90,7 @@ class Tally:
 
     @classmethod
     def of(cls, trace: Trace, *, keep_paths: bool) -> "Tally":
-        """An empty one for the chosen steps."""
+        """Return an empty one for the chosen steps."""
         return cls(max(MOST_WALKS // max(len(trace.steps), 1), FEWEST_WALKS), keep_paths)
 
     def empty(self) -> "Tally":
@@ -98,7 +98,7 @@ class Tally:
         return Tally(self.walks, self.keep_paths)
 
     def add(self, other: "Tally") -> None:
-        """Adds what other steps came to, those after these."""
+        """Add what other steps came to, those after these."""
         other.tell_first(self.ends)
         self.ends = other.ends
         sums = ("blamed", "syncs", "by_rank", "last", "late", "late_syncs")
@@ -193,12 +193,12 @@ def _tally_part(part: Trace, *, empty: Tally, of: JobRoles) -> Tally:
 
 
 def tally_detail(tally: Tally, seen: LargeStepDetail, of: JobRoles) -> None:
-    """Adds a large step's waiting; what made those ranks late that are not looked at closely stays unknown."""
+    """Add a large step's waiting; what made those ranks late that are not looked at closely stays unknown."""
     tally_step(tally, seen.sync, of.role_in(seen.sync.collectives.ops), seen.shown)
 
 
 def tally_step(tally: Tally, sync: Synchronisation, role: Ints, shown: Bools | None = None) -> None:
-    """Adds one step's waiting and what explains it; `role` is a code per rank of the step.
+    """Add one step's waiting and what explains it; `role` is a code per rank of the step.
 
     `shown` says of which ranks all operations are there; None: of all.
     """
@@ -257,7 +257,7 @@ def waits_made_late(collectives: Collectives, role: Ints, late: Lateness) -> Int
 
 
 def _walks(ops: Operations, role: Ints) -> dict[int, Walk]:
-    """Walks of this step by their first row, where the step is kept: triage's are blame's, among the same roles."""
+    """Walk of this step by their first row, where the step is kept: triage's are blame's, among the same roles."""
     if ops.remembered is None:
         return {}
     known: dict[int, Walk] = ops.remembered.setdefault(f"walks among {role.tobytes().hex()}", {})
@@ -275,7 +275,7 @@ def _lay(tally: Tally, late: int, key: _Key, waited_ns: float, *, step: int, col
 
 
 def _count(tally: Tally, collectives: Collectives, explained: Ints, waits: Ints) -> None:
-    """Adds up a step's waiting; of the short waits that nobody walked back from, only whom they waited for.
+    """Add up a step's waiting; of the short waits that nobody walked back from, only whom they waited for.
 
     `waits` is per collective what somebody's lateness made; the rest is bubble.
     """
@@ -345,7 +345,10 @@ def _path(
 
 
 def _stops(graph: ExecutionGraph, walk: Walk, largest: Contribution | None) -> list[int]:
-    """The rows worth showing before the largest cause: each rank's first on the path, and the first of its host."""
+    """Return the rows worth showing before the largest cause.
+
+    These are each rank's first on the path, and the first of its host.
+    """
     ops = graph.ops
     rows: list[int] = []
     shown: set[tuple[int, bool]] = set()
@@ -373,7 +376,7 @@ def _end(graph: ExecutionGraph, late: Lateness, row: int, role: RoleInPath) -> P
 def blame_of(
     trace: Trace, tally: Tally, rank: int | None = None, operator: str | None = None, limit: int = 20
 ) -> BlameResult:
-    """The answer from what all steps added up to."""
+    """Return the answer from what all steps added up to."""
     causes = [
         RootCause(
             rank=key[0],
@@ -418,7 +421,10 @@ def blame_of(
 
 
 def _made_late(tally: Tally, rank: int | None, operator: str | None) -> tuple[MadeLate, ...]:
-    """The largest first; of a rank that is asked for, what made others late there, and what made it late itself."""
+    """Return the largest first.
+
+    Of a rank that is asked for, what made others late there, and what made it late itself.
+    """
     rows = [
         MadeLate(Rank(late), *key, blamed_us=blamed / 1e3, synchronisations=tally.late_syncs[late, key])
         for (late, key), blamed in tally.late.items()

@@ -94,7 +94,7 @@ def walk_back(graph: ExecutionGraph, late: Lateness, row: int, noise_ns: float) 
 
 
 def cause_of(ops: Operations, row: int) -> Cause:
-    """What kind of slowness it is when this operation itself is slow."""
+    """Return what kind of slowness it is when this operation itself is slow."""
     kind = int(ops.kind[row])
     if kind == GC:
         return "garbage_collection"
@@ -183,13 +183,13 @@ class _Account:
     found: list[Contribution] = field(default_factory=list)
 
     def charge(self, late_ns: float, where: Contribution) -> None:
-        """What stands above `late_ns`, how late the path was before this place, is its doing."""
+        """Charge this place with what stands above `late_ns`, how late the path was before it."""
         left = max(late_ns, 0.0)
         self.found.append(where._replace(late_ns=self.standing - left))
         self.standing = left
 
     def closed(self, path: Sequence[int]) -> Walk:
-        """What was found, the largest first; what still stands was there before the path began."""
+        """Return what was found, the largest first; what still stands was there before the path began."""
         if self.standing > 0:
             self.found.append(Contribution(path[-1], True, "unknown", self.standing, STEP_BEGIN))
         return Walk(tuple(path), tuple(sorted(self.found, key=lambda c: -c.late_ns)))
@@ -214,7 +214,7 @@ class PairWaiting:
     times: Ints = field(default_factory=_none)
 
     def add(self, collectives: Collectives, explained: Ints, waited_ns: Ints) -> None:
-        """Adds what members of these instances waited because the last one was late; `waited_ns` has all members."""
+        """Add what members of these instances waited because the last one was late; `waited_ns` has all members."""
         ops = collectives.ops
         counted = np.zeros(len(collectives), dtype=bool)
         counted[explained] = True
@@ -225,7 +225,7 @@ class PairWaiting:
         self._add(pair, waited_ns[member], np.ones(len(member), dtype=np.int64))
 
     def merge(self, other: "PairWaiting") -> None:
-        """Adds what other steps came to."""
+        """Add what other steps came to."""
         self._add(other.pair, other.waited_ns, other.times)
 
     def _add(self, pair: Ints, waited_ns: Ints, times: Ints) -> None:
