@@ -21,7 +21,7 @@ _SPARSE = 4
 
 
 def order_by(*keys: npt.NDArray[np.integer[Any]]) -> Ints:
-    """The rows by the first key, among equal ones by the second and so on; otherwise as they are.
+    """Return the rows by the first key, among equal ones by the second and so on; otherwise as they are.
 
     One key made of all sorts several times as fast as `lexsort`, and 40 times where rows are nearly in order.
     """
@@ -30,7 +30,9 @@ def order_by(*keys: npt.NDArray[np.integer[Any]]) -> Ints:
 
 
 def as_one(*keys: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.integer[Any]] | None:
-    """A key that sorts rows as these do one after another, and is equal where they are; None where it would not fit."""
+    """Return a key that sorts rows as these do one after another, and is equal where they are; None where it would not
+    fit.
+    """
     if not len(keys[0]):
         return np.zeros(0, dtype=np.int64)
     lows = [int(key.min()) for key in keys]
@@ -80,7 +82,9 @@ def one_of_each(code: Ints) -> Ints:
 
 
 def present(codes: npt.NDArray[np.integer[Any]]) -> Ints:
-    """The values that occur among codes from 0 on, in order; for that `np.unique` loads masked arrays, 10 ms of 300."""
+    """Return the values that occur among codes from 0 on, in order; for that `np.unique` loads masked arrays, 10 ms of
+    300.
+    """
     return np.flatnonzero(np.bincount(codes))
 
 
@@ -93,7 +97,7 @@ def is_one_of(values: npt.NDArray[np.integer[Any]], few: Iterable[int]) -> Bools
 
 
 def zero_for_nan(values: Floats) -> Floats:
-    """A copy with 0 in place of NaN: `np.nan_to_num` takes several times as long, looking for infinities too."""
+    """Return a copy with 0 in place of NaN: `np.nan_to_num` takes several times as long, looking for infinities too."""
     result = values.copy(order="K")
     np.copyto(result, 0.0, where=np.isnan(result))
     return result

@@ -36,7 +36,7 @@ class Baselines:
         self._used = store / ".baseline"
 
     def save(self, name: str, profile: RunProfile, *, replace: bool = False) -> None:
-        """Keeps a profile under a name. Raises UsageError for a name that is not allowed, or too few steps.
+        """Keep a profile under a name. Raises UsageError for a name that is not allowed, or too few steps.
 
         UnwritableStoreError where it cannot be kept.
         """
@@ -56,7 +56,7 @@ class Baselines:
             raise UnwritableStoreError(self._folder, error) from error
 
     def use(self, name: str) -> None:
-        """Makes a baseline the one that runs are held against; NONE_IN_USE for none. Raises UsageError."""
+        """Make a baseline the one that runs are held against; NONE_IN_USE for none. Raises UsageError."""
         if name == NONE_IN_USE:
             with suppress(OSError):
                 self._used.unlink(missing_ok=True)
@@ -79,7 +79,7 @@ class Baselines:
             raise UnwritableStoreError(self._path(name), error) from error
 
     def current(self) -> str | None:
-        """The one in use, where it still exists."""
+        """Return the one in use, where it still exists."""
         try:
             name = read_kept(self._used).decode().strip()
         except (OSError, UnicodeDecodeError):
@@ -89,7 +89,7 @@ class Baselines:
     def state_of(self, name: str | None) -> tuple[str, int, int] | None:
         """Return a baseline's name, and size and time (ns) of its file; of the one in use where None is named.
 
-        None where there is none.
+        It is None where there is none.
         """
         name = name or self.current()
         if name is None:
@@ -101,7 +101,10 @@ class Baselines:
         return name, state.st_size, state.st_mtime_ns
 
     def load(self, name: str) -> RunProfile:
-        """The profile of that name. Raises UsageError where there is none, InputError where its file is damaged."""
+        """Return the profile of that name.
+
+        Raises UsageError where there is none, InputError where its file is damaged.
+        """
         return self._read(name).profile
 
     def listing(self) -> tuple[SavedBaseline, ...]:

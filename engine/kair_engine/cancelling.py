@@ -27,7 +27,10 @@ def until(is_unwanted: Callable[[], bool]) -> Iterator[None]:
 
 
 def checkpoint() -> None:
-    """A place at which work can end: nothing is half kept there. Raises Cancelled where nobody wants it any more."""
+    """Mark a place at which work can end, since nothing is half kept there.
+
+    Raises Cancelled where nobody wants it any more.
+    """
     is_unwanted = _IS_UNWANTED.get()
     if is_unwanted is not None and is_unwanted():
         raise Cancelled

@@ -67,7 +67,9 @@ class UnwritableError(KairError):
 
 
 def unwritable(path: Path, error: OSError) -> KairError:
-    """The error for a file that was to be written: no room for it is no wrong usage, a name that cannot be one is."""
+    """Return the error for a file that was to be written: no room for it is no wrong usage, a name that cannot be one
+    is.
+    """
     # Libraries tell the system's errors in sentences of their own.
     told = re.search(r"(?:os error|errno) (\d+)", str(error), re.IGNORECASE)
     number = error.errno or (int(told[1]) if told else 0)

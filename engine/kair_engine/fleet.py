@@ -40,7 +40,7 @@ _DRAWS: Final = 2000
 
 
 def fleet_of(store: str, jobs: Sequence[FleetJob], warnings: Sequence[KairWarning]) -> FleetResult:
-    """The fleet of `jobs`, which are priced."""
+    """Return the fleet of `jobs`, which are priced."""
     jobs = [replace(job, slow=_is_slow(job), within_noise=job.verdict == "no_straggler") for job in jobs]
     known = _slowdowns(jobs)
     causes = _groups("cause", jobs, lambda job: (0, job.cause or "none"))
@@ -66,13 +66,13 @@ def fleet_of(store: str, jobs: Sequence[FleetJob], warnings: Sequence[KairWarnin
 
 
 def week_of(moment: str) -> str:
-    """The ISO week of a time in ISO 8601: `2026-W30`."""
+    """Return the ISO week of a time in ISO 8601: `2026-W30`."""
     year, week, _ = datetime.fromisoformat(moment).isocalendar()
     return f"{year}-W{week:02}"
 
 
 def distribution(slowdowns: Sequence[float]) -> tuple[ShareOfJobs, ...]:
-    """The empirical distribution function, a point for each value that there is."""
+    """Return the empirical distribution function, a point for each value that there is."""
     values, times = np.unique(np.asarray(slowdowns, dtype=np.float64), return_counts=True)
     shares = np.cumsum(times) / max(len(slowdowns), 1)
     return tuple(ShareOfJobs(float(value), float(share)) for value, share in zip(values, shares, strict=True))
@@ -177,7 +177,7 @@ def _quantile(values: Sequence[float], share: float) -> float | None:
 
 
 def cost_of(trace: Trace, triaged: TriageResult) -> StragglerCost:
-    """The cost of all the trace's steps, whose triage is `triaged`: what undoing its findings saves."""
+    """Return the cost of all the trace's steps, whose triage is `triaged`: what undoing its findings saves."""
     replayed, share = None if trace.job.is_recorded_only else _replayed(trace), saved_share(triaged)
     accused = tuple(sorted({rank for finding in triaged.findings for rank in _accused(finding)}))
     return StragglerCost(
@@ -196,7 +196,7 @@ def cost_of(trace: Trace, triaged: TriageResult) -> StragglerCost:
 
 
 def saved_share(triaged: TriageResult) -> float:
-    """What undoing all findings saves together, as a share of the job's time; 0 where triage found nothing.
+    """Return what undoing all findings saves together, as a share of the job's time; 0 where triage found nothing.
 
     A gain in throughput of g makes a step 1/(1 + g) as long, which saves g/(1 + g) of it.
     """

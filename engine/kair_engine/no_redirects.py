@@ -12,5 +12,5 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 def opener() -> urllib.request.OpenerDirector:
-    """Opens requests as `urllib.request.urlopen` does, and follows no redirect."""
+    """Open requests as `urllib.request.urlopen` does, and follow no redirect."""
     return urllib.request.build_opener(_NoRedirects)

@@ -13,7 +13,7 @@ Text = npt.NDArray[np.uint8]
 
 
 def _compiler() -> tuple[Any, Any, Any]:
-    """The decorator, the one for functions that make no array, and the type of places in a text."""
+    """Return the decorator, the one for functions that make no array, and the type of places in a text."""
     try:
         import numba
     except ImportError:
@@ -37,7 +37,7 @@ IS_COMPILED: Final = not isinstance(_probe, FunctionType)
 
 
 def _readers() -> tuple[Any, Any, Any]:
-    """The functions that look at several signs at once: machine code looks at an array's items one by one."""
+    """Return the functions that look at several signs at once: machine code looks at an array's items one by one."""
     if not IS_COMPILED:
         return (
             lambda text, at: int.from_bytes(bytes(text[at : at + 8]), "little", signed=True),
@@ -83,5 +83,5 @@ is one."""
 
 
 def as_signs(text: bytes) -> Any:  # noqa: ANN401
-    """The text as its numbers: an array for machine code; Python's own else, which do not overflow."""
+    """Return the text as its numbers: an array for machine code; Python's own else, which do not overflow."""
     return np.frombuffer(text, np.uint8) if IS_COMPILED else memoryview(text)

@@ -63,7 +63,7 @@ def outlier(
     duration_ns: float,
     expected_ns: float,
 ) -> Outlier:
-    """The record of one outlying operation; `z` is (start, duration)."""
+    """Return the record of one outlying operation; `z` is (start, duration)."""
     return Outlier(
         step=which.step,
         operator=which.operator,
@@ -107,7 +107,7 @@ class Cells:
 def pinpoint(
     trace: Trace, *, rank: int, method: Method = "robust", limit: int = 50, clock: StepClock = "rank"
 ) -> PinpointResult:
-    """The rank's outlying operations over the chosen steps, the most outlying first.
+    """Return the rank's outlying operations over the chosen steps, the most outlying first.
 
     `robust` scores self time and the idle time its host left before it, signed, against the other ranks of
     its role; `paper` is stage 2 as [K] states it, with starts since the rank's begin of the step or (`clock` job) the
@@ -139,7 +139,7 @@ def pinpoint(
 
 
 def compare(ops: Operations, rank: int, role_of: Mapping[int, Role]) -> Cells | None:
-    """Puts the rank's operations of one step beside their peers'; None where the rank lacks the step."""
+    """Put the rank's operations of one step beside their peers'; None where the rank lacks the step."""
     place = np.flatnonzero(ops.ranks == rank)
     if not len(place):
         return None
@@ -193,7 +193,7 @@ def _outliers(cells: list[Cells], ranks: int) -> Iterator[Outlier]:
 
 
 def _numbered(cells: list[Cells]) -> Ints:
-    """A number per cell, equal for one operator in all steps (keys of different steps cannot be compared)."""
+    """Return a number per cell, equal for one operator in all steps (keys of different steps cannot be compared)."""
     number: dict[tuple[str, str, str | None, int], int] = {}
     of_cell = ((one.operator, one.kind, one.phase, one.occurrence) for cell in cells for one in cell.which)
     return np.array([number.setdefault(key, len(number)) for key in of_cell], dtype=np.int64)
@@ -269,7 +269,7 @@ def _step_outliers(ops: Operations, rank: int, clock: StepClock) -> tuple[list[O
 
 
 def paper_limits(ranks: int) -> tuple[KairWarning, ...]:
-    """The warning that z > 3 cannot fire among so few ranks; nothing where it can."""
+    """Return the warning that z > 3 cannot fire among so few ranks; nothing where it can."""
     highest = highest_z(ranks)
     if highest > PAPER_THRESHOLD:
         return ()

@@ -17,17 +17,17 @@ Position = NewType("Position", int)
 
 
 def rank_at(ranks: "Ints", position: Position) -> Rank:
-    """The number of the rank at a position; `ranks` has every rank's, ascending."""
+    """Return the number of the rank at a position; `ranks` has every rank's, ascending."""
     return Rank(int(ranks[position]))
 
 
 def ranks_at(ranks: "Ints", positions: Iterable[Position]) -> tuple[Rank, ...]:
-    """The numbers of the ranks at some positions."""
+    """Return the numbers of the ranks at some positions."""
     return tuple(rank_at(ranks, position) for position in positions)
 
 
 def as_positions(indices: "Iterable[int] | Ints") -> tuple[Position, ...]:
-    """Indices that an array operation found."""
+    """Return indices that an array operation found."""
     return tuple(Position(int(index)) for index in indices)
 
 
@@ -37,7 +37,7 @@ def in_order(ranks: Iterable[int]) -> tuple[Rank, ...]:
 
 
 def runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
-    """The numbers in order as (first, last) of each stretch without a gap."""
+    """Return the numbers in order as (first, last) of each stretch without a gap."""
     found: list[tuple[int, int]] = []
     for number in sorted(numbers):
         if found and number == found[-1][1] + 1:

@@ -109,7 +109,7 @@ def role_medians(values: npt.NDArray[Any], role: Ints) -> Floats:
 
 
 def known_role_medians(values: Floats, role: Ints) -> Floats:
-    """The same of (rows × ranks) with NaN for what is not known: the median of the others; NaN without any."""
+    """Return the same of (rows × ranks) with NaN for what is not known: the median of the others; NaN without any."""
     result = np.zeros(values.shape)
     for code in present(role):
         members = role == code
@@ -196,7 +196,7 @@ def log_binomial(n: int, k: int) -> float:
 
 
 def benjamini_hochberg(p_values: Floats, tests: int | None = None) -> Floats:
-    """Adjusted p-values that bound the false discovery rate over `tests` tests (default: the given ones)."""
+    """Return adjusted p-values that bound the false discovery rate over `tests` tests (default: the given ones)."""
     count = len(p_values)
     if count == 0:
         return p_values
@@ -243,7 +243,7 @@ UPPER: Final = 0.75
 
 
 def usual_rate(rates: Sequence[float], steps: Sequence[float]) -> float:
-    """The median of `rates`, each of so many `steps`; of fewer than FEW_STEPS in all the upper quartile.
+    """Return the median of `rates`, each of so many `steps`; of fewer than FEW_STEPS in all the upper quartile.
 
     What is sent to somebody who does not read yet goes slowly now and then on any network.
     """
@@ -251,7 +251,7 @@ def usual_rate(rates: Sequence[float], steps: Sequence[float]) -> float:
 
 
 def reached(values: Sequence[float], weights: Sequence[float], share: float) -> float:
-    """The least value such that more than `share` of the weight lies at or below it."""
+    """Return the least value such that more than `share` of the weight lies at or below it."""
     left = share * sum(weights)
     for value, weight in sorted(zip(values, weights, strict=True)):
         left -= weight
@@ -261,7 +261,7 @@ def reached(values: Sequence[float], weights: Sequence[float], share: float) -> 
 
 
 def told_last(values: Floats) -> Floats:
-    """The matrix (steps × ranks) with what each rank told last where it is 0; before its first, with that."""
+    """Return the matrix (steps × ranks) with what each rank told last where it is 0; before its first, with that."""
     at = np.where(values > 0, np.arange(len(values))[:, None], -1)
     first = np.argmax(values > 0, axis=0)
     return np.asarray(np.take_along_axis(values, np.maximum(np.maximum.accumulate(at, axis=0), first), axis=0))

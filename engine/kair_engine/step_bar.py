@@ -84,7 +84,7 @@ class StepPartsTally:
 
     @classmethod
     def of(cls, trace: Trace, role: Ints | None = None) -> "StepPartsTally":
-        """An empty one, for the first steps that fit into the sample, and one at least."""
+        """Return an empty one, for the first steps that fit into the sample, and one at least."""
         ranks = np.array(trace.job.ranks, dtype=np.int64)
         return cls(ranks, frozenset(first_steps(trace, trace.steps)), trace.job.format == "whatif", role)
 
@@ -93,7 +93,7 @@ class StepPartsTally:
         return StepPartsTally(self.ranks, self.chosen, self.steps_end_together, self.role)
 
     def add(self, other: "StepPartsTally") -> None:
-        """Adds what other steps came to."""
+        """Add what other steps came to."""
         self.parts_ns += other.parts_ns
         self.spent_ns |= other.spent_ns
         self.graphs_ns += other.graphs_ns
@@ -111,7 +111,7 @@ class StepPartsTally:
             self._count_waiting(ops, rows)
 
     def _added_up(self, ops: Operations, sync: Synchronisation | None) -> tuple[Account, Floats]:
-        """Adds a step's rows to the kinds, and returns them with their parts (PARTS and UNKNOWN × ranks)."""
+        """Add a step's rows to the kinds, and return them with their parts (PARTS and UNKNOWN × ranks)."""
         rows, place = self._accounts.of_step(ops, sync), np.searchsorted(self.ranks, ops.ranks)
         self.threads_communicate |= ops.has_device and bool((ops.communication & ~ops.on_stream).any())
         if ops.has_device and ops.runs_ahead:
@@ -135,17 +135,17 @@ class StepPartsTally:
         return tuple(sorted(self.spent_ns))
 
     def by_step_ns(self, kinds: Sequence[AccountKind], when: Sequence[When] = WHEN) -> Floats:
-        """Returns (divided steps × ranks) what ranks spend on some kinds; 0 where a rank has no such step."""
+        """Return (divided steps × ranks) what ranks spend on some kinds; 0 where a rank has no such step."""
         chosen = np.ix_([KINDS.index(one) for one in kinds], [WHEN.index(one) for one in when])
         of_steps = [self.spent_ns[step][chosen].sum(axis=(0, 1)) for step in self.divided]
         return np.array(of_steps).reshape(-1, len(self.ranks))
 
     def of_kinds_ns(self, kinds: Sequence[AccountKind], when: Sequence[When] = WHEN) -> Floats:
-        """Returns what each rank (in their order) spends on some kinds in the mean step."""
+        """Return what each rank (in their order) spends on some kinds in the mean step."""
         return np.asarray(self.by_step_ns(kinds, when).sum(axis=0) / np.maximum(self.seen, 1))
 
     def _count_waiting(self, ops: Operations, rows: Account) -> None:
-        """Adds up who is waited for; one role waits for another also in the ideal job."""
+        """Add up who is waited for; one role waits for another also in the ideal job."""
         if self.role is None:
             return
         waits = rows.chosen(rows.owner != NONE)
@@ -160,7 +160,7 @@ class StepPartsTally:
             self._pending_ns += self._added_up(ops, None)[1]
 
     def look_at_meetings(self, sync: Synchronisation) -> None:
-        """Ends a large step: its exposed communication divides into waiting and transfer as all of it does."""
+        """End a large step: its exposed communication divides into waiting and transfer as all of it does."""
         ops = sync.collectives.ops
         if ops.step not in self.chosen:
             return
@@ -183,7 +183,7 @@ class StepPartsTally:
         self._count(ops, parts)
 
     def meet(self, sync: Synchronisation) -> None:
-        """Counts a step that `look_by_rank` is given some ranks of at a time."""
+        """Count a step that `look_by_rank` is given some ranks of at a time."""
         ops = sync.collectives.ops
         self.steps += 1
         if len(ops.ranks):
@@ -244,7 +244,7 @@ def bar_of(trace: Trace) -> StepBar | None:
 
 
 def bubble_by_roles(trace: Trace, named: Sequence[int] = ()) -> tuple[list[str], Bubble]:
-    """(the role of every rank, the bubble of a job that no model was made of yet).
+    """Return (the role of every rank, the bubble of a job that no model was made of yet).
 
     Of steps that are too large for a replay some ranks stand for all, those that are `named` among them.
     """
@@ -289,7 +289,7 @@ def _job_wide(step_us: float, shares: Sequence[float]) -> tuple[PartOfJobWide, .
 
 
 def bar_of_job(tally: StepPartsTally, role: Sequence[str], bubble: Bubble) -> StepBar | None:
-    """The mean over ranks and steps; `role` has a name per rank. None where no step was divided."""
+    """Return the mean over ranks and steps; `role` has a name per rank. None where no step was divided."""
     seen = np.flatnonzero(tally.seen > 0)
     if not len(seen) or tally.parts_ns.sum() <= 0:
         return None

@@ -74,7 +74,7 @@ def check(text: bytes) -> dict[str, Any]:
 
 
 def require(document: Mapping[str, Any]) -> None:
-    """Raises Refused with the first thing that does not follow; the digest is not looked at."""
+    """Raise Refused with the first thing that does not follow; the digest is not looked at."""
     if set(document) != {"certificate", "version", "says", "rules", "inputs", "recorded", "derived", "sha256"}:
         raise Refused("it is no certificate: other fields")
     if (document["certificate"], document["version"], document["says"]) != ("kair.triage", VERSION, SAYS):

@@ -58,7 +58,8 @@ Priced = TypeVar("Priced", OperatorChange, PooledChange)
 
 
 def compare(base: Trace, new: Trace) -> CompareResult:
-    """What changed from `base` to `new`: operators, phases and stages, ranks that are flagged, and the step time.
+    """Return what changed from `base` to `new`: operators, phases and stages, ranks that are flagged, and the step
+    time.
 
     Runs of different length are compared by their means; of runs with different numbers of ranks, no rank
     is matched. Raises UsageError where a run has no step, or both have too little in common to be compared.
@@ -137,7 +138,7 @@ def _kind(run: RunProfile) -> str:
 
 
 def _in_common(found: Differences, of: Literal["base", "new"]) -> float:
-    """The share of one run's self time in what the other has, too."""
+    """Return the share of one run's self time in what the other has, too."""
     time = {True: 0.0, False: 0.0}
     for pair in found.pairs:
         one = pair.base if of == "base" else pair.new
@@ -200,7 +201,7 @@ def _sort(one: Change) -> ChangeSort:
 
 
 def _host_of(ranks: Sequence[int], run: RunProfile) -> str | None:
-    """The host whose ranks these are, all of several, in a job of several hosts."""
+    """Return the host whose ranks these are, all of several, in a job of several hosts."""
     hosts = {run.hosts.get(rank) for rank in ranks}
     host = next(iter(hosts)) if len(hosts) == 1 else None
     if host is None or len(set(run.hosts.values())) < 2 or len(ranks) < 2:
@@ -260,7 +261,7 @@ def _subgraphs(base: RunProfile, new: RunProfile, ranks: Sequence[int]) -> Itera
 
 
 def _stages(base: RunProfile, new: RunProfile, ranks: Sequence[int]) -> Iterator[tuple[int, Rows]]:
-    """The compute of each pipeline stage's ranks, all phases together; ranks have to be matched."""
+    """Yield the compute of each pipeline stage's ranks, all phases together; ranks have to be matched."""
     amounts = {id(run): _compute(run) for run in (base, new)}
     rows = rows_of(base, new, ranks, amounts[id(base)], amounts[id(new)])
     stages: Mapping[int, int] = new.stages
@@ -303,7 +304,7 @@ def _standing(base: Sequence[RankScore], new: Sequence[RankScore]) -> Iterator[R
 def _priced(
     result: CompareResult, base: Trace, new: Trace, found: Differences, per_step: tuple[PerStep, PerStep]
 ) -> CompareResult:
-    """The result with what each change adds to the step, the largest first, and what all of them explain."""
+    """Return the result with what each change adds to the step, the largest first, and what all of them explain."""
     asked = (*found.changes, *found.pools)
     added = added_us(base, new, asked, found.ranks, per_step) if asked else []
     if added is None:
@@ -352,7 +353,7 @@ Answered = tuple[AgainstBaseline | None, tuple[KairWarning, ...]]
 
 
 def against_baseline(trace: Trace, name: str, baseline: RunProfile, *, must: bool) -> Answered:
-    """(what takes longer than in the baseline, warnings).
+    """Return (what takes longer than in the baseline, warnings).
 
     A baseline of another kind of job is passed over with a warning; if it `must` be used, UsageError is raised.
     """
@@ -374,7 +375,7 @@ def against_baseline(trace: Trace, name: str, baseline: RunProfile, *, must: boo
 
 
 def with_baseline(result: Held, trace: Trace, chosen: ChosenBaseline | None) -> Held:
-    """The answer about a run, with what takes longer than in the baseline; unchanged where none is chosen."""
+    """Return the answer about a run, with what takes longer than in the baseline; unchanged where none is chosen."""
     if chosen is None:
         return result
     answered: Answered = against_baseline(trace, chosen.name, chosen.profile, must=chosen.named)

@@ -75,7 +75,7 @@ def _worth(operators: Sequence[OperatorProfile], least_us: float) -> list[Operat
 
 
 def _renamed(gone: Sequence[OperatorProfile], added: Sequence[OperatorProfile]) -> Iterator[Pair]:
-    """The most similar first; each operator once."""
+    """Yield the most similar first; each operator once."""
     likeness = [(_likeness(old, new), old, new) for old in gone for new in added if _can_be(old, new)]
     taken: set[int] = set()
     for alike, old, new in sorted(likeness, key=lambda one: -one[0]):
@@ -213,7 +213,7 @@ def differences(base: RunProfile, new: RunProfile, per_step: tuple[PerStep, PerS
 
 
 def shorter_step_us(base: RunProfile, new: RunProfile) -> float:
-    """What shares of the step are shares of, so that the other way round the same is told."""
+    """Return what shares of the step are shares of, so that the comparison the other way round says the same."""
     return min(base.step_time_us, new.step_time_us)
 
 
@@ -265,7 +265,7 @@ class Rows:
         return np.asarray(now - was)
 
     def of(self, chosen: Ints) -> "Rows":
-        """Some of the matched entries."""
+        """Return some of the matched entries."""
         return Rows(self.matched, self.place[chosen], self.base.of(chosen), self.new.of(chosen))
 
     def shift(self) -> Shift:
@@ -280,7 +280,7 @@ class Rows:
 
 
 def rows_of(base: RunProfile, new: RunProfile, ranks: Sequence[int], old: Amount | None, now: Amount | None) -> Rows:
-    """An amount in both runs, of the matched `ranks`, or of all where there are none; 0 where a run lacks it."""
+    """Return an amount in both runs, of the matched `ranks`, or of all where there are none; 0 where a run lacks it."""
     was, is_now = _entries(base, ranks, old), _entries(new, ranks, now)
     if ranks:
         # Ranks that never run it (of other pipeline stages) say nothing of it.
@@ -312,12 +312,12 @@ def _entries(run: RunProfile, ranks: Sequence[int], amount: Amount | None) -> Si
 
 
 def _largest(pair: Pair) -> float:
-    """What it takes on the rank that spends most on it, in either run."""
+    """Return what it takes on the rank that spends most on it, in either run."""
     return max(max(one.amount.by_rank_us) for one in (pair.base, pair.new) if one is not None)
 
 
 def _told(pair: Pair, rows: Rows, least: float, tests: int) -> Iterator[Change]:
-    """The changes of one operator: of all ranks, of some, or of some on top of all."""
+    """Yield the changes of one operator: of all ranks, of some, or of some on top of all."""
 
     def worth(shift: Shift, sets: int) -> Iterator[Change]:
         p_value = min(1.0, shift.p_value * tests * sets)
@@ -346,7 +346,7 @@ def _told(pair: Pair, rows: Rows, least: float, tests: int) -> Iterator[Change]:
 
 
 def _apart(rows: Rows) -> tuple[Ints, Ints] | None:
-    """(the ranks that changed less, those that changed more) where ranks changed in two ways; None where in one.
+    """Return (the ranks that changed less, those that changed more) where ranks changed in two ways; None where in one.
 
     The widest gap between the changes of neighbours parts them.
     """
@@ -457,7 +457,7 @@ def _step_change(base: RunProfile, new: RunProfile) -> tuple[float, bool]:
 
 
 def _step_noise_us(base: RunProfile, new: RunProfile) -> float | None:
-    """What the difference of the mean steps exceeds by chance in one of a hundred comparisons."""
+    """Return what the difference of the mean steps exceeds by chance in one of a hundred comparisons."""
     errors, freedom = [], []
     for steps in (np.array(run.step_times_us) for run in (base, new)):
         if len(steps) < 2:

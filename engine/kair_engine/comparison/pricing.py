@@ -72,14 +72,15 @@ def concerned(
 
 
 def names_coded() -> Callable[[str], int]:
-    """A function that numbers names, equal ones alike."""
+    """Return a function that numbers names, equal ones alike."""
     codes: dict[str, int] = {}
     fresh = count()
     return lambda name: codes[name] if name in codes else codes.setdefault(name, next(fresh))
 
 
 def there_ns(own: Concerned, other: Concerned) -> tuple[Floats, Bools]:
-    """(what each of a run's own parts takes in the other run, whether it is surely its operator's, here or there).
+    """Return (what each of a run's own parts takes in the other run, whether it is surely its operator's, here or
+    there).
 
     A call that the other run has not takes nothing there; what it spends on calls that are not here is spread over
     those that are.
@@ -105,7 +106,7 @@ def _calls(run: Concerned) -> tuple[Ints, Concerned]:
 
 
 def _calls_there(own: Concerned, other: Concerned) -> tuple[Floats, Bools]:
-    """The same of whole calls."""
+    """Return the same of whole calls."""
     split = len(own.number)
     code = dense(np.concatenate((own.same, other.same), axis=1))
     codes = int(code.max(initial=NONE)) + 1
@@ -168,7 +169,7 @@ def _of(
     *,
     per_step: PerStep | None,
 ) -> dict[str, Ints | Floats | Bools]:
-    """What `Concerned` has, of some steps."""
+    """Return what `Concerned` has, of some steps."""
     number = _numbers(parts.operators, numbers)[parts.operator, parts.kind]
     host = numbers.get(HOST, NONE)
     unsure = parts.delay & (parts.kind == NONE)

@@ -120,13 +120,13 @@ class _Sums:
         self.synchronised = False
 
     def meet(self, sync: Synchronisation) -> None:
-        """Takes in how the ranks of a step met."""
+        """Take in how the ranks of a step met."""
         ops = sync.collectives.ops
         self.synchronised |= len(sync.collectives) > 0
         self._step_time_ns[np.searchsorted(self._steps, ops.step)] = max(ops.step_time_ns, 1.0)
 
     def add(self, seen: SomeRanks) -> None:
-        """Takes in what some ranks did."""
+        """Take in what some ranks did."""
         ops, own = seen.ops, unshared_ns(seen.ops)
         step, rank = np.searchsorted(self._steps, seen.step), np.searchsorted(self._ranks, seen.rank)
         self._seen[step, rank] = True

@@ -30,7 +30,8 @@ BUDGET_SHARE: Final = 0.01
 
 
 def dose_us(step_us: float, excess_us: float, spread_us: float = 0.0, timeout_us: float | None = None) -> float:
-    """The dose for ranks that take `excess_us` longer than the others: half of that, within what is safe and seen.
+    """Return the dose for ranks that take `excess_us` longer than the others: half of that, within what is safe and
+    seen.
 
     `spread_us` is the standard deviation of a delay around what was asked, `timeout_us` the smallest timeout of a
     process group. Raises InputError where no dose is both.
@@ -48,7 +49,7 @@ def dose_us(step_us: float, excess_us: float, spread_us: float = 0.0, timeout_us
 
 
 def sweep_us(step_us: float, excess_us: float, timeout_us: float | None = None) -> tuple[float, ...]:
-    """The doses of a sweep, ascending: to a third more than the excess, so that the savings can level off."""
+    """Return the doses of a sweep, ascending: to a third more than the excess, so that the savings can level off."""
     largest = min(excess_us * 4 / 3, SWEEP_SHARE * step_us, _limit_us(timeout_us))
     if not largest > 0:
         raise InputError("a fix is worth nothing where the rank takes no longer than the others")
@@ -65,7 +66,7 @@ def forecast_steps(noise_us: float, dose: float) -> int:
 
 
 def require_steps(noise_us: float, dose: float, most_steps: int) -> int:
-    """The forecast. Raises InputError where it is above `most_steps`: the job's steps vary too much."""
+    """Return the forecast. Raises InputError where it is above `most_steps`: the job's steps vary too much."""
     steps = forecast_steps(noise_us, dose)
     if steps > most_steps:
         raise InputError(
@@ -91,13 +92,16 @@ class Account:
         return self.allowed_us - self.held_us - self.spent_us
 
     def charged(self, us: float) -> "Account":
-        """The account once a lease that can cost `us` has begun. Raises ValueError where that is more than is left."""
+        """Return the account once a lease that can cost `us` has begun.
+
+        Raises ValueError where that is more than is left.
+        """
         if not 0 <= us <= self.left_us:
             raise ValueError(f"{us:.0f} us are to be charged and {self.left_us:.0f} us are left")
         return replace(self, held_us=self.held_us + us)
 
     def settled(self, us: float, cost_us: float) -> "Account":
-        """The account once the lease that `us` was charged for has ended, and cost `cost_us`, as estimated.
+        """Return the account once the lease that `us` was charged for has ended, and cost `cost_us`, as estimated.
 
         Never more than was charged is spent, and never less than nothing. Raises ValueError where less is held.
         """
@@ -108,5 +112,5 @@ class Account:
 
 
 def allowed_us(step_us: float, steps: int, share: float = BUDGET_SHARE) -> float:
-    """What delays may cost in so many steps."""
+    """Return what delays may cost in so many steps."""
     return share * step_us * steps

@@ -47,7 +47,7 @@ _REACH: Final = NormalDist().inv_cdf(1 - LEVEL / 2) + NormalDist().inv_cdf(POWER
 
 
 def decided(recorded: Recorded, place: DelayPlace) -> ConfirmResult:
-    """What the steps say of the accused at the first look that decides, else at the last step.
+    """Return what the steps say of the accused at the first look that decides, else at the last step.
 
     To follow a running job, ask again with all steps from the first on: what was decided stays. Raises ValueError
     where nobody is accused.
@@ -156,14 +156,14 @@ def _chance(values: Floats, labels: Bools) -> float:
 
 
 def _apart(values: Floats, labels: Bools) -> Floats:
-    """The mean of the labelled less that of the others."""
+    """Return the mean of the labelled less that of the others."""
     chosen = labels.sum(axis=-1)
     sums = labels @ values
     return np.asarray(sums / chosen - (values.sum() - sums) / (len(values) - chosen))
 
 
 def _verdict(difference: _Difference, estimates: list[Estimate | None]) -> ConfirmVerdict:
-    """The row of the table that the arms' effects are in."""
+    """Return the row of the table that the arms' effects are in."""
     accused, others, every = (one.interval(LEVEL) if one else (-np.inf, np.inf) for one in estimates)
     if accused[0] > HALF and others[0] > HALF:
         return "shared"
@@ -240,7 +240,7 @@ def summed_up(
     held_up_by: tuple[Rank, ...] = (),
     complement: DelayEffect | None = None,
 ) -> ConfirmResult:
-    """The result with these effects; without a difference, of nothing that was to be decided."""
+    """Return the result with these effects; without a difference, of nothing that was to be decided."""
     steps = recorded.ends_us.shape[1]
     of = complement or DelayEffect("others", (), 0, 0.0)
     growths = of.growth_us, of.growth_high_us, of.growth_low_us
@@ -272,7 +272,8 @@ def _noise(found: Residuals | None) -> float | None:
 
 
 def noise_us(recorded: Recorded, place: DelayPlace) -> float | None:
-    """The standard deviation of undelayed steps that self times do not explain; None where too few steps are known.
+    """Return the standard deviation of undelayed steps that self times do not explain; None where too few steps are
+    known.
 
     Before an order, where no doses are planned, it says how large one has to be.
     """

@@ -65,7 +65,7 @@ class Recorded:
             raise ValueError("the accused must be some of the ranks, and not all")
 
     def first(self, steps: int) -> "Recorded":
-        """The same of the first steps alone."""
+        """Return the same of the first steps alone."""
         fewer: dict[str, Any] = {name: of[..., :steps] for name, of in vars(self).items() if isinstance(of, np.ndarray)}
         return replace(self, **fewer)
 
@@ -87,7 +87,7 @@ def arms_of(recorded: Recorded) -> Ints:
 
 
 def before(values: npt.NDArray[_Value]) -> npt.NDArray[_Value]:
-    """What the step before has; of the first step nothing (0) is known."""
+    """Return what the step before has; of the first step nothing (0) is known."""
     shifted = np.zeros_like(values)
     shifted[1:] = values[:-1]
     return shifted
@@ -135,7 +135,7 @@ def residuals_of(recorded: Recorded, place: DelayPlace) -> Residuals | None:
 
 
 def _known(recorded: Recorded) -> Bools:
-    """Steps of which everything is known, and in which no rank missed its turn or took another's."""
+    """Return steps of which everything is known, and in which no rank missed its turn or took another's."""
     dose, planned = recorded.dose_us, recorded.planned_us
     unknown = ~np.isfinite(recorded.ends_us + recorded.self_us + dose)
     otherwise = (dose < planned / 2) | ((planned == 0) & (dose > 0))
@@ -144,7 +144,10 @@ def _known(recorded: Recorded) -> Bools:
 
 
 def _above_level(values: Floats, free: Bools, most: float) -> Floats:
-    """The values less the median of the nearest free steps; clipped beyond `most` more than the free ones vary."""
+    """Return the values less the median of the nearest free steps.
+
+    They are clipped beyond `most` more than the free ones vary.
+    """
     at = np.flatnonzero(free)
     nearest = min(NEAREST_FREE, len(at))
     begin = np.clip(np.searchsorted(at, np.arange(len(values))) - nearest // 2, 0, len(at) - nearest)
@@ -194,7 +197,7 @@ class Estimate:
     """Delayed steps."""
 
     def interval(self, error_rate: float = SHOWN_ERROR) -> tuple[float, float]:
-        """What holds the effect but for `error_rate`, by Student's t, since few steps are delayed."""
+        """Return what holds the effect but for `error_rate`, by Student's t, since few steps are delayed."""
         wide = two_sided(error_rate, self.n - 1) * self.error
         return self.value - wide, self.value + wide
 
@@ -212,7 +215,7 @@ def two_sided(error_rate: float, df: int) -> float:
 def effects_of(doses: Sequence[Floats], found: Residuals | None) -> tuple[list[Estimate | None], Fit | None]:
     """Return the effect of each series of doses (microseconds per step), and the fit that they are from.
 
-    None where too little is known; an effect alone also where fewer than two of its steps count.
+    It is None where too little is known; an effect alone also where fewer than two of its steps count.
     """
     columns = [column for dose in doses for column in (dose, before(dose))]
     fit = fitted([*columns, *found.controls], found) if found and doses else None
@@ -243,7 +246,7 @@ def effect_row(
     estimate: Estimate | None,
     error_rate: float = SHOWN_ERROR,
 ) -> DelayEffect:
-    """An effect as it is told, with the slack that it leaves."""
+    """Return an effect as it is told, with the slack that it leaves."""
     given = doses[doses > 0]
     dose_us = float(given.mean()) if len(given) else 0.0
     if estimate is None:

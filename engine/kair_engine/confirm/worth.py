@@ -29,7 +29,7 @@ GRID: Final = 161
 
 
 def swept(recorded: Recorded, place: DelayPlace) -> ConfirmResult:
-    """What the sweep says a fix of the accused is worth; `worth` is null before each dose has had two steps.
+    """Return what the sweep says a fix of the accused is worth; `worth` is null before each dose has had two steps.
 
     Raises ValueError where nobody is accused.
     """
@@ -77,6 +77,6 @@ def _leveled(doses: Floats, growth: Floats, covariance: Floats, known: list[Esti
 
 
 def _excess(mean: float, deviation: float) -> float:
-    """The mean of what a normal number is above 0."""
+    """Return the mean of what a normal number is above 0."""
     z = mean / deviation
     return mean * (1 + erf(z / sqrt(2))) / 2 + deviation * exp(-z * z / 2) / sqrt(2 * pi)

@@ -45,7 +45,7 @@ def by_events(case: Case) -> Explanation | None:
 
 
 def _speaks(case: Case, event: Event) -> bool:
-    """An XID that follows from another one, or comes from the program, speaks for no part of a device."""
+    """Drop XIDs that follow from another one, or come from the program: they speak for no part of a device."""
     if event.name not in case.part.events:
         return False
     if event.name != "xid":

@@ -70,7 +70,7 @@ def by_silence(case: Case) -> Explanation | None:
 
 
 def _silence(case: Case, series: Series, own: Sequence[Series]) -> _Silence | None:
-    """The first of all, if it begins while the finding shows, and all that its source reads of this thing stops."""
+    """Return the first silence, if it begins while the finding shows and its source reads nothing of it then."""
     times = series.time_ns
     # What the job itself measures ends with its steps; of what tells changes alone silence is no sign.
     if series.length_ns is not None or series.source.holds_s or len(times) < FEWEST_READINGS:

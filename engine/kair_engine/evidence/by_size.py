@@ -153,7 +153,7 @@ def _judged(case: Case, told: Explanation, seen: _Seen, looked: Looked, *, is_sa
 
 
 def _mostly(case: Case, fires: Bools) -> bool:
-    """What comes now and then shows in some windows; in the mean it is large enough."""
+    """Return whether it comes now and then: it shows in some windows, and is large enough on average."""
     return bool(fires.any() if case.finding.pattern == "intermittent" else fires.mean() >= _HALF)
 
 

@@ -108,14 +108,16 @@ class Case:
         return None if since is None else self.known.course.onset_ns(since)
 
     def innocents(self) -> tuple[int, ...]:
-        """The peers that nobody accuses: of the same role where there are any."""
+        """Return the peers that nobody accuses: of the same role where there are any."""
         others = [one for one in self.known.course.ranks.tolist() if one not in self.accused]
         chosen = [one for one in others if self.role.get(one) == self.role.get(self.rank)] or others
         every = max(len(chosen) // _MOST_PEERS, 1)
         return tuple(chosen[::every][:_MOST_PEERS])
 
     def mine(self, looked: Looked) -> Bools:
-        """The windows in which the finding shows: from its begin to its end, and by a schedule those with its steps."""
+        """Return the windows in which the finding shows: from its begin to its end, and by a schedule those with its
+        steps.
+        """
         course, onset, finding = self.known.course, self.onset_ns(), self.finding
         begin, end = int(course.begin_ns.min()) if onset is None else onset, int(course.end_ns.max())
         if finding.until is not None and (before := course.steps <= finding.until).any():
@@ -133,7 +135,7 @@ class Case:
     def looked(
         self, series: Sequence[Series], others: Sequence[str] = (), *, readings: int = _READINGS_A_WINDOW
     ) -> Looked:
-        """The windows: some steps and some readings each, from what is known of the job's time.
+        """Return the windows: some steps and some readings each, from what is known of the job's time.
 
         `others`: measures that are looked at in the same windows.
         """
@@ -172,7 +174,7 @@ class Case:
 
 
 def device_in_words(series: Series) -> str | None:
-    """What one looks a device up by that the rank's identity does not tell: `node-7, GPU-5f3e…`."""
+    """Return what one looks a device up by that the rank's identity does not tell: `node-7, GPU-5f3e…`."""
     kind, _, name = series.entity.partition(":")
     words = {"gpu": name, "pci": name, "gpu index": f"GPU {name}"}.get(kind)
     return None if words is None else ", ".join(one for one in (series.host, words) if one)

@@ -47,7 +47,7 @@ def last_attempts(identities: Iterable[RankIdentity]) -> LastAttempts:
 def changes(
     before: Identities, now: Identities, of: str, against: Literal["attempt", "job"], accused: Iterable[int] = ()
 ) -> tuple[Difference, ...]:
-    """What is other than before; what a rank of `accused` has comes first.
+    """Return what is other than before; what a rank of `accused` has comes first.
 
     Against an attempt each rank is held against itself: where it runs, on which device, and all that is told of it.
     Against a job, whose ranks are others, the values that more than half of its ranks have are held against those of
@@ -105,13 +105,13 @@ def _same_host(one: RankIdentity, other: RankIdentity) -> bool:
 
 
 def _text(trait: Trait, rank: int, identities: Identities) -> str:
-    """What is compared over time: another host, port or address is no change."""
+    """Return what is compared over time: another host, port or address is no change."""
     text = trait.values[rank]
     return pattern_of(text) if trait.what == "cgroup" else without_host(text, identities[rank].host)
 
 
 def _own(trait: Trait, rank: int, identities: Identities) -> str:
-    """The same of one rank: nor is another process."""
+    """Return the same of one rank: nor is another process."""
     return without_process(_text(trait, rank, identities), identities[rank].pid)
 
 
@@ -148,7 +148,7 @@ def _since_job(before: Identities, now: Identities) -> Iterator[Difference]:
 
 
 def _usual(trait: Trait, identities: Identities) -> tuple[str, list[int]] | None:
-    """What more than half of the ranks have, as it is compared, and who they are."""
+    """Return what more than half of the ranks have, as it is compared, and who they are."""
     texts = {rank: _text(trait, rank, identities) for rank in sorted(trait.values)}
     if not texts:
         return None

@@ -114,7 +114,7 @@ def _is_busy(values: Floats) -> Bools:
 
 
 def _while(series: Series, others: Sequence[Series], holds: Callable[[Floats], Bools]) -> Series:
-    """The readings at which the last reading of another measure was so."""
+    """Return the readings at which the last reading of another measure was so."""
     if not others or not len(others[0].time_ns) or not len(series.time_ns):
         return series
     other = others[0]
@@ -188,7 +188,7 @@ class Held:
 
 
 def holds(looked: Looked, sign: Sign, least_us: float) -> Held:
-    """A contrast, window by window.
+    """Return a contrast, window by window.
 
     What counts seconds has to count at least `least_us` of a step more than the peers, by what is estimated as far as
     that can be told; a number or an amount has to be beyond every peer's; a bit has to be set half of the time more

@@ -43,7 +43,7 @@ def course_of(
 ) -> Course | None:
     """Of rows, one for each rank and step; `spent_us` by the name of a measure in seconds, NaN where it is not told.
 
-    None where no step is known of any rank.
+    It is None where no step is known of any rank.
     """
     if not len(rank):
         return None
@@ -83,7 +83,7 @@ def course_of_times(times: StepTimes) -> Course | None:
 
 
 def _spent(begin_ns: Ints, length_ns: Ints, spent_us: Mapping[str, Floats]) -> list[Series]:
-    """What each step spent; a measure that no step tells is none."""
+    """Return what each step spent; a measure that no step tells is none."""
     found = []
     for name, values in spent_us.items():
         if np.isnan(values).all() or not len(begin_ns):

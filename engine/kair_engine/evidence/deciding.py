@@ -36,7 +36,7 @@ _OF_CLOCKS: Final = ("thermal", "power_brake", "power_cap", "locked_clock", "low
 
 
 def with_explanations(result: TriageResult, known: Known) -> TriageResult:
-    """The same verdict, each finding with what speaks for and against the parts that could make it so."""
+    """Return the same verdict, each finding with what speaks for and against the parts that could make it so."""
     names = {name for part in PARTS.values() for name in part.measures} | _CONTEXT
     readings = Readings(known.evidence, known.joins, names, known.course.spent)
     events = events_of(known.evidence, known.joins, {name for part in PARTS.values() for name in part.events})
@@ -109,7 +109,7 @@ def _since_onset(finding: Finding, rank: int, role: Mapping[int, str], accused: 
 
 
 def _can_be(part: Part, finding: Finding, *, has_device: bool) -> bool:
-    """A device has to be there to be slow; and what a device computes does not take longer by its host."""
+    """Return whether the part can be to blame: a device must be there, and the host does not slow what it computes."""
     if part.kind == "device":
         return has_device
     return part.kind == "link" or part.vanishes or not has_device or finding.cause != "compute"
@@ -134,7 +134,7 @@ def _decided(case: Case) -> Explanation:
 
 
 def _each_once(found: list[Explanation]) -> list[Explanation]:
-    """What speaks for several parts counts once, for the first that holds: of those with a sign before others."""
+    """Count once what speaks for several parts, for the first that holds: of those with a sign before others."""
     kept, spoken = [], set[object]()
     for one in sorted(found, key=lambda one: (ORDER.index(one.word), not PARTS[one.part].signs)):
         told = one
@@ -150,7 +150,9 @@ def _each_once(found: list[Explanation]) -> list[Explanation]:
 
 
 def _by_exclusion(finding: Finding, found: Mapping[str, Explanation]) -> list[Explanation]:
-    """A device that is slow for nothing that telemetry shows: by itself, which only another measurement can tell."""
+    """Return a device that is slow for nothing that telemetry shows: by itself, which only another measurement can
+    tell.
+    """
     told = [found[name] for name in _OF_CLOCKS if name in found]
     if finding.cause != "compute" or len(told) < len(_OF_CLOCKS) or any(one.word != "excluded" for one in told):
         return []

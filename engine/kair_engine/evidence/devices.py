@@ -12,7 +12,7 @@ _MOST_SEEN_ON: Final = 8
 
 
 def with_devices(result: TriageResult, identities: Mapping[int, RankIdentity]) -> TriageResult:
-    """The same verdict, each finding with the devices of its ranks, as far as `identities` (by rank) tell them.
+    """Return the same verdict, each finding with the devices of its ranks, as far as `identities` (by rank) tell them.
 
     A finding that blames nobody names those of the ranks that it was seen on, unless these are many.
     """

@@ -37,7 +37,7 @@ class _Odd:
 def differences(
     identities: Mapping[int, RankIdentity], accused: Collection[int], role_of: Mapping[int, str] | None = None
 ) -> tuple[Difference, ...]:
-    """What differs between the ranks of a job; what a rank of `accused` has comes first.
+    """Return what differs between the ranks of a job; what a rank of `accused` has comes first.
 
     What more than half of the ranks have is the usual, anything else is listed. Where more than half have nothing in
     common, ranks are compared within their roles, or within places on hosts, or within hosts: whichever leaves fewest
@@ -62,7 +62,7 @@ class _Parts:
         self._host_of: Final = {rank: host for host in self._hosts for rank in host}
 
     def odd(self, trait: Trait) -> list[_Odd]:
-        """The ranks whose value is not the usual one, those of each value apart."""
+        """Return the ranks whose value is not the usual one, those of each value apart."""
         if len(set(trait.keys.values())) < 2:
             return []
         everybody = frozenset(trait.keys)
@@ -114,7 +114,7 @@ def _half(trait: Trait, accused: frozenset[int]) -> list[_Odd]:
 
 
 def _classes(of: Iterable[tuple[int, object]]) -> Classes:
-    """The ranks that have the same; without those of which it is not known."""
+    """Return the ranks that have the same; without those of which it is not known."""
     found: defaultdict[object, set[int]] = defaultdict(set)
     for rank, which in of:
         if which is not None:
@@ -141,7 +141,8 @@ def _odd_among(ranks: frozenset[int], keys: Mapping[int, Key]) -> list[_Odd] | N
 
 
 def _odd_within(classes: Classes, everybody: frozenset[int], keys: Mapping[int, Key]) -> list[_Odd] | None:
-    """The same within each class that can be judged; None where some of these have no usual value, or few ranks have.
+    """Return the same within each class that can be judged; None where some of these have no usual value, or few ranks
+    have.
 
     Of two ranks neither is the usual one, but where all classes are at one with themselves, they tell what it goes by.
     """
@@ -182,7 +183,9 @@ def _usual_in_words(trait: Trait, ranks: frozenset[int]) -> str:
 
 
 def _ordered(found: Iterable[Difference], accused: Collection[int]) -> tuple[Difference, ...]:
-    """What is alike but for its ranks as one; that of accused ranks first, then what fewest have, by their numbers."""
+    """Return what is alike but for its ranks as one; that of accused ranks first, then what fewest have, by their
+    numbers.
+    """
     alike: defaultdict[Difference, list[Difference]] = defaultdict(list)
     for one in found:
         alike[replace(one, ranks=(), hosts=(), others=0)].append(one)

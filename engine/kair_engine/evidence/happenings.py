@@ -101,7 +101,7 @@ def happenings(
     onsets_ns: Mapping[int, tuple[int, int]],
     downstream: Collection[int] = (),
 ) -> tuple[Happening, ...]:
-    """What happened near the begin of findings, by their numbers, from 1; of each the nearest before it, once.
+    """Return what happened near the begin of findings, by their numbers, from 1; of each the nearest before it, once.
 
     `onsets_ns` has when they began, Unix, and by how much that may be off, of findings of which it is known.
     `downstream` are codes of XIDs that follow from another device's fault: they come last. What surely happened after
@@ -167,7 +167,8 @@ def _all_events(evidence: EvidenceFile, joins: Joins, first_ns: int) -> Iterator
 
 
 def _changes(evidence: EvidenceFile) -> pl.DataFrame:
-    """The first reading of each value that a thing did not have before, with the time since the reading before it.
+    """Return the first reading of each value that a thing did not have before, with the time since the reading before
+    it.
 
     A value that was there before is no change: links save power at idle, and come back.
     """
@@ -196,7 +197,7 @@ class _Observers:
         self._known: Final[dict[str, frozenset[int]]] = {}
 
     def of(self, name: str) -> frozenset[int]:
-        """The ranks on hosts of which a source tells such events, and those of which it has such readings."""
+        """Return the ranks on hosts of which a source tells such events, and those of which it has such readings."""
         if name not in self._known:
             self._known[name] = frozenset(self._find(name))
         return self._known[name]

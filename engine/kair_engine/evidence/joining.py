@@ -67,7 +67,7 @@ class Joins:
         return tuple(sorted(self._named))
 
     def on_host(self, host: str | None) -> tuple[int, ...]:
-        """The ranks of a host, whichever of its names is given; of none, where all ranks share one host, all.
+        """Return the ranks of a host, whichever of its names is given; of none, where all ranks share one host, all.
 
         `node-7` and `node-7.cluster.local` are one host, unless another one begins alike.
         """
@@ -109,7 +109,7 @@ class Joins:
         return self._tied(tuple(rank for rank in of if fits(self._of[rank])), by)
 
     def _of_host(self, host: str | None, kind: str, name: str) -> Joined:
-        """A NIC is of the ranks that use it, where that is told of every rank of its host."""
+        """Return the ranks that use a NIC, where that is known of every rank of its host."""
         ranks = self.on_host(host)
         if kind == "nic" and all(rank in self._of and self._of[rank].nics for rank in ranks):
             device = name.partition("/")[0]
@@ -119,7 +119,7 @@ class Joins:
         return self._tied(ranks, "host")
 
     def _of_scheduler(self, host: str | None, entity: str) -> Joined:
-        """A pod's ranks may not know its namespace: then the pod's node must be theirs, where it is told."""
+        """Return a pod's ranks may not know its namespace: then the pod's node must be theirs, where it is told."""
         kind, _, name = entity.partition(":")
         ranks = self._scheduled.get(entity) or self._scheduled.get(f"{kind}:{name.rpartition('/')[2]}", ())
         there = self.on_host(host)
@@ -184,7 +184,7 @@ class Joins:
         return any(self._names(host, entity)[2] is not None for entity in entities)
 
     def _names(self, host: str | None, entity: str) -> tuple[str | None, str | None, int | None]:
-        """A device's UUID, PCI address and the driver's number of it, as far as the sources tell them."""
+        """Return a device's UUID, PCI address and the driver's number of it, as far as the sources tell them."""
         kind, _, name = entity.partition(":")
         known = self._devices.get((host, entity), NamedDevice(entity))
         called, _, uuid = known.entity.partition(":")
@@ -195,7 +195,8 @@ class Joins:
         )
 
     def _on_numbered_host(self, host: str | None) -> tuple[int, ...]:
-        """The ranks of a host by whose numbers devices are looked up; all where neither side can mean another host.
+        """Return the ranks of a host by whose numbers devices are looked up; all where neither side can mean another
+        host.
 
         That is so where the recording names no host and the evidence tells of one at most: two hosts would have two
         ranks of each number.

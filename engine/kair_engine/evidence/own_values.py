@@ -40,12 +40,12 @@ _PLACES: Final = _OWN[:2]
 
 
 def pattern_of(text: str) -> str:
-    """A text without ids, addresses and numbers: `/slurm/job_#/task_#`."""
+    """Return a text without ids, addresses and numbers: `/slurm/job_#/task_#`."""
     return _NUMBER.sub("#", _IDS.sub("*", text))
 
 
 def without_host(text: str, host: str | None) -> str:
-    """A text without ids and addresses, and without its rank's host."""
+    """Return a text without ids and addresses, and without its rank's host."""
     text = _IDS.sub("*", text)
     for name in sorted({host or "", (host or "").partition(".")[0]}, key=len, reverse=True):
         if len(name) >= _SHORTEST_HOST:
@@ -54,7 +54,10 @@ def without_host(text: str, host: str | None) -> str:
 
 
 def without_process(text: str, pid: int | None) -> str:
-    """A text without its rank's process. A container's first processes have small numbers, which may mean anything."""
+    """Return a text without its rank's process.
+
+    A container's first processes have small numbers, which may mean anything.
+    """
     return text if pid is None else re.sub(rf"(?<![0-9]){pid}(?![0-9])", "<pid>", text)
 
 
@@ -101,7 +104,7 @@ def _numbers_told(texts: Mapping[int, str], identities: Mapping[int, RankIdentit
 
 
 def _told(numbers: Sequence[int], who: Sequence[RankIdentity]) -> list[Hashable]:
-    """The numbers at one place of a text, one of each rank; what follows from a rank's own is told as that."""
+    """Return the numbers at one place of a text, one of each rank; what follows from a rank's own is told as that."""
     readings: list[list[Hashable]] = [list(numbers)]
     for name, own in enumerate(_OWN):
         readings.append([("own", name) if n == own(one) else n for n, one in zip(numbers, who, strict=True)])

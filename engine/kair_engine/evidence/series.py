@@ -64,7 +64,7 @@ class Series:
 
 
 def _in_steps(series: Series, length_ns: Ints, edges: Ints) -> Floats:
-    """What was spent per second in the steps that begin in each window."""
+    """Return what was spent per second in the steps that begin in each window."""
     at = np.searchsorted(edges, series.time_ns, side="right") - 1
     inside = (at >= 0) & (at < len(edges) - 1)
     spent = np.bincount(at[inside], series.value[inside], len(edges) - 1)
@@ -127,7 +127,7 @@ def _growth(series: Series, edges: Ints) -> Floats:
 
 
 def _without_pauses(time: Ints, grown: Floats, interval_ns: float) -> tuple[Ints, Floats]:
-    """A value that was not told again did not change until one interval before the next."""
+    """Fill in values that were not reported again: they did not change until one interval before the next."""
     late = np.flatnonzero(np.diff(time) > 1.5 * interval_ns)
     stays = time[late + 1] - int(interval_ns)
     return np.insert(time, late + 1, stays), np.insert(grown, late, 0.0)

@@ -64,7 +64,7 @@ def traits_of(identities: Mapping[int, RankIdentity], variables: Iterable[str] =
 
 
 def _environment(identities: Mapping[int, RankIdentity], variables: Iterable[str]) -> Iterator[Trait]:
-    """A variable that a rank lacks is unset there, if any of its environment is known at all."""
+    """Yield a variable that a rank lacks is unset there, if any of its environment is known at all."""
     environments = {rank: one.environment for rank, one in identities.items() if one.environment}
     for name in sorted({*variables, *(name for of in environments.values() for name in of)}):
         values = {rank: of.get(name, UNSET) for rank, of in environments.items()}

@@ -136,13 +136,13 @@ def donate(trace: Trace, file: IO[bytes]) -> Donated:
 
 
 def _info_of(path: Path, trace: Trace) -> FragmentInfo:
-    """What a fragment says of itself; ranks that are numbered by the order of the files' names stay so."""
+    """Return what a fragment says of itself; ranks that are numbered by the order of the files' names stay so."""
     info = msgspec.convert(read_metadata(path), FragmentInfo, str_keys=True)
     return replace(info, rank_known=info.rank_known and not {*info.ranks} & trace.job.by_order.keys())
 
 
 def _info(info: FragmentInfo, names: Pseudonyms, shift: int, name: str) -> FragmentInfo:
-    """The same of a fragment of a gift. What is not named here is numbers, or left out."""
+    """Return the same of a fragment of a gift. What is not named here is numbers, or left out."""
     times = info.step_times
     return FragmentInfo(
         source=name,
@@ -203,13 +203,13 @@ def _later(times: tuple[int, ...], shift: int) -> tuple[int, ...]:
 
 
 def _divided(values: tuple[int, ...]) -> tuple[int, ...]:
-    """What was told, without what all of it has in common."""
+    """Return what was told, without what all of it has in common."""
     divisor = gcd(*(one for one in values if one > 0)) or 1
     return tuple(one if one == NOT_TOLD else one // divisor for one in values)
 
 
 def _table(table: pa.Table, survey: _Survey, names: Pseudonyms, lanes: dict[str, str], shift: int) -> pa.Table:
-    """A row group under pseudonyms."""
+    """Return a row group under pseudonyms."""
     name, kind = (_encoded(table[of]) for of in ("name", "kind"))
     called, kinds = name.dictionary.to_pylist(), kind.dictionary.to_pylist()
     code = name.indices.to_numpy()
@@ -267,7 +267,7 @@ def _parsed(inputs: str) -> tuple[tuple[int, ...], list[int]]:
 
 
 def _encoded(column: pa.ChunkedArray) -> pa.DictionaryArray:
-    """A column of texts with those alone that it has."""
+    """Return a column of texts with those alone that it has."""
     return column.cast(pa.string()).combine_chunks().dictionary_encode()
 
 
@@ -276,7 +276,7 @@ def _renamed(column: pa.DictionaryArray, texts: Sequence[str]) -> pa.DictionaryA
 
 
 def _add(archive: tarfile.TarFile, name: str, path: Path) -> None:
-    """Adds a file of a gift, without anything of who wrote it."""
+    """Add a file of a gift, without anything of who wrote it."""
     entry = tarfile.TarInfo(name)
     entry.size = len(GIFT) + path.stat().st_size
     with path.open("rb") as content:
@@ -291,6 +291,6 @@ class _After(io.RawIOBase):
         self._first, self._rest = first, rest
 
     def read(self, size: int = -1) -> bytes:
-        """The next bytes."""
+        """Return the next bytes."""
         first, self._first = self._first[:size], self._first[size:]
         return first + self._rest.read(size - len(first))

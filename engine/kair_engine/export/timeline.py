@@ -184,7 +184,7 @@ def _clock(trace: Trace) -> tuple[Floats, int]:
 
 
 def _earliest(ops: Operations) -> tuple[Ints, Ints]:
-    """The ranks, and when the first operation of each begins, or its step, on its own clock."""
+    """Return the ranks, and when the first operation of each begins, or its step, on its own clock."""
     begin = ops.begin_ns.copy()
     np.minimum.at(begin, ops.rank, ops.start_ns)
     return ops.ranks, begin + ops.origin_ns
@@ -208,7 +208,9 @@ class _Rows:
         self.tracks = 0
 
     def place(self, rank: int, lane: str, start: int, end: int) -> tuple[int, Track | None]:
-        """(the track of a slice, the same if it is new); slices of a lane come by their begin, longer ones first."""
+        """Return (the track of a slice, the same if it is new); slices of a lane come by their begin, longer ones
+        first.
+        """
         known = self._open.setdefault((rank, lane), [])
         for number, ends in known:
             while ends and ends[-1] <= start:
@@ -246,7 +248,7 @@ class _Arrows:
                     self._of_step.setdefault(path.step, []).append((earlier, later, number))
 
     def around(self, trace: Trace, step: int) -> Iterator[Operations]:
-        """The step's operations on the ranks that the paths of the step lead through."""
+        """Return the step's operations on the ranks that the paths of the step lead through."""
         ranks = {node.rank for earlier, later, _ in self._of_step.get(step, ()) for node in (earlier, later)}
         return each_part(trace.select([step]).of_ranks(ranks)) if ranks else iter(())
 
@@ -278,7 +280,7 @@ class _Ends:
 
 
 def _place(ops: Operations, node: PathNode) -> _Place | None:
-    """The operation that a stop of a path stands for; a path counts from the rank's own begin of the step."""
+    """Return the operation that a stop of a path stands for; a path counts from the rank's own begin of the step."""
     codes = [code for code, name in ops.name_text.items() if name == node.operator]
     for rank in np.flatnonzero(ops.ranks == node.rank).tolist():
         first, end = np.searchsorted(ops.rank, [rank, rank + 1]).tolist()
@@ -349,7 +351,7 @@ def perfetto_packets(items: Iterable[Item]) -> Iterator[bytes]:
 
 
 def _ended(opened: _Opened, track: int, by: int | None) -> Iterator[bytes]:
-    """The ends of a track's slices that are over by then, the innermost first."""
+    """Yield the ends of a track's slices that are over by then, the innermost first."""
     ends = opened.get(track, [])
     while ends and (by is None or ends[-1][0] <= by):
         end, enters = ends.pop()
@@ -365,14 +367,14 @@ class _Names:
         self._known: dict[tuple[int, str], int] = {}
 
     def begin(self, one: Slice) -> bytes:
-        """The begin of a slice, with the arrows that leave it."""
+        """Return the begin of a slice, with the arrows that leave it."""
         arrows = b"".join(_fixed(47, number) for number in one.leaves)
         event = _number(9, _BEGIN) + _number(11, _TRACKS + one.track) + arrows
         known = {"phase": one.phase, "microbatch": one.microbatch}
         return self._named(event, one.start_ns, one.kind, one.name, {"step": one.step, **known})
 
     def instant(self, one: Mark) -> bytes:
-        """A mark, on the rank's own track."""
+        """Return a mark, on the rank's own track."""
         event = _number(9, _INSTANT) + _number(11, _RANKS + one.rank)
         return self._named(event, one.time_ns, one.kind, one.name, {"step": one.step})
 
@@ -397,7 +399,7 @@ def _packet(content: bytes) -> bytes:
 
 
 def _time(value_ns: int) -> bytes:
-    """The format knows no time before zero, where the first step begins: a clock that jumps back stays there."""
+    """Return the format knows no time before zero, where the first step begins: a clock that jumps back stays there."""
     return _number(8, max(value_ns, 0))
 
 

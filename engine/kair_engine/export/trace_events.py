@@ -17,7 +17,7 @@ _TOGETHER = 1000
 
 
 def write_events(file: IO[bytes], events: Iterable[Event], *, packed: bool) -> None:
-    """Writes them as they come, few at a time in memory, compressed where they are to be. Raises OSError."""
+    """Write them as they come, few at a time in memory, compressed where they are to be. Raises OSError."""
     with compressing(file, packed=packed) as out:
         out.write(b'{"displayTimeUnit":"ms","traceEvents":[')
         between = b"\n"
@@ -30,7 +30,10 @@ def write_events(file: IO[bytes], events: Iterable[Event], *, packed: bool) -> N
 
 
 def compressing(file: IO[bytes], *, packed: bool) -> AbstractContextManager[IO[bytes]]:
-    """The file itself, or what compresses into it: without a time, so that the same events give the same bytes."""
+    """Return the file itself, or what compresses into it.
+
+    It has no time, so that the same events give the same bytes.
+    """
     if not packed:
         return nullcontext(file)
     return cast(

@@ -39,7 +39,7 @@ class Exported:
 
 
 def export(trace: Trace, path: Path, *, plain: bool = False) -> Exported:
-    """Writes the chosen steps to `path`, whole or not at all; an existing file is replaced.
+    """Write the chosen steps to `path`, whole or not at all; an existing file is replaced.
 
     A timeline for Perfetto (`.json`, `.json.gz`, `.pftrace`) has findings as marks and arrows along the longest blame
     paths, unless `plain`. A table (`.parquet`, `.csv`, `.arrow`) has the operations as recorded. Raises UsageError for
@@ -98,7 +98,7 @@ def _write_timeline(items: Iterable[Item], file: IO[bytes], name: str) -> None:
 
 
 def _write_table(trace: Trace, file: IO[bytes], suffix: str) -> int:
-    """The operations table of the chosen steps, a batch in memory at a time."""
+    """Return the operations table of the chosen steps, a batch in memory at a time."""
     import polars as pl
 
     texts = ("lane", "name", "kind", "phase", "group")

@@ -138,7 +138,7 @@ class Study:
         return self.of.waited_ns / expected if expected > 0 else 1.0
 
     def on(self, ranks: int) -> NoiseForecast:
-        """The job on so many."""
+        """Return the job on so many."""
         why = self._why_none(ranks)
         if why is not None:
             return NoiseForecast(ranks, why_none=why)
@@ -161,7 +161,7 @@ class Study:
         )
 
     def lost(self, waited_ns: float) -> float:
-        """The share of a step in which so long is waited."""
+        """Return the share of a step in which so long is waited."""
         return waited_ns / max(self.of.step_ns - self.of.waited_ns + waited_ns, 1e-9)
 
     def _why_none(self, ranks: int) -> WhyNoForecast | None:
@@ -190,7 +190,7 @@ class Study:
         return np.array([alone, with_hosts - alone, both - with_hosts, self._unseen(ranks, both / len(noise))])
 
     def _unseen(self, ranks: int, last_ns: float) -> float:
-        """What delays may cost of which none was recorded, beyond the last rank's usual lateness.
+        """Return what delays may cost of which none was recorded, beyond the last rank's usual lateness.
 
         None in N steps of ranks leaves their rate Γ(1/2) / N (Jeffreys); they are longer than the longest that was
         seen, as a power tail has it, and no longer than a step.
@@ -231,7 +231,7 @@ def _waiting(noise: Sequence[Noise], differ: Floats, per_host: float) -> float:
 
 
 def _apart(values: Floats) -> Floats:
-    """(steps × ranks) without what all ranks share in a step, and without what each has in every step."""
+    """Return (steps × ranks) without what all ranks share in a step, and without what each has in every step."""
     from_middle = values - median(values, axis=1)[:, None]
     return np.asarray(from_middle - median(from_middle, axis=0))
 

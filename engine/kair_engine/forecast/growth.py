@@ -38,7 +38,7 @@ class Noise:
         return self.own.mean + (0.0 if self.shared is None else float(np.dot(*self._hosts(1.0))))
 
     def _last(self, differ: Floats, per_host: float) -> float:
-        """The integral of 1 − P(all ranks are before t), by trapezoids."""
+        """Return the integral of 1 − P(all ranks are before t), by trapezoids."""
         n = len(differ)
         of_hosts, weights = self._hosts(n / per_host)
         places, each = _grouped(differ)
@@ -50,7 +50,7 @@ class Noise:
         at = at[at >= low]
 
         def mean_log(limit: Floats) -> Floats:
-            """The logarithm of the chance that a rank is before it, in the mean over the ranks."""
+            """Return the logarithm of the chance that a rank is before it, in the mean over the ranks."""
             chance = self.own.below(limit[:, None] - places)
             return np.asarray(np.log(np.maximum(chance, 1e-300)) @ each)
 

@@ -57,7 +57,7 @@ class Meetings:
         return float((self.late_ns.max(axis=2) - self.late_ns.mean(axis=2)).sum(axis=1).mean())
 
     def without(self, left_out: Bools) -> "Meetings":
-        """The same without some of the ranks, whom nobody waits for."""
+        """Return the same without some of the ranks, whom nobody waits for."""
         kept = ~left_out
         late_ns = self.late_ns[:, :, kept]
         before = (self.late_ns.max(axis=2) - late_ns.max(axis=2)).sum(axis=1).mean()
@@ -115,7 +115,7 @@ def meetings_of_history(history: StepHistory) -> Meetings:
 
 
 def _parts(job: JobExcess) -> dict[NoiseKind, Floats]:
-    """(steps × ranks) each: the classes of stage 1, and of the host's the time that garbage was collected."""
+    """Return (steps × ranks) each: the classes of stage 1, and of the host's the time that garbage was collected."""
     work = np.nan_to_num(np.stack([step.work_ns for step in job.steps]))
     parts: dict[NoiseKind, Floats] = {name: work[:, at] for at, name in enumerate(get_args(OwnKind))}
     garbage = np.nan_to_num(np.stack([step.garbage_ns for step in job.steps]))
@@ -155,7 +155,9 @@ def _exposed_ns(ops: Operations, collectives: Collectives) -> Ints:
 
 
 def _as_meetings(late_ns: Floats) -> tuple[Floats, SynchronisedBy]:
-    """(steps × meetings × ranks): one for each collective, or for each step where one rank holds up all of a step's."""
+    """Return (steps × meetings × ranks): one for each collective, or for each step where one rank holds up all of a
+    step's.
+    """
     of_step = -late_ns.sum(axis=1)
     if float(of_step.min(axis=1).mean()) <= _ONE_MEETING * float(of_step.mean()):
         return -of_step[:, None, :], "step"

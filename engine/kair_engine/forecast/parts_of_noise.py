@@ -68,7 +68,7 @@ def taken_apart(of: Meetings) -> Parts:
 
 
 def _common(of: Meetings) -> Floats:
-    """(steps × meetings × 1): what all ranks share.
+    """Return (steps × meetings × 1): what all ranks share.
 
     Of ranks' own times the common part is told from noise by how much the ranks' middle varies beyond what independent
     ones would; else all of the middle counts as common.
@@ -103,8 +103,8 @@ def together(per_step: Floats, inflated: float) -> Ints:
 
 
 def _of_hosts(own: Floats, host: Ints | None) -> tuple[Floats, Floats | None]:
-    """(what each rank has alone, what hosts share): the latter as far as hosts vary beyond what their ranks' noise
-    makes them.
+    """Return (what each rank has alone, what hosts share): the latter as far as hosts vary beyond what their ranks'
+    noise makes them.
     """
     if host is None:
         return own, None

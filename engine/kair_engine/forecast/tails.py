@@ -49,19 +49,19 @@ class Tail:
         return below + self.share_above * self.scale / (1 - self.shape)
 
     def below(self, at: Floats) -> Floats:
-        """The share of values below each of these."""
+        """Return the share of values below each of these."""
         seen = np.interp(at, self.ordered, self._levels, left=0.0)
         return np.where(at > self.threshold, 1 - self.share_above * self._beyond(at), seen)
 
     def at_level(self, beyond: Floats) -> Floats:
-        """What such a share of the values exceeds."""
+        """Return what such a share of the values exceeds."""
         in_tail = np.minimum(beyond, self.share_above) / self.share_above
         reach = -np.log(in_tail) if abs(self.shape) < _FLAT else (in_tail**-self.shape - 1) / self.shape
         seen = np.interp(1 - beyond, self._levels, self.ordered)
         return np.where(beyond < self.share_above, self.threshold + self.scale * reach, seen)
 
     def mean_beyond(self, at: float) -> float:
-        """The integral of the share above t, from `at` on, which lies in the tail."""
+        """Return the integral of the share above t, from `at` on, which lies in the tail."""
         left = max(1 + self.shape * (at - self.threshold) / max(self.scale, _NOTHING), 0.0)
         return self.share_above * float(self._beyond(np.array([at]))[0]) * self.scale * left / (1 - self.shape)
 
@@ -98,7 +98,7 @@ def fitted(samples: Sequence[Floats], heavier: float = 0.0) -> list[Tail]:
 
 
 def _peaks(ordered: Floats) -> tuple[Floats, float, Floats]:
-    """(the values, the tail's share, by how much those of the tail exceed its threshold)."""
+    """Return (the values, the tail's share, by how much those of the tail exceed its threshold)."""
     share = share_above(len(ordered))
     levels = (np.arange(len(ordered)) + 0.5) / len(ordered)
     above = ordered - np.interp(1 - share, levels, ordered)
@@ -106,7 +106,7 @@ def _peaks(ordered: Floats) -> tuple[Floats, float, Floats]:
 
 
 def _l_ratio(above: Floats) -> float:
-    """The second L-moment over the first, of ordered values."""
+    """Return the second L-moment over the first, of ordered values."""
     count = len(above)
     if count < 2:
         return 0.5

@@ -15,12 +15,12 @@ _OF_MEDIAN: Final = 1.2533
 
 
 def median_noise(values: Floats) -> float | None:
-    """The standard error of the median of consecutive values; None of fewer than five."""
+    """Return the standard error of the median of consecutive values; None of fewer than five."""
     return noise_of(values, np.median)
 
 
 def noise_of(values: Floats, middle: Callable[[Floats], object]) -> float | None:
-    """The standard error of a middle (NumPy's median or mean) of consecutive values; None of fewer than five.
+    """Return the standard error of a middle (NumPy's median or mean) of consecutive values; None of fewer than five.
 
     Ten blocks of neighbours have a middle each: these differ as the middle of all would from run to run, √10 times as
     much (batch means; Law, Simulation Modeling and Analysis, 9.5). Of fewer than 20 values the spread of single ones.

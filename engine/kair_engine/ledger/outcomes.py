@@ -59,7 +59,7 @@ class JobHistory:
 def outcomes(
     entries: Sequence[LedgerEntry], histories: Mapping[str, JobHistory], runs: Sequence[JobRun]
 ) -> tuple[LedgerEntry, ...]:
-    """The entries with what came of each, by the `histories` of jobs (by name) and the `runs` that were triaged.
+    """Return the entries with what came of each, by the `histories` of jobs (by name) and the `runs` that were triaged.
 
     What was settled stands, where nothing better is known now.
     """
@@ -120,8 +120,10 @@ def _shown(one: LedgerEntry, history: StepHistory, over: Floats) -> _Course | No
 
 
 def _followed(one: LedgerEntry, history: StepHistory, entries: Sequence[LedgerEntry]) -> Iterator[Floats]:
-    """(steps): what tells whether it is still there. A column that states the cause has less noise than all of a rank's
-    time, and goes before that."""
+    """Yield (steps): what tells whether it is still there.
+
+    A column that states the cause has less noise than all of a rank's time, and goes before that.
+    """
     column = _COLUMNS.get(one.about)
     if not one.ranks:
         yield from () if column is None else (np.asarray(history.us[column].mean(axis=1)),)
@@ -242,7 +244,7 @@ def _in_next_attempt(one: LedgerEntry, own: StepHistory, of: JobHistory) -> Ledg
 
 
 def _had(one: LedgerEntry, own: StepHistory) -> Ints:
-    """The places of its own attempt's steps with it: until that ended."""
+    """Return the places of its own attempt's steps with it: until that ended."""
     had = np.flatnonzero(own.steps >= one.begin)
     return had if one.kind == "finding" and len(had) else np.arange(len(own.steps))
 
@@ -287,7 +289,7 @@ def _in_next_job(one: LedgerEntry, runs: Sequence[JobRun]) -> LedgerEntry | None
 
 
 def stem(job: str) -> str:
-    """A job's name without what counts its runs: `gpt` of `gpt-2026-11-02` and `gpt_run12`."""
+    """Return a job's name without what counts its runs: `gpt` of `gpt-2026-11-02` and `gpt_run12`."""
     return _NUMBER.sub("", job) or job
 
 
@@ -325,7 +327,7 @@ _Side = tuple[StepHistory, Ints]
 def _compared(
     one: LedgerEntry, with_it: _Side, without_it: _Side, *, sized: bool = False, spread: bool = False
 ) -> LedgerEntry:
-    """The nearest steps of both sides, with ranks that take as many samples; `sized`: all together as many.
+    """Return the nearest steps of both sides, with ranks that take as many samples; `sized`: all together as many.
 
     Of a price that is `spread` over the steps with it, all of these, and their mean.
     """
@@ -368,7 +370,7 @@ def _not_comparable(one: LedgerEntry, why: WhyNotComparable) -> LedgerEntry:
 
 
 def _unless_together(one: LedgerEntry, entries: Sequence[LedgerEntry]) -> LedgerEntry:
-    """What ends together with another of the same run saved what both did."""
+    """Merge what ends together with another of the same run: each saved what both did."""
     if not one.has_come or one.without != "same_run" or one.from_step is None:
         return one
     for other in entries:

@@ -21,8 +21,10 @@ _FRAMEWORKS: Final = {"kineto": "torch", "nsys": "torch", "xplane": "xla"}
 def predictions_of(
     found: TriageResult, job: Job, run: str, identities: Mapping[int, RankIdentity], at: str
 ) -> tuple[LedgerEntry, ...]:
-    """What a step is said to be shorter by without each finding. A job that stands still has no step to be shorter;
-    what only recorded steps have is gone with the recording."""
+    """Return what a step is said to be shorter by without each finding.
+
+    A job that stands still has no step to be shorter; what only recorded steps have is gone with the recording.
+    """
     return tuple(
         _prediction(one, found.step_time_us, job, run, identities, at)
         for one in found.findings
@@ -56,8 +58,11 @@ def _prediction(  # noqa: PLR0917  (one call)
 
 
 def with_predictions(kept: Sequence[LedgerEntry], made: Iterable[LedgerEntry]) -> tuple[LedgerEntry, ...]:
-    """The kept entries with those made now. The same prediction counts once: while the fault is there, the newer of
-    two about the same steps stands; once the job ran without it, the one made before that does."""
+    """Return the kept entries with those made now.
+
+    The same prediction counts once: while the fault is there, the newer of two about the same steps stands; once the
+    job ran without it, the one made before that does.
+    """
     entries = list(kept)
     for one in made:
         at = next((at for at, other in enumerate(entries) if _is_same(one, other)), None)
@@ -89,8 +94,9 @@ def run_of(  # noqa: PLR0917  (one call)
     step_us: Floats | None = None,
     samples: float | None = None,
 ) -> JobRun:
-    """A run that was triaged in all its steps; `step_us` are those of its history (steps), where it has one, and
-    `samples` what its ranks take in one, together."""
+    """Return a run that was triaged in all its steps; `step_us` are those of its history (steps), where it has one, and
+    `samples` what its ranks take in one, together.
+    """
     if step_us is None or not len(step_us):
         step_us = recorded_steps(job)
     accused = {rank for one in found.findings if one.pattern != "job_wide" for rank in one.ranks}
@@ -139,12 +145,12 @@ def _run_of_rank(
 
 
 def recorded_steps(job: Job) -> Floats:
-    """The time of every recorded step, µs: the median of its ranks."""
+    """Return the time of every recorded step, µs: the median of its ranks."""
     of = job.step_times
     steps, durations = np.array(of.step, np.int64), np.array(of.duration_ns, np.float64) / 1e3
     return np.array([np.median(durations[steps == step]) for step in np.unique(steps)])
 
 
 def with_run(kept: Sequence[JobRun], made: JobRun) -> tuple[JobRun, ...]:
-    """The kept runs with this one, which takes the place of what was known of it."""
+    """Return the kept runs with this one, which takes the place of what was known of it."""
     return (*(one for one in kept if (one.job, one.run) != (made.job, made.run)), made)

@@ -138,7 +138,7 @@ def _units(run: JobRun) -> Iterator[tuple[_Unit, _Seen]]:
 
 
 def _distinct(seen: dict[_Unit, list[_Seen]]) -> dict[_Unit, list[_Seen]]:
-    """A host or link that the same ranks had as a device, wherever it was seen, is told as that."""
+    """Return a host or link that the same ranks had as a device, wherever it was seen, is told as that."""
     found: dict[tuple[tuple[str, tuple[int, ...]], ...], _Unit] = {}
     for unit in sorted(seen, key=lambda unit: (_ORDER.index(unit[0]), unit[1])):
         found.setdefault(tuple((one.job, one.ranks) for one in seen[unit]), unit)
@@ -146,7 +146,7 @@ def _distinct(seen: dict[_Unit, list[_Seen]]) -> dict[_Unit, list[_Seen]]:
 
 
 def _log_wealth(seen: Sequence[_Seen]) -> float:
-    """The logarithm of what bets on being slow have become; below 0 they lost."""
+    """Return the logarithm of what bets on being slow have become; below 0 they lost."""
     told, laid = [], _laid(seen)
     for top in _TOP_SHARES:
         among = [max(int(one.peers * top), 1) for one in seen]
@@ -160,7 +160,7 @@ def _log_wealth(seen: Sequence[_Seen]) -> float:
 
 
 def _laid(seen: Sequence[_Seen]) -> Floats:
-    """(runs): the share that is laid on bets which begin with it; what is left is for those to come.
+    """Return (runs): the share that is laid on bets which begin with it; what is left is for those to come.
 
     Of the first, second, third upgrade, or job, a half, a sixth, a twelfth: together never more than 1.
     """
@@ -173,7 +173,7 @@ def _laid(seen: Sequence[_Seen]) -> Floats:
 
 
 def _upgrades(seen: Sequence[_Seen]) -> list[int]:
-    """The places of runs with another driver than the one before."""
+    """Return the places of runs with another driver than the one before."""
     drivers = [one.driver for one in seen]
     return [at for at in range(1, len(seen)) if None not in drivers[at - 1 : at + 1] and drivers[at - 1] != drivers[at]]
 
@@ -205,7 +205,7 @@ def _record(unit: _Unit, seen: Sequence[_Seen], chance: float) -> DeviceRecord:
 
 
 def _change(seen: Sequence[_Seen]) -> int:
-    """The place of the first run since which it is slow more often than chance divides the slow ones; 0: always.
+    """Return the place of the first run since which it is slow more often than chance divides the slow ones; 0: always.
 
     Runs with another driver than the one before are asked first, and all others if none of these tells.
     """
@@ -217,7 +217,9 @@ def _change(seen: Sequence[_Seen]) -> int:
 
 
 def _uneven(seen: Sequence[_Seen], at: int) -> float:
-    """The probability that so few of the slow runs, or fewer, would be among the first by chance (hypergeometric)."""
+    """Return the probability that so few of the slow runs, or fewer, would be among the first by chance
+    (hypergeometric).
+    """
     slow, first = sum(one.is_slow for one in seen), sum(one.is_slow for one in seen[:at])
     ways = sum(comb(slow, few) * comb(len(seen) - slow, at - few) for few in range(first + 1) if at >= few)
     return ways / comb(len(seen), at)

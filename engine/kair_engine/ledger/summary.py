@@ -43,7 +43,7 @@ def _came(about: str, entries: Sequence[LedgerEntry]) -> CameOfCause:
 
 
 def with_track_records(findings: Iterable[Finding], entries: Sequence[LedgerEntry]) -> tuple[Finding, ...]:
-    """The findings, each with how prices for its cause came out, where enough did."""
+    """Return the findings, each with how prices for its cause came out, where enough did."""
     priced = [one for one in entries if one.kind == "finding" and one.has_come]
     return tuple(replace(one, track_record=_track_record(one.cause, priced)) for one in findings)
 

@@ -55,7 +55,7 @@ HEALTHY_SLOWDOWN: Final[Mapping[MeasureName, float]] = {
 
 
 def compared(suspect: Recording, peers: Sequence[Recording], seed: int = 0) -> ProbeResult:
-    """The suspect's measurements beside its peers'. Raises InputError where they measured different things."""
+    """Return the suspect's measurements beside its peers'. Raises InputError where they measured different things."""
     for peer in peers:
         _require_same_kind(suspect, peer)
     names = [one.name for one in suspect.series if all(peer.find(one.name) for peer in peers)]
@@ -123,12 +123,15 @@ def _series(recording: Recording, name: MeasureName) -> Series:
 
 
 def _slowdown(series: Series, ours: Floats, theirs: Floats) -> Floats:
-    """The time over the peers' time; rates are the inverse of a time."""
+    """Return the time over the peers' time; rates are the inverse of a time."""
     return ours / theirs if series.unit == "us" else theirs / ours
 
 
 def _drawn_peers(peers: Sequence[Series], rng: np.random.Generator) -> Floats:
-    """The peers' median in every draw. From three peers on the peers are drawn too: they differ among themselves."""
+    """Return the peers' median in every draw.
+
+    From three peers on the peers are drawn too: they differ among themselves.
+    """
     medians = np.stack([_drawn_medians(one, rng) for one in peers])
     if len(peers) >= 3:
         chosen = rng.integers(len(peers), size=medians.shape)
@@ -137,7 +140,7 @@ def _drawn_peers(peers: Sequence[Series], rng: np.random.Generator) -> Floats:
 
 
 def _drawn_medians(series: Series, rng: np.random.Generator) -> Floats:
-    """The medians of DRAWS bootstrap draws of blocks (Künsch 1989), an eighth of the time each.
+    """Return the medians of DRAWS bootstrap draws of blocks (Künsch 1989), an eighth of the time each.
 
     Repetitions near one another are alike where a machine is slow in spells, so single ones must not be drawn.
     """
@@ -157,7 +160,7 @@ def _drawn_medians(series: Series, rng: np.random.Generator) -> Floats:
 def _row_verdict(
     name: MeasureName, low: float, high: float, suspect: Recording, peers: Sequence[Recording]
 ) -> RowVerdict:
-    """What the interval says, where there is enough of it, and from apart."""
+    """Return what the interval says, where there is enough of it, and from apart."""
     fewest = min(len(_series(of, name).values) for of in (suspect, *peers))
     # Where others take the suspect's cores, that is what makes it slow; a peer's tell nothing.
     on_busy_peer = not name.startswith(("gpu", "all_reduce")) and any(peer.machine.is_busy for peer in peers)
@@ -218,7 +221,7 @@ _RUNS_Z: Final = 3.0
 
 
 def summary(recording: Recording) -> ProbeResult:
-    """The recording as an answer, compared with nobody."""
+    """Return the recording as an answer, compared with nobody."""
     rows = tuple(measurement(one) for one in recording.series)
     return ProbeResult(FILE_VERSION, recording.machine, rows, recording.link, warnings=recording.warnings)
 
@@ -274,7 +277,7 @@ class _Probe:
 
 
 def read_probe(path: Path) -> Recording:
-    """The probe in a file (also a pipe). Raises InputError where it cannot be read, or is no probe."""
+    """Return the probe in a file (also a pipe). Raises InputError where it cannot be read, or is no probe."""
     data = _data(_content(path), path)
     version = data.get("schema_version")
     if version != FILE_VERSION:

@@ -62,7 +62,10 @@ class Launch:
 
 
 def launch_of(environment: Mapping[str, str] = os.environ) -> Launch:
-    """What the environment says. Raises UsageError where a variable is no number, or the rank none of the world."""
+    """Return what the environment says.
+
+    Raises UsageError where a variable is no number, or the rank none of the world.
+    """
     if "RANK" in environment and "WORLD_SIZE" in environment:
         return _launch(environment, ("RANK",), ("WORLD_SIZE",), ("LOCAL_RANK",))
     if "SLURM_PROCID" in environment:
@@ -111,7 +114,10 @@ _LIBRARIES: Final = ("kair", "numpy", "torch")
 
 
 def measured(seconds: float, device: str, rank: int | None, report: Report) -> Recording:
-    """This machine's probe, as the rank that was launched, or `rank`. Raises UsageError for what cannot be measured."""
+    """Return this machine's probe, as the rank that was launched, or `rank`.
+
+    Raises UsageError for what cannot be measured.
+    """
     if not SHORTEST_S <= seconds <= LONGEST_S:
         raise UsageError(f"--seconds must be between {SHORTEST_S:g} and {LONGEST_S}, got {seconds:g}")
     launch = launch_of()
@@ -178,7 +184,9 @@ _FEWEST: Final = 8
 def link_series(
     launch: Launch, gpu: int | None, seconds: float
 ) -> tuple[tuple[Series, ...], LinkState, tuple[KairWarning, ...]]:
-    """The all-reduces of this launch; else why there are none, with a warning where ranks were launched together."""
+    """Return the all-reduces of this launch; else why there are none, with a warning where ranks were launched
+    together.
+    """
     if launch.world_size == 1:
         return (), "one_rank", ()
     if launch.address is None:

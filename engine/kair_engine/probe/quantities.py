@@ -34,7 +34,7 @@ def processor_quantities(threads: str, repetition_s: float) -> tuple[Quantity, .
 
 
 def numpy_on_one_core() -> str:
-    """Loads NumPy for one thread, unless the environment says otherwise or it is loaded already; tells the number.
+    """Load NumPy for one thread, unless the environment says otherwise or it is loaded already; return the number.
 
     Ranks of one machine that all took all cores would measure one another.
     """
@@ -107,7 +107,7 @@ def torch_if_there() -> Torch | None:
 
 
 def chosen_gpu(device: str, local_rank: int) -> int | None:
-    """The number of the GPU to measure; None for the processor alone. Raises UsageError where it cannot be had.
+    """Return the number of the GPU to measure; None for the processor alone. Raises UsageError where it cannot be had.
 
     `device` is auto, cpu, cuda or cuda:N. Of several GPUs that are seen each local rank takes its own.
     """
@@ -136,7 +136,7 @@ def _number_of(device: str) -> int | None:
 
 
 def gpu_name(gpu: int) -> str:
-    """What the driver calls it."""
+    """Return what the driver calls it."""
     return str(_torch().cuda.get_device_name(gpu))
 
 
@@ -166,7 +166,7 @@ def _gpu_memory_copy(torch: Torch, gpu: int, repetition_s: float) -> Quantity:
 
 
 def _awaited(torch: Torch, gpu: int, launch: Callable[[], object]) -> Callable[[int], None]:
-    """Launches so many, and waits once for all of them."""
+    """Launch so many, and wait once for all of them."""
 
     def run(times: int) -> None:
         for _ in range(times):
@@ -213,7 +213,7 @@ def _lateness_us() -> float:
 
 
 def processor_name(proc: Path = PROC) -> str:
-    """The processor's model, as far as the system tells."""
+    """Return the processor's model, as far as the system tells."""
     for line in _text(proc / "cpuinfo").splitlines():
         name, _, value = line.partition(":")
         if name.strip() in ("model name", "cpu model", "Hardware") and value.strip():
@@ -237,13 +237,13 @@ class Snapshot:
 
 
 def snapshot(proc: Path = PROC, cgroups: Path = CGROUPS) -> Snapshot:
-    """The counters of this thread and its control group."""
+    """Return the counters of this thread and its control group."""
     switches = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
     return Snapshot(time.perf_counter(), _waited_ns(proc), switches, _throttled(_group(proc, cgroups)))
 
 
 def counted(before: Snapshot, after: Snapshot, proc: Path = PROC, cgroups: Path = CGROUPS) -> HostCounters:
-    """What was counted between two snapshots."""
+    """Return what was counted between two snapshots."""
     seconds = max(after.at_s - before.at_s, 1e-9)
     waited = _difference(before.waited_ns, after.waited_ns)
     return HostCounters(
@@ -259,13 +259,16 @@ def _difference(before: int | None, after: int | None) -> int | None:
 
 
 def _waited_ns(proc: Path) -> int | None:
-    """The thread's time on a run queue: the second of three numbers, all of them 0 where the kernel counts none."""
+    """Return the thread's time on a run queue.
+
+    It is the second of three numbers, all of them 0 where the kernel counts none.
+    """
     words = _text(proc / "thread-self" / "schedstat").split() or _text(proc / "self" / "schedstat").split()
     return int(words[1]) if len(words) == 3 and all(word.isdigit() for word in words) and words[0] != "0" else None
 
 
 def _group(proc: Path, cgroups: Path) -> Path:
-    """The folder of the process's control group; inside a container its own is the root."""
+    """Return the folder of the process's control group; inside a container its own is the root."""
     for line in _text(proc / "self" / "cgroup").splitlines():
         _, controllers, name = (*line.split(":", 2), "", "")[:3]
         root = cgroups if not controllers else cgroups / "cpu"
@@ -293,7 +296,7 @@ def _throttled(group: Path) -> int | None:
 
 
 def _text(path: Path) -> str:
-    """A small file of the system; empty where there is none."""
+    """Return a small file of the system; empty where there is none."""
     try:
         return path.read_text(errors="replace")
     except OSError:

@@ -35,7 +35,7 @@ class Recording:
     warnings: tuple[KairWarning, ...] = ()
 
     def find(self, name: MeasureName) -> Series | None:
-        """The series of that name."""
+        """Return the series of that name."""
         return next((one for one in self.series if one.name == name), None)
 
 

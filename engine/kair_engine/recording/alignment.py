@@ -55,7 +55,7 @@ class Alignment:
     told_by: frozenset[str]
 
     def warnings(self) -> list[KairWarning]:
-        """That steps were matched, where that was needed."""
+        """Warn that steps were matched, where that was needed."""
         if not any(self.more.values()):
             return []
         by = " and ".join(sorted(self.told_by))
@@ -88,7 +88,8 @@ def aligned(
     clocks: Mapping[int, str],
     clock_of: Mapping[int, int] | None = None,
 ) -> Alignment:
-    """The common numbers of the steps of ranks that are `counted` from 0; those of `numbered` ranks are common already.
+    """Return the common numbers of the steps of ranks that are `counted` from 0; those of `numbered` ranks are common
+    already.
 
     `clocks` names the clock of each rank whose times are absolute; an empty name stands for one that is not known.
     `clock_of` has the ranks that surely share one, as `Job.clock_of`.
@@ -119,7 +120,7 @@ def aligned(
 
 
 def renumbered_by_collectives(fragments: Sequence[Path], ranks: Collection[int]) -> Alignment:
-    """The common numbers of the steps of ranks that mark theirs, where their collectives say other ones.
+    """Return the common numbers of the steps of ranks that mark theirs, where their collectives say other ones.
 
     Profilers that begin at different steps count each from its own. Ranks whose numbers (`Seq`) show that they have no
     collective in common with the others come behind these.
@@ -194,7 +195,7 @@ def _calls(fragments: Sequence[Path]) -> dict[int, _Calls]:
 
 
 def _by_common_ends(one: _Calls, other: _Calls) -> tuple[int, str] | None:
-    """The same of ranks on one clock, by the collectives that both leave at one time."""
+    """Return the same of ranks on one clock, by the collectives that both leave at one time."""
     near_ns, found = max(_AT_ONCE * _step_ns(one), _TOLERANCE_NS), Counter[int]()
     for key in np.intersect1d(one.key, other.key).tolist():
         mine, theirs = (np.flatnonzero(calls.key == key) for calls in (one, other))
@@ -257,7 +258,7 @@ class _Candidate:
 
 
 def _candidates(one: _Calls, other: _Calls) -> Iterator[_Candidate]:
-    """The offsets by which at least half of the steps of one rank are the same as the other's."""
+    """Yield the offsets by which at least half of the steps of one rank are the same as the other's."""
     if max(int(np.ptp(calls.step)) for calls in (one, other)) > _MOST_STEPS:
         return
     kinds: dict[bytes, int] = {}
@@ -278,7 +279,7 @@ def _candidates(one: _Calls, other: _Calls) -> Iterator[_Candidate]:
 
 
 def _steps(calls: _Calls, kinds: dict[bytes, int]) -> tuple[int, list[Ints], Ints]:
-    """(the first step, the places of each step's collectives, equal numbers for steps that have the same ones).
+    """Return (the first step, the places of each step's collectives, equal numbers for steps that have the same ones).
 
     `kinds` numbers them, for all ranks. Collectives on several streams can begin in any order: those of one key follow
     one another.
@@ -292,7 +293,7 @@ def _steps(calls: _Calls, kinds: dict[bytes, int]) -> tuple[int, list[Ints], Int
 
 
 def _step_ns(calls: _Calls) -> float:
-    """What a step usually takes, from the last collective of one to that of the next."""
+    """Return what a step usually takes, from the last collective of one to that of the next."""
     steps, of = np.unique(calls.step, return_inverse=True)
     ends = np.zeros(len(steps), np.int64)
     np.maximum.at(ends, of, calls.end_ns)
@@ -355,7 +356,7 @@ def shared(
 
 
 def _rows(trace: Trace, steps: Sequence[int]) -> Columns:
-    """The collectives that all members leave together, in order of (rank, step, start).
+    """Return the collectives that all members leave together, in order of (rank, step, start).
 
     Without calls on threads, which stand for collectives where nothing times these: they return at once.
     """
@@ -373,7 +374,7 @@ def _rows(trace: Trace, steps: Sequence[int]) -> Columns:
 
 
 def _by_order(rows: Columns) -> tuple[Ints, Ints]:
-    """(the collective of each row, what of its step it is: 0 of a known group) by their order in the step."""
+    """Return (the collective of each row, what of its step it is: 0 of a known group) by their order in the step."""
     rank, step, name, group = (rows.of[of].astype(np.int64) for of in ("rank", "step", "name", "group"))
     cell = dense(np.stack((rank, step, name, group)))
     turn, count = ordinal(cell[None]), np.bincount(cell)[cell]
@@ -383,7 +384,7 @@ def _by_order(rows: Columns) -> tuple[Ints, Ints]:
 
 
 def _numbered(rows: Columns) -> tuple[Ints, Ints]:
-    """The same by their numbers in their groups; NONE for those without."""
+    """Return the same by their numbers in their groups; NONE for those without."""
     group, number = (rows.of[of].astype(np.int64) for of in ("group", "group_seq"))
     call = dense(np.stack((group, number)))
     return np.where((group == NONE) | (number == NONE), NONE, call), np.zeros_like(call)
@@ -440,7 +441,7 @@ def _fit_of(times: Floats, *, in_known_group: bool) -> Shared | None:
 
 
 def _drift(at: Floats, apart: Floats) -> Floats:
-    """What two clocks drift apart, as far as clocks do: a line through the medians of the recording's halves."""
+    """Return what two clocks drift apart, as far as clocks do: a line through the medians of the recording's halves."""
     half = len(at) // 2
     between = float(median(at[half:]) - median(at[:half]))
     slope = float(median(apart[half:]) - median(apart[:half])) / between if between > 0 else 0.0
@@ -448,7 +449,7 @@ def _drift(at: Floats, apart: Floats) -> Floats:
 
 
 def _most_covered(least: Floats, most: Floats) -> float:
-    """The offset that lies within most of the bounds."""
+    """Return the offset that lies within most of the bounds."""
     at = np.concatenate((least, most))
     order = np.lexsort((np.repeat((0, 1), len(least)), at))
     within = np.cumsum(np.repeat((1, -1), len(least))[order])

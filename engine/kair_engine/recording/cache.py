@@ -64,7 +64,7 @@ class _EntryFiles:
 
 
 def tidy_cache(root: Path) -> None:
-    """Removes what imports left that were killed."""
+    """Remove what imports left that were killed."""
 
     def is_left(folder: Path) -> bool:
         for moving in folder.glob(f"*{MOVING}"):
@@ -77,7 +77,7 @@ def tidy_cache(root: Path) -> None:
 
 
 def _drop_half(fragment: Path, inode: int) -> None:
-    """Removes a fragment of which nothing else is there, unless another import has put its own in the place."""
+    """Remove a fragment of which nothing else is there, unless another import has put its own in the place."""
     if not fragment.with_suffix(".json").exists() and fragment.stat().st_ino == inode:
         fragment.unlink()
 
@@ -88,7 +88,7 @@ def cache_size(root: Path) -> CacheSize:
 
 
 def clear(root: Path) -> CacheSize:
-    """Removes every entry. Raises BusyError while traces are parsed into it, UnwritableError where it may not."""
+    """Remove every entry. Raises BusyError while traces are parsed into it, UnwritableError where it may not."""
     tidy_cache(root)
     if leftovers(root):
         raise BusyError(f"another kair is parsing traces into {root}", "clear it afterwards")
@@ -102,7 +102,7 @@ def clear(root: Path) -> CacheSize:
 
 
 def evict(root: Path, limit: int) -> CacheSize:
-    """Removes what was not used for longest, until the rest takes `limit` bytes; nothing that was in the last hour."""
+    """Remove what was not used for longest, until the rest takes `limit` bytes; nothing that was in the last hour."""
     now, held = time.time(), _entries(root)
     entries = sorted(held, key=lambda entry: entry.used)
     over = sum(entry.bytes for entry in entries) - limit
@@ -118,7 +118,7 @@ def evict(root: Path, limit: int) -> CacheSize:
 
 
 def leftovers(root: Path) -> list[Path]:
-    """The folders in which imports work, or worked until they were killed."""
+    """Return the folders in which imports work, or worked until they were killed."""
     try:
         return list((root / UNFINISHED).iterdir())
     except OSError:
@@ -194,7 +194,7 @@ class FragmentCache:
         return self._work
 
     def make_writable(self) -> None:
-        """Creates the folders; where that fails, temporary ones take their place until the process ends."""
+        """Create the folders; where that fails, temporary ones take their place until the process ends."""
         if self._work is not None:
             return
         if self._distrust is not None:
@@ -206,7 +206,7 @@ class FragmentCache:
             self.go_without(error)
 
     def go_without(self, error: OSError) -> None:
-        """Takes a temporary folder instead, and says why. Raises UnwritableError where none can be had either."""
+        """Take a temporary folder instead, and say why. Raises UnwritableError where none can be had either."""
         self._go_without(f"cannot write the cache {self.place} ({error.strerror or error}; {CHOOSE})", error)
 
     def _go_without(self, why: str, error: OSError | None) -> None:
@@ -229,7 +229,7 @@ class FragmentCache:
         return self.folder / f"{key}.parquet"
 
     def find(self, key: str, source: Path) -> FragmentInfo | None:
-        """What the entry holds, or None where there is none or it is damaged."""
+        """Return what the entry holds, or None where there is none or it is damaged."""
         if self._distrust is not None:
             return None
         path = self.fragment(key)
@@ -242,7 +242,7 @@ class FragmentCache:
         return None
 
     def close(self) -> None:
-        """Removes what did not become whole, and what there is no room for."""
+        """Remove what did not become whole, and what there is no room for."""
         if self._work is not None:
             import shutil
 
@@ -265,7 +265,7 @@ class FragmentCache:
 
 
 def complete(unfinished: Path, final: Path, info: FragmentInfo) -> None:
-    """Moves a fragment that was written to its place, with what it holds. Raises OSError when the disk is full.
+    """Move a fragment that was written to its place, with what it holds. Raises OSError when the disk is full.
 
     Who is killed between both moves leaves half an entry: that it is one stands in the folder that is left as well.
     Moving it changes it, but not its checksum.
@@ -290,7 +290,7 @@ def _write_beside(final: Path, unfinished: Path, seal: FileChecksum, info: Fragm
 
 
 def content_key(source: Path, rank: int | None = None) -> str:
-    """The key of a file's content, read as `rank` where the file itself does not say. Raises OSError.
+    """Return the key of a file's content, read as `rank` where the file itself does not say. Raises OSError.
 
     Of a file in an archive it is the archive's content that counts, and the place in it.
     """
@@ -317,7 +317,7 @@ def content_key(source: Path, rank: int | None = None) -> str:
 
 
 def distrust_of(root: Path) -> tuple[KairWarning, ...]:
-    """What is said of a cache that others can write to."""
+    """Return what is said of a cache that others can write to."""
     why = _distrust(root)
     return () if why is None else (short_warning("cache_unwritable", f"{_said(root, why)}: it is not used"),)
 

@@ -82,7 +82,7 @@ def read_evidence_of(
 
 
 def stored_evidence(folder: Path, most: int = MOST_ROWS) -> tuple[EvidenceFile, list[KairWarning]]:
-    """The tables in the folder of a job of the store: those of capture, and those that were added.
+    """Return the tables in the folder of a job of the store: those of capture, and those that were added.
 
     None where there are none. A table that is damaged is left out with a warning, and so are the oldest samples where
     there are more than `most` rows.
@@ -107,7 +107,7 @@ _LISTED: Final = 3
 
 
 def _read_new(paths: Sequence[Path], read: dict[Path, EvidenceFile], most: int, warnings: list[KairWarning]) -> bool:
-    """Reads what is not in `read`, nor part of what is, into it; whether all was still there."""
+    """Read what is not in `read`, nor part of what is, into it; whether all was still there."""
     inside, rows, are_there = _parts_of(read), sum(len(one.table) for one in read.values()), True
     for number, path in enumerate(paths):
         if path in read or path in inside:
@@ -128,7 +128,7 @@ def _read_new(paths: Sequence[Path], read: dict[Path, EvidenceFile], most: int, 
 
 
 def _parts_of(read: Mapping[Path, EvidenceFile]) -> set[Path]:
-    """The files that others were made of: a sampler's, up to the one that the joined file is called by."""
+    """Return the files that others were made of: a sampler's, up to the one that the joined file is called by."""
     found = set[Path]()
     for path, one in read.items():
         last = _sampled_ms(path) if path.name.startswith("joined") else None
@@ -140,7 +140,9 @@ def _parts_of(read: Mapping[Path, EvidenceFile]) -> set[Path]:
 
 
 def _latest_first(path: Path) -> tuple[bool, int, str]:
-    """What is no sample comes first; a joined file before its parts, of which it has the latest one's number."""
+    """Sort files: what is no sample comes first; a joined file before its parts, of which it has the latest one's
+    number.
+    """
     ms = _sampled_ms(path)
     return ms is not None, -(ms or 0), path.name
 
@@ -167,7 +169,7 @@ def with_ranks_of_job(evidence: EvidenceFile, world_size: int) -> EvidenceFile:
 def add_to_job(
     folder: Path, places: Sequence[Path], *, hosts: Collection[str] = ()
 ) -> tuple[tuple[AddedEvidence, ...], list[KairWarning]]:
-    """Keeps the evidence of files and folders in a job's folder, as `evidence/added/DIGEST-NAME.parquet`.
+    """Keep the evidence of files and folders in a job's folder, as `evidence/added/DIGEST-NAME.parquet`.
 
     What has the content, and the host, of a file that is there already changes nothing. Raises what `read_evidence_of`
     does, and UnwritableError.
@@ -180,7 +182,7 @@ def add_to_job(
 
 
 def keep_in_job(folder: Path, name: str, content: EvidenceFile) -> AddedEvidence:
-    """The same of what was asked of a server, called `name`. Raises UnwritableError."""
+    """Return the same of what was asked of a server, called `name`. Raises UnwritableError."""
     import pyarrow.ipc
 
     sink = pa.BufferOutputStream()
@@ -228,7 +230,7 @@ def _read_all(
 
 
 def _files_of(place: Path, warnings: list[KairWarning]) -> tuple[Path, ...]:
-    """The file, or what is looked at of the folder. Raises InputError where there is nothing of that name."""
+    """Return the file, or what is looked at of the folder. Raises InputError where there is nothing of that name."""
     try:
         found = find_files(place, leave_out=None)
     except InputError as error:
@@ -248,7 +250,9 @@ def _status(path: Path) -> os.stat_result:
 
 
 def _unknown(folder: Path, others: Sequence[Path]) -> list[KairWarning]:
-    """A warning that names files that nothing reads; none where traces are among them, which come with all sorts."""
+    """Return a warning that names files that nothing reads; none where traces are among them, which come with all
+    sorts.
+    """
     if not others or any(map(_is_trace, others)):
         return []
     named = ", ".join(path.name for path in others[:_NAMED]) + (", …" if len(others) > _NAMED else "")
@@ -269,7 +273,8 @@ def _is_trace(path: Path) -> bool:
 
 
 def _with_host(one: _Read, place: Path, hosts: Collection[str]) -> _Read:
-    """The same with the host that its path says, where its content says none; and sources that can be told apart.
+    """Return the same with the host that its path says, where its content says none; and sources that can be told
+    apart.
 
     Where they are named as their files are, they have the folders below `place` in their names.
     """
@@ -290,7 +295,7 @@ def _with_host(one: _Read, place: Path, hosts: Collection[str]) -> _Read:
 
 
 def host_in_path(path: Path, hosts: Collection[str]) -> str | None:
-    """The host that a folder `host=NAME` states, else the one of `hosts` that is a word of the file's name.
+    """Return the host that a folder `host=NAME` states, else the one of `hosts` that is a word of the file's name.
 
     `dmesg-node-7.txt` and `node-7.dmesg` are of node-7, and not of node-70. None where the name has two of them.
     """
@@ -313,7 +318,7 @@ def _require_some(found: Sequence[object], places: Sequence[Path], warnings: Seq
 
 
 def _kept(folder: Path, digest: str, source: str, content: EvidenceFile) -> AddedEvidence:
-    """Raises UnwritableError."""
+    """Raise UnwritableError."""
     target = folder / EVIDENCE / _ADDED
     known = next(target.glob(f"{digest}-*.parquet"), None)
     path = known or target / f"{digest}-{_clean(source)}.parquet"
@@ -341,7 +346,7 @@ def _digest_of_file(one: _Read) -> str:
 
 
 def _clean(source: str) -> str:
-    """The end of a path or URL as a name that is one in every file system: `dmesg-node-7.txt`."""
+    """Return the end of a path or URL as a name that is one in every file system: `dmesg-node-7.txt`."""
     name = source.rstrip("/").rpartition("/")[2]
     return re.sub(r"[^A-Za-z0-9._=-]+", "_", name).strip("._")[:_LONGEST_NAME] or "evidence"
 

@@ -101,7 +101,7 @@ def _without_numbers(path: Path) -> str:
 
 
 def with_calls_once(fragments: Sequence[Fragment]) -> tuple[list[Fragment], list[KairWarning]]:
-    """The fragments without logs and answers of RAS where there is something better.
+    """Return the fragments without logs and answers of RAS where there is something better.
 
     Beside dumps a log tells the ranks that left none; answers of RAS are left out beside logs, as are both beside
     traces. A rank of several logs is told by the one that tells most of its groups.
@@ -136,7 +136,9 @@ def with_calls_once(fragments: Sequence[Fragment]) -> tuple[list[Fragment], list
 
 
 def _newest_answer(answers: Sequence[Fragment]) -> list[Fragment]:
-    """The last answer of NCCL's RAS; with an earlier one that says the same it tells a hang from a job that runs."""
+    """Return the last answer of NCCL's RAS; with an earlier one that says the same it tells a hang from a job that
+    runs.
+    """
     if len(answers) < 2:
         return [*answers]
     *earlier, newest = sorted(answers, key=lambda one: (one.info.asked_at, one.info.source))
@@ -154,7 +156,7 @@ _SEVERAL = 2
 
 
 def require_one_run(source: Path, fragments: Sequence[Fragment]) -> None:
-    """Raises InputError where the files below the folder `source` are of several runs.
+    """Raise InputError where the files below the folder `source` are of several runs.
 
     Files in one folder are of one run, unless all of it is there twice, as are folders that hold other ranks (a folder
     each) or other steps of it. Of the what-if format every file is a run. Two that record the same step of a rank, or
@@ -176,7 +178,7 @@ def require_one_run(source: Path, fragments: Sequence[Fragment]) -> None:
 
 
 def _require_one_time(source: Path, fragments: Sequence[Fragment]) -> None:
-    """Raises InputError where as many ranks recorded the same steps at one time as at another, two ranks at least.
+    """Raise InputError where as many ranks recorded the same steps at one time as at another, two ranks at least.
 
     Fewer are files that were left from another run: most tell which one the folder is of.
     """
@@ -219,7 +221,10 @@ def _again(one: Sequence[Fragment], other: Sequence[Fragment]) -> bool:
 
 
 def _cells(some: Sequence[Fragment]) -> set[tuple[int, int]]:
-    """The (rank, step) that are recorded; files that do not say their rank get one by their order, another each."""
+    """Return the (rank, step) that are recorded.
+
+    Files that do not say their rank get one by their order, another each.
+    """
     known = [fragment.info.step_times for fragment in some if fragment.info.rank_known]
     return {cell for times in known for cell in zip(times.rank, times.step, strict=True)}
 
@@ -353,7 +358,7 @@ def _looked_at(trace: Trace, of_file: Sequence[StepTimes]) -> list[int] | None:
 
 
 def _minority(fits: Mapping["Pair", bool], spans: Sequence[Span]) -> tuple[list[int], dict["Pair", bool]]:
-    """(the files of other runs, what is left of `fits` without them).
+    """Return (the files of other runs, what is left of `fits` without them).
 
     One after another that which fits the fewest of those that it shares collectives with, as long as one of these fits
     more. Of equal ones it is the file that was recorded at another time than most.
@@ -378,7 +383,7 @@ def _misfit(file: int, fits: Mapping["Pair", bool], spans: Sequence[Span]) -> tu
 
 
 def _groups(left: Mapping["Pair", bool]) -> tuple[tuple[int, ...], ...]:
-    """The files that do not fit some others, with those that they fit; none where all do."""
+    """Return the files that do not fit some others, with those that they fit; none where all do."""
     group = {file: {file} for pair in left for file in pair}
     for (one, other), fit in left.items():
         if fit and group[one] is not group[other]:

@@ -58,7 +58,8 @@ class Progress(Protocol):
 def import_files(
     tasks: Sequence[ImportTask], *, progress: Progress | None = None, workers: int | None = None
 ) -> Iterator[ImportOutcome]:
-    """The outcome of every task, in order, each as soon as it is there. Raises UnwrittenError when the disk is full.
+    """Yield the outcome of every task, in order, each as soon as it is there. Raises UnwrittenError when the disk is
+    full.
 
     Progress is told of a file after its outcome was taken, so that what it raises costs no file that was parsed.
     """
@@ -88,7 +89,7 @@ def _text_of(tasks: Sequence[ImportTask]) -> int:
 
 
 def import_file(task: ImportTask) -> ImportOutcome:
-    """Parses one file; what is wrong with the input comes back as a value, so that it can cross processes."""
+    """Parse one file; what is wrong with the input comes back as a value, so that it can cross processes."""
     # Only where something is to be parsed.
     from kair_engine.readers.formats import NotATraceError, UnsupportedFormatError
 
@@ -111,7 +112,7 @@ def import_file(task: ImportTask) -> ImportOutcome:
 
 
 def _in_plain_words(error: OSError) -> tuple[int, str]:
-    """The system's own error, which Arrow tells in a sentence of its own."""
+    """Return the system's own error, which Arrow tells in a sentence of its own."""
     told = re.search(r"\[errno (\d+)\]", str(error), re.IGNORECASE)
     if told is None:
         return error.errno or 0, error.strerror or str(error)
@@ -156,7 +157,7 @@ def _outcome(answer: bytes, task: ImportTask) -> ImportOutcome:
 
 
 def answering(text: str) -> "Answering":
-    """What processes answer that parse so many bytes of text: to a pickled task its outcome as JSON.
+    """Return what processes answer that parse so many bytes of text: to a pickled task its outcome as JSON.
 
     Tasks are this program's own; an outcome comes from a process that read other people's files.
     """

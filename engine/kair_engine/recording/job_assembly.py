@@ -61,7 +61,7 @@ class AssembledJob:
 
 
 def assemble(name: str, source: str, fragments: Sequence[Fragment], warnings: Sequence[KairWarning]) -> AssembledJob:
-    """The job that `fragments` make up; `warnings` are about what did not become one.
+    """Return the job that `fragments` make up; `warnings` are about what did not become one.
 
     Fragments of another world, doubled ones, and those of another run are set aside. Raises InputError where nothing is
     left.
@@ -83,7 +83,7 @@ def assemble(name: str, source: str, fragments: Sequence[Fragment], warnings: Se
 
 
 def _joined(name: str, source: str, kept: Sequence[Fragment], of_input: tuple[KairWarning, ...]) -> AssembledJob:
-    """The job of all these fragments."""
+    """Return the job of all these fragments."""
     infos = [fragment.info for fragment in kept]
     ranks = tuple(sorted({Rank(rank) for info in infos for rank in info.ranks}))
     stated = max((info.world_size or 0 for info in infos), default=0)
@@ -173,7 +173,9 @@ def _other_run(others: Sequence[Fragment], runs: Sorted, recorded: AbstractSet[i
 
 
 def _with_undecided(made: AssembledJob, runs: Sorted) -> AssembledJob:
-    """The job, with a warning where its recordings are of several runs and nothing tells which of them is the job's."""
+    """Return the job, with a warning where its recordings are of several runs and nothing tells which of them is the
+    job's.
+    """
     if not runs.undecided:
         return made
     groups = [
@@ -204,7 +206,7 @@ def _by_order(infos: Sequence[FragmentInfo]) -> dict[int, str]:
 
 
 def _unmarked(infos: Sequence[FragmentInfo]) -> set[int]:
-    """The ranks whose steps were counted from 0 for want of marks."""
+    """Return the ranks whose steps were counted from 0 for want of marks."""
     return {rank for info in infos if any(one.code == "steps_inferred" for one in info.warnings) for rank in info.ranks}
 
 
@@ -226,7 +228,7 @@ def _matched(
 
 
 def _clocks(infos: Sequence[FragmentInfo], hosts: Mapping[int, str]) -> dict[int, str]:
-    """The clock of each rank that has one in common with others: its host, which may be unknown, or its file."""
+    """Return the clock of each rank that has one in common with others: its host, which may be unknown, or its file."""
     found: dict[int, str] = {}
     for info in infos:
         if info.absolute_time or len(info.ranks) > 1:
@@ -304,7 +306,9 @@ def _derived_groups(trace: Trace, infos: Sequence[FragmentInfo]) -> tuple[Derive
 def _groups_of_silent(
     infos: Sequence[FragmentInfo], groups_of: Mapping[int, Sequence[ProcessGroup]]
 ) -> dict[int, tuple[ProcessGroup, ...]]:
-    """The ranks whose files state nothing of the job, in the groups that others list them in, in the others' order."""
+    """Return the ranks whose files state nothing of the job, in the groups that others list them in, in the others'
+    order.
+    """
     listed = dict.fromkeys(group for groups in groups_of.values() for group in groups)
     silent = [rank for info in infos if info.world_size is None for rank in info.ranks]
     found = {rank: tuple(group for group in listed if rank in group.ranks) for rank in silent}
@@ -312,7 +316,7 @@ def _groups_of_silent(
 
 
 def _group_of_all(infos: Sequence[FragmentInfo]) -> dict[int, str]:
-    """The ranks whose files state no process groups, in the only group that all other files state."""
+    """Return the ranks whose files state no process groups, in the only group that all other files state."""
     stated = {info.only_group for info in infos if info.world_size is not None}
     (group, *others) = stated or {None}
     if group is None or others:
@@ -321,7 +325,7 @@ def _group_of_all(infos: Sequence[FragmentInfo]) -> dict[int, str]:
 
 
 def keep_one_world(fragments: Sequence[Fragment]) -> tuple[list[Fragment], list[KairWarning]]:
-    """The fragments of the world (format and stated size) that most ranks are of; unstated sizes fit any."""
+    """Return the fragments of the world (format and stated size) that most ranks are of; unstated sizes fit any."""
     formats = Counter(fragment.info.format for fragment in fragments)
     form = min(formats, key=lambda one: (-formats[one], one))
     votes: Counter[int] = Counter()
@@ -393,7 +397,7 @@ def _truncated(infos: Sequence[FragmentInfo]) -> tuple[Rank, ...]:
 
 
 def _shared_warnings(infos: Sequence[FragmentInfo]) -> list[KairWarning]:
-    """The fragments' own warnings; one that many files share is said once."""
+    """Return the fragments' own warnings; one that many files share is said once."""
     by_code: dict[str, list[str]] = {}
     for info in infos:
         for warning in info.warnings:

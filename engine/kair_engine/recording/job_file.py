@@ -81,7 +81,9 @@ def is_watched(folder: Path) -> bool:
 
 
 def recordings_in(folder: Path) -> list[Path]:
-    """The folders of recordings in a job's: one, more while the job is being replaced or an old one is still read."""
+    """Return the folders of recordings in a job's: one, more while the job is being replaced or an old one is still
+    read.
+    """
     try:
         return [path for path in folder.iterdir() if path.name.startswith(RECORDING)]
     except OSError:
@@ -89,12 +91,15 @@ def recordings_in(folder: Path) -> list[Path]:
 
 
 def write_job_file(folder: Path, job: JobFile, modes: Modes) -> None:
-    """Writes `job.json` whole. Raises OSError when the disk is full."""
+    """Write `job.json` whole. Raises OSError when the disk is full."""
     write_whole(folder / JOB_FILE, with_checksum(encode_json(job), schema=SCHEMA, version=VERSION), modes)
 
 
 def read_job_file(folder: Path) -> JobFile:
-    """What `job.json` says. Raises InputError where it is damaged, of another version, or points out of the folder."""
+    """Return what `job.json` says.
+
+    Raises InputError where it is damaged, of another version, or points out of the folder.
+    """
     path = folder / JOB_FILE
     try:
         content = read_kept(path)
@@ -113,7 +118,7 @@ def read_job_file(folder: Path) -> JobFile:
 
 
 def open_job_folder(folder: Path) -> Trace:
-    """The trace of a job folder. Fragments that are gone or damaged are left out with a warning.
+    """Return the trace of a job folder. Fragments that are gone or damaged are left out with a warning.
 
     While the trace is in use its files stay, even where the job is replaced. Raises InputError where nothing is left.
     """
@@ -134,7 +139,7 @@ def open_job_folder(folder: Path) -> Trace:
 
 
 def described_job(folder: Path) -> Job:
-    """What a job folder says of its job, whether its recordings are there or not. Raises InputError."""
+    """Return what a job folder says of its job, whether its recordings are there or not. Raises InputError."""
     job = read_job_file(folder)
     return assemble(
         job.name, str(folder), [Fragment(folder / kept.path, kept.info) for kept in job.fragments], [*job.warnings]
@@ -142,7 +147,7 @@ def described_job(folder: Path) -> Job:
 
 
 def _in_use(folder: Path) -> tuple[JobFile, Hold | None]:
-    """What the job is, and the hold on its recording; read again where that was replaced in between."""
+    """Return what the job is, and the hold on its recording; read again where that was replaced in between."""
     job = read_job_file(folder)
     while True:
         try:
@@ -156,7 +161,7 @@ def _in_use(folder: Path) -> tuple[JobFile, Hold | None]:
 
 
 def _sorted_out(folder: Path, job: JobFile) -> tuple[list[Fragment], list[str], list[str]]:
-    """The good fragments, and the paths of those that are gone and of those that are damaged."""
+    """Return the good fragments, and the paths of those that are gone and of those that are damaged."""
     good: list[Fragment] = []
     gone, damaged = [], []
     for kept in job.fragments:
@@ -201,7 +206,7 @@ _PASSING: Final = (IMPORTING, REMOVED, FETCHING)
 
 
 def tidy_store(root: Path) -> None:
-    """Looks at the whole store; one that is not there, or cannot be written, stays as it is."""
+    """Look at the whole store; one that is not there, or cannot be written, stays as it is."""
     with suppress(OSError), os.scandir(root) as entries:
         found = [(Path(entry.path), entry.name) for entry in entries if entry.is_dir(follow_symlinks=False)]
         remove_unused(path for path, name in found if name.startswith(".") and name.endswith(_PASSING))
@@ -212,7 +217,7 @@ def tidy_store(root: Path) -> None:
 
 
 def tidy_jobs(folders: Iterable[Path], *, without_locks: bool = False) -> None:
-    """Removes recordings that are not their job's any more, and what is half written in the others.
+    """Remove recordings that are not their job's any more, and what is half written in the others.
 
     `without_locks` those that somebody may read, where nobody can tell.
     """
@@ -225,5 +230,5 @@ def tidy_jobs(folders: Iterable[Path], *, without_locks: bool = False) -> None:
 
 
 def _is_replaced(recording: Path) -> bool:
-    """Raises InputError where that cannot be told."""
+    """Raise InputError where that cannot be told."""
     return recording.name != read_job_file(recording.parent).recording

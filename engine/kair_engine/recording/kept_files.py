@@ -75,7 +75,7 @@ def claim(folder: Path) -> Hold | None:
 def remove_unused(
     folders: Iterable[Path], is_left: Callable[[Path], bool] = lambda _: True, without_locks: bool = False
 ) -> None:
-    """Removes those of `folders` that nobody uses; `is_left` is asked of each once nobody can begin to.
+    """Remove those of `folders` that nobody uses; `is_left` is asked of each once nobody can begin to.
 
     One that cannot be removed stays; where the file system has no locks all do, but `without_locks`.
     """
@@ -125,7 +125,7 @@ class _Envelope(msgspec.Struct):
 
 
 def checksum_of(path: Path) -> FileChecksum:
-    """The checksum of a file as it is now. Raises OSError."""
+    """Return the checksum of a file as it is now. Raises OSError."""
     with os.fdopen(open_kept(path), "rb") as file:
         checksum = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=_DIGEST)).hexdigest()
     status = path.stat()
@@ -141,12 +141,12 @@ def is_intact(path: Path, seal: FileChecksum) -> bool:
 
 
 def with_checksum(body: bytes, **head: str | int) -> bytes:
-    """A JSON value in an envelope with its checksum, behind the fields of `head`."""
+    """Return a JSON value in an envelope with its checksum, behind the fields of `head`."""
     return msgspec.json.encode({**head, "checksum": _checksum(body), "body": msgspec.Raw(body)})
 
 
 def checked_body(document: bytes) -> bytes:
-    """The value of such an envelope. Raises ValueError where it is damaged."""
+    """Return the value of such an envelope. Raises ValueError where it is damaged."""
     found = msgspec.json.decode(document, type=_Envelope)
     if _checksum(bytes(found.body)) != found.checksum:
         raise ValueError("its content is not what was written")

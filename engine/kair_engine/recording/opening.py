@@ -61,7 +61,7 @@ def open_trace(
     progress: Progress | None = None,
     workers: int | None = None,
 ) -> Trace:
-    """The trace at `source`; raw files are parsed into fragments below `cache` once, and found there later.
+    """Return the trace at `source`; raw files are parsed into fragments below `cache` once, and found there later.
 
     Raises InputError where `source` is missing, unreadable or no trace, KairError when the disk is full.
     """
@@ -107,7 +107,7 @@ def open_sources(
 
 
 def job_name(source: Path) -> str:
-    """The name a path gives to its job: the folder's, or the file's without its endings."""
+    """Return the name a path gives to its job: the folder's, or the file's without its endings."""
     name = source.name or source.resolve().name or "trace"
     if source.is_dir():
         return name
@@ -116,7 +116,7 @@ def job_name(source: Path) -> str:
 
 
 def _within_archives(paths: Iterable[Path]) -> tuple[list[Path], list[InputError]]:
-    """The files, with those in archives in place of the archives; and what is wrong with these."""
+    """Return the files, with those in archives in place of the archives; and what is wrong with these."""
     files: list[Path] = []
     problems: list[InputError] = []
     for path in paths:
@@ -169,7 +169,7 @@ def _parse(
     workers: int | None,
     hints: Mapping[Path, int],
 ) -> list[InputError]:
-    """Parses the files that the cache lacks. What is no trace stays without a fragment, and is no problem."""
+    """Parse the files that the cache lacks. What is no trace stays without a fragment, and is no problem."""
     missing = [file for file in files if file.fragment is None]
     if not missing:
         return []
@@ -207,7 +207,7 @@ def _without_content(files: Sequence[_File]) -> list[InputError]:
 def _number_ranks(
     files: Sequence[_File], store: FragmentCache, progress: Progress | None, workers: int | None
 ) -> tuple[list[Fragment], list[KairWarning]]:
-    """Gives the files that do not say their rank the free numbers, in the order of their names."""
+    """Give the files that do not say their rank the free numbers, in the order of their names."""
     fragments = [file.fragment for file in files if file.fragment is not None]
     unknown = [file for file in files if file.fragment is not None and not file.fragment.info.rank_known]
     if not unknown:
@@ -234,7 +234,10 @@ def _number_ranks(
 
 
 def _free_numbers(unknown: Sequence[_File], taken: AbstractSet[int]) -> dict[Path, int]:
-    """The first rank of each file, in the order of their names: as many in a row as it has, none of them taken."""
+    """Return the first rank of each file, in the order of their names.
+
+    As many in a row as it has, none of them taken.
+    """
     hints: dict[Path, int] = {}
     first = 0
     for file in sorted(unknown, key=lambda file: _by_numbers(file.source)):
@@ -292,7 +295,7 @@ class FoundFiles:
 
 
 def find_files(source: Path, *, leave_out: str | None = EVIDENCE) -> FoundFiles:
-    """The file `source`, or every file below the folder `source`, hidden ones left out.
+    """Return the file `source`, or every file below the folder `source`, hidden ones left out.
 
     So is what lies in folders below it that are called `leave_out`. Raises InputError where `source` is missing, is
     neither, or cannot be read.

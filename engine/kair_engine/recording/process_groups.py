@@ -78,7 +78,7 @@ class Family:
 
 
 def families(groups_of: Mapping[int, Sequence[ProcessGroup]]) -> list[Family]:
-    """The families that the ranks' lists make up; of several with the same ranks in their groups the first.
+    """Return the families that the ranks' lists make up; of several with the same ranks in their groups the first.
 
     The groups of a dimension carry one description and have one size; where a rank is in several such, the n-th
     on its list stands for the n-th on the others'.
@@ -110,7 +110,9 @@ _AGREEING: Final = 0.9
 
 
 def derive(trace: Trace, groups_of: Mapping[int, Sequence[ProcessGroup]]) -> tuple[DerivedGroups, list[KairWarning]]:
-    """The groups of what names none on the ranks in `groups_of`, their lists; and warnings about what stays unknown."""
+    """Return the groups of what names none on the ranks in `groups_of`, their lists; and warnings about what stays
+    unknown.
+    """
     rows = _rows(trace, groups_of)
     known = families(groups_of)
     of_lane, undecided = groups_of_lanes(rows, known, trace.job)
@@ -143,7 +145,7 @@ def _rows(trace: Trace, ranks: Collection[int]) -> Columns:
 def _groups_of_transfers(
     rows: Columns, known: Sequence[Family], recorded: Collection[int]
 ) -> tuple[Family | None, int]:
-    """The family in whose groups the sends and receives count their peers, and how many of them have none."""
+    """Return the family in whose groups the sends and receives count their peers, and how many of them have none."""
     rows = rows.chosen(rows.is_any("kind", ("send", "recv")))
     if not len(rows):
         return None, 0
@@ -169,7 +171,7 @@ def _agree(rows: Columns, family: Family, recorded: Collection[int]) -> bool:
 
 
 def _member(group: ProcessGroup, place: int) -> int | None:
-    """The rank at `place` in the group; None where there is no such place."""
+    """Return the rank at `place` in the group; None where there is no such place."""
     return group.ranks[place] if 0 <= place < len(group.ranks) else None
 
 
@@ -201,7 +203,7 @@ class Visits:
 
 
 def choose(visits: Visits, candidates: Sequence[Family], rivals: Sequence[Family]) -> Family | None:
-    """The one of `candidates` that the times show against all other `rivals`, or None."""
+    """Return the one of `candidates` that the times show against all other `rivals`, or None."""
     for candidate in candidates:
         others = [rival for rival in rivals if rival is not candidate]
         if not others or (
@@ -347,7 +349,7 @@ def _keys(rows: Columns) -> list[_Key]:
 
 
 def _sets(lanes: Sequence[tuple[int, str]], keys: Sequence[_Key]) -> list[Ints]:
-    """The rows that ran in one group each: on one lane of a rank, or as the same call of a step."""
+    """Return the rows that ran in one group each: on one lane of a rank, or as the same call of a step."""
     leader: dict[_Key, _Key] = {key: key for key in keys}
 
     def first(key: _Key) -> _Key:
@@ -367,7 +369,7 @@ def _sets(lanes: Sequence[tuple[int, str]], keys: Sequence[_Key]) -> list[Ints]:
 def _families_of(
     rows: Columns, sets: Sequence[Ints], keys: Sequence[_Key], known: Sequence[Family], job: Job
 ) -> list[Family | None]:
-    """The family of each set, where the times show it.
+    """Return the family of each set, where the times show it.
 
     What they show at once puts ranks on one clock; on that, more can be told.
     """
@@ -393,7 +395,7 @@ def _family_of(visits: Visits, known: Sequence[Family], recorded: Collection[int
 
 
 def _visits(rows: Columns, of_set: Ints, keys: Sequence[_Key]) -> Visits:
-    """The rows `of_set` as a table of calls, in order, and ranks.
+    """Return the rows `of_set` as a table of calls, in order, and ranks.
 
     Every rank has a clock of its own, be the names of their hosts equal: containers are all called `localhost`.
     """

@@ -88,7 +88,7 @@ def _started(count: int, function: str, given: str, running: ExitStack) -> Itera
 
 @contextmanager
 def _without_interrupts() -> Iterator[None]:
-    """Processes that are started here never hear of Ctrl-C: the one who started them ends them without a word."""
+    """Keep Ctrl-C from processes that are started here: the one who started them ends them without a word."""
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
     try:
         yield
@@ -107,7 +107,7 @@ class _Process:
         """The message that it has."""
 
     def ask(self, at: int, messages: Sequence[bytes]) -> bool:
-        """Gives it a message; False where it has ended."""
+        """Give it a message; False where it has ended."""
         self.at = at
         try:
             _write(self._to, messages[at])
@@ -116,7 +116,7 @@ class _Process:
         return True
 
     def answer(self) -> bytes | None:
-        """What it answers, None where it ends without."""
+        """Return what it answers, None where it ends without."""
         return _read(self.out)
 
 
@@ -130,7 +130,7 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 
 
 def work(starter: str, function: str, given: str) -> None:
-    """What such a process does, until who started it closes the pipe, or dies."""
+    """Work as such a process, until who started it closes the pipe, or dies."""
     _end_with(int(starter))
     from queue import SimpleQueue
     from threading import Thread
@@ -170,7 +170,7 @@ def _write(pipe: IO[bytes], message: bytes) -> None:
 
 
 def _read(pipe: IO[bytes]) -> bytes | None:
-    """A message, None where there is no whole one any more."""
+    """Return a message, None where there is no whole one any more."""
     head = pipe.read(_LENGTH)
     length = int.from_bytes(head, "big")
     message = pipe.read(length) if len(head) == _LENGTH else b""

@@ -55,13 +55,13 @@ def counted_differently(times: StepTimes, hosts: Mapping[int, str]) -> dict[int,
 
 
 def renumbered(times: StepTimes, more: Mapping[int, int]) -> StepTimes:
-    """The times with the steps' common numbers."""
+    """Return the times with the steps' common numbers."""
     steps = tuple(step - more.get(rank, 0) for rank, step in zip(times.rank, times.step, strict=True))
     return replace(times, step=steps)
 
 
 def renumbering_warnings(more: Mapping[int, int]) -> list[KairWarning]:
-    """That ranks were renumbered."""
+    """Warn that ranks were renumbered."""
     by_number: dict[int, list[int]] = defaultdict(list)
     for rank, number in more.items():
         by_number[number].append(rank)
@@ -76,7 +76,7 @@ def renumbering_warnings(more: Mapping[int, int]) -> list[KairWarning]:
 
 
 def _off(ranks: Sequence[int], spans: Mapping[int, Sequence[_Span]]) -> dict[int, int]:
-    """The ranks of one host that are not numbered as most are."""
+    """Return the ranks of one host that are not numbered as most are."""
     first = sorted(spans[ranks[0]])
     found = {rank: off for rank in ranks if (off := _difference(sorted(spans[rank])[:_LOOKED_AT], first)) is not None}
     if not found:
@@ -171,7 +171,7 @@ class UsableSteps:
 def usable_steps(
     times: StepTimes, ranks: tuple[int, ...], *, on_all: bool = False, truncated: Collection[int] = ()
 ) -> UsableSteps:
-    """The steps that at least half the ranks recorded completely; the best covered ones where none is.
+    """Return the steps that at least half the ranks recorded completely; the best covered ones where none is.
 
     `on_all`: only those that all ranks did, since recordings begin at other moments; where they have too few in common,
     those of as many ranks as have enough, if that is more than half of them. `truncated` ranks' files are cut off.
@@ -202,7 +202,7 @@ def usable_steps(
 
 
 def incomplete_cells(counts: Mapping[_Cell, int], truncated: Collection[int] = ()) -> set[_Cell]:
-    """The (rank, step) with fewer than half the operations of the rank's other steps, where they can be cut off.
+    """Return the (rank, step) with fewer than half the operations of the rank's other steps, where they can be cut off.
 
     That is a rank's first and last step, of each row of steps that it recorded one after another, and any step of a
     `truncated` file, whose text may have any order; in the middle, one without operations. A step in the middle with
@@ -247,7 +247,7 @@ def _alike_in_a_row(counts: Mapping[_Cell, int], few: AbstractSet[_Cell]) -> set
 
 
 def _typical(values: list[int]) -> float:
-    """The upper median: with two steps, one whole and one cut, the whole one is typical."""
+    """Return the upper median: with two steps, one whole and one cut, the whole one is typical."""
     return sorted(values)[len(values) // 2]
 
 
@@ -297,7 +297,7 @@ AHEAD: Final = 0.05
 
 
 def steps_on_devices(times: StepTimes) -> StepTimes | None:
-    """The steps' times on the devices; None where hosts do not run ahead of these.
+    """Return the steps' times on the devices; None where hosts do not run ahead of these.
 
     A step that its device did nothing in keeps its host's time.
     """

@@ -57,7 +57,7 @@ def parse_scale(text: str) -> Fix:
 
 
 def fix_text(fix: Fix) -> str:
-    """What `parse_fix` reads the fix from, or `parse_scale` one with a factor: `rank=0-3,7+kind=compute`.
+    """Return what `parse_fix` reads the fix from, or `parse_scale` one with a factor: `rank=0-3,7+kind=compute`.
 
     Of names that hold the signs of this grammar there is no such text (see `has_text`).
     """

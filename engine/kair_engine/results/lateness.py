@@ -32,7 +32,8 @@ class Lateness:
         return np.searchsorted(np.array(LATE) * self.step_us, values_us, side="right")
 
     def worst(self, ranks: Sequence[int], steps: Sequence[int]) -> tuple[int, int, float]:
-        """The rank and the step, positions among `ranks` and `steps` of the map, that was latest, and how late in µs.
+        """Return the rank and the step, positions among `ranks` and `steps` of the map, that was latest, and how late
+        in µs.
 
         `ranks` and `steps` are positions, at least one of each.
         """

@@ -249,7 +249,7 @@ def sensitivity(
     chosen: Collection[InjectedFault] = FAULTS,
     report: Report = lambda *_: None,
 ) -> SensitivityResult:
-    """The smallest fault of each kind that triage would find, and what more steps would change.
+    """Return the smallest fault of each kind that triage would find, and what more steps would change.
 
     `draws` recordings like this one are drawn (injection.py), a fault is put on one rank of each, and the smallest
     size that stage 1 finds in `probability` of them is the answer. Only the `chosen` kinds of faults are tried.
@@ -283,7 +283,7 @@ def sensitivity_of(
     chosen: Collection[InjectedFault] = FAULTS,
     report: Report = lambda *_: None,
 ) -> SensitivityResult:
-    """The same of a job's excesses; shares are of `step_ns`, or of the median step."""
+    """Return the same of a job's excesses; shares are of `step_ns`, or of the median step."""
     step_ns = step_ns or job.step_time_ns
     if draws < FEWEST_DRAWS:
         raise UsageError(f"the number of draws must be {FEWEST_DRAWS} or more, got {draws}")
@@ -438,7 +438,7 @@ def too_few(ranks: int, steps: int) -> Reason | None:
 
 
 def limit_of(detection: Detection, now: LongerRecording, longer: Sequence[LongerRecording]) -> DetectionLimit:
-    """What would have to change for a smaller fault to be found."""
+    """Return what would have to change for a smaller fault to be found."""
     cost, longest = now.smallest_us_per_step, longer[-1].smallest_us_per_step
     if longest is not None and (cost is None or longest < _HELPS * cost):
         return "steps"
@@ -455,7 +455,7 @@ def reason_of(
     *,
     step_ns: float,
 ) -> Reason:
-    """The limit with its figures; `step_ns` is the step's time."""
+    """Return the limit with its figures; `step_ns` is the step's time."""
     if limit == "steps":
         return _enough(now, longer)
     if limit == "smallest_share":
@@ -471,7 +471,7 @@ def reason_of(
 
 
 def _enough(now: LongerRecording, longer: Sequence[LongerRecording]) -> MoreSteps:
-    """The shortest longer recording that shows about as much as the longest."""
+    """Return the shortest longer recording that shows about as much as the longest."""
     found = [one for one in longer if one.smallest_us_per_step is not None]
     best = found[-1].smallest_us_per_step or 0.0
     enough = next(one for one in found if (one.smallest_us_per_step or 0.0) <= _WORTH * best)

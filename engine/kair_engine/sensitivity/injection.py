@@ -71,7 +71,7 @@ def rank_faults(table: ExcessTable) -> tuple[RankFault, ...]:
 
 
 def with_slow_rank(table: ExcessTable, fault: RankFault, rank: int, size: float) -> ExcessTable:
-    """The recording with that fault on one rank in every step, and everybody waiting for it."""
+    """Return the recording with that fault on one rank in every step, and everybody waiting for it."""
     members = np.flatnonzero(table.role == table.role[rank])
     every, more_ns = np.arange(len(table.by_step_ns)), size * float(fault.added_ns[rank])
     excess = table.by_step_ns.copy()
@@ -85,7 +85,7 @@ def with_slow_rank(table: ExcessTable, fault: RankFault, rank: int, size: float)
 
 
 def with_stalls(table: ExcessTable, rank: int, steps: Ints) -> ExcessTable:
-    """The recording with one rank's host standing still in those steps, and everybody waiting for it."""
+    """Return the recording with one rank's host standing still in those steps, and everybody waiting for it."""
     members = np.flatnonzero(table.role == table.role[rank])
     excess, times = table.by_step_ns.copy(), table.step_times_ns.copy()
     length = STALL_LENGTH * times[steps]
@@ -113,7 +113,7 @@ def _slower(values: Floats, members: Ints, rank: int, steps: Ints, more_ns: Floa
 
 
 def without_faults(table: ExcessTable, found: Sequence[Anomaly]) -> ExcessTable:
-    """The job without what the anomalies are about.
+    """Return the job without what the anomalies are about.
 
     Of a rank that is slow in all steps its class, and its operators of that class, come down to the mean of its
     role's other ranks; steps in which a rank stalled get what is usual for it in the others.
@@ -189,7 +189,7 @@ class Separated:
     """(steps × … × ranks)."""
 
     def drawn(self, draw: Draw, steps: int) -> Floats:
-        """The quantity in the first `steps` steps of a drawn recording."""
+        """Return the quantity in the first `steps` steps of a drawn recording."""
         return np.asarray(self.lasting[..., draw.like] + self.changing[draw.steps[:steps]])
 
     def of(self, row: int) -> "Separated":
@@ -208,7 +208,7 @@ class Source:
     """Steps that are drawn together."""
 
     def recording(self, draw: Draw, steps: int) -> ExcessTable:
-        """The first `steps` steps of a drawn recording."""
+        """Return the first `steps` steps of a drawn recording."""
         of_operator = {
             name: OperatorTable(one.fetches, self.operators[name].drawn(draw, steps), one.typical_ns)
             for name, one in self.table.of_operator.items()
@@ -220,7 +220,7 @@ class Source:
 
 
 def source_of(table: ExcessTable, known: Bools, random: np.random.Generator) -> Source:
-    """Takes a job's excesses apart; ranks that are not `known` (a fault was taken out of them) tell nothing."""
+    """Take a job's excesses apart; ranks that are not `known` (a fault was taken out of them) tell nothing."""
     parts = [take_apart(table.by_step_ns[:, row], table.role, known, random) for row in range(len(table.work_ns))]
     return Source(
         table,
@@ -244,7 +244,7 @@ def in_blocks(recorded: int, count: int, block: int, random: np.random.Generator
 def draw_steps(
     recorded: int, longest: int, family: Ints, known: Bools, *, block: int, random: np.random.Generator
 ) -> Draw:
-    """A recording of `longest` steps; a shorter one is its beginning."""
+    """Return a recording of `longest` steps; a shorter one is its beginning."""
     like = np.arange(len(family))
     for place in np.flatnonzero(~known):
         peers = np.flatnonzero((family == family[place]) & known)
@@ -277,7 +277,7 @@ def take_apart(
 
 
 def lasting_spread(parts: Separated, family: Ints, known: Bools) -> float:
-    """The standard deviation of what lasts, within the families."""
+    """Return the standard deviation of what lasts, within the families."""
     return math.sqrt(_within(parts.lasting[None], family, known))
 
 
@@ -321,7 +321,7 @@ class HealthyLinks:
 
 
 def healthy_links(job: JobExcess, slow: Iterable[SlowLink], random: np.random.Generator) -> HealthyLinks | None:
-    """The job's links without what the slow ones take longer; None where none can be compared."""
+    """Return the job's links without what the slow ones take longer; None where none can be compared."""
     names = dict.fromkeys(link for step in job.steps for link in step.links)
     times = {link: [step.links.get(link) for step in job.steps] for link in names}
     if not times:

@@ -121,7 +121,7 @@ def _judged(attempt: Attempt, number: int, world: int | None) -> Judged:
 
 
 def _changes(one: Judged) -> list[LogChange]:
-    """The pieces that are slower than what was usual until then; and those after which steps are faster."""
+    """Return the pieces that are slower than what was usual until then; and those after which steps are faster."""
     made: list[LogChange] = []
     if not one.levels:
         return made
@@ -196,12 +196,12 @@ def _change(one: Judged, kind: ChangeKind, at: int, usual: float) -> LogChange:
 
 
 def _first_of(attempt: Attempt, place: int) -> int:
-    """The first step of a line: a mean over several is of those since the line before."""
+    """Return the first step of a line: a mean over several is of those since the line before."""
     return int(attempt.step[place]) - attempt.every + 1
 
 
 def _range(attempt: Attempt, cut: Cut, before: int = 0) -> tuple[int, int]:
-    """The steps that may be the first of the new level; or so many `before` it."""
+    """Return the steps that may be the first of the new level; or so many `before` it."""
     return _first_of(attempt, cut.least) - before, int(attempt.step[min(cut.most, len(attempt) - 1)]) - before
 
 
@@ -275,7 +275,7 @@ _FOUND: Final = 5.6
 
 
 def _smallest(one: Judged) -> float:
-    """The smallest change since the middle of the log that would have been found."""
+    """Return the smallest change since the middle of the log that would have been found."""
     count = max(len(one.y) - one.warm, 1)
     return float(math.expm1(max(SMALLEST, _FOUND * one.noise.of_mean * 2 / math.sqrt(count))))
 

@@ -113,7 +113,7 @@ _MOST_BOUTS: Final = 2
 
 
 def _bout(total: Floats, begin: int, end: int, spread: float, count: int) -> list[int]:
-    """A short bout far from the ends, found as a whole; none where chance explains it."""
+    """Return a short bout far from the ends, found as a whole; none where chance explains it."""
     best = (0.0, 0, 0)
     mean = (total[end] - total[begin]) / max(end - begin, 1)
     for length in _BOUTS:
@@ -149,7 +149,7 @@ def _settled(y: Floats, total: Floats, cuts: list[int], noise: Noise) -> list[in
 
 
 def _refined(total: Floats, begin: int, at: int, end: int) -> int:
-    """The place between two neighbours that least squares prefer."""
+    """Return the place between two neighbours that least squares prefer."""
     places = np.arange(begin + 1, end)
     before, after = (places - begin).astype(float), (end - places).astype(float)
     gain = (total[places] - total[begin]) ** 2 / before + (total[end] - total[places]) ** 2 / after
@@ -207,7 +207,7 @@ def _cut(y: Floats, edges: list[int], number: int, noise: Noise, replaced: Bools
 
 
 def _likely(y: Floats, at: int, left: float, right: float, noise: Noise) -> tuple[int, int]:
-    """The first and last place of a cut, given both levels, that are nearly as likely as `at`."""
+    """Return the first and last place of a cut, given both levels, that are nearly as likely as `at`."""
     cost = np.concatenate(([0.0], np.cumsum((y - left) ** 2 - (y - right) ** 2)))
     worse = (cost - cost[1:-1].min(initial=cost[at])) / max(noise.of_mean, noise.of_step) ** 2
     fit = np.flatnonzero(worse <= _LIKELY)

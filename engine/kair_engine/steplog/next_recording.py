@@ -101,7 +101,7 @@ def steps_needed(noise: float, share: float, ranks: int) -> int:
 
 
 def _commands(reason: str, steps: int, every: int | None, skip: int | None, last: int) -> tuple[str, ...]:
-    """What to run of a job under capture, and what to write into one that is not."""
+    """Return what to run of a job under capture, and what to write into one that is not."""
     schedule = f"schedule(skip_first={last % 10 + 10}, wait=0, warmup=2, active={min(steps, _MOST)}, repeat=1)"
     if reason == "means":
         return ("log every step first: --log-interval 1 (logging_steps=1, log_freq=1)",)

@@ -61,7 +61,7 @@ def periods(y: Floats, place: Ints) -> tuple[list[Found], Floats]:
 
 
 def _period(rest: Floats, place: Ints, mad: float) -> Found | None:
-    """The clearest period; None where none is beyond chance."""
+    """Return the clearest period; None where none is beyond chance."""
     folded = np.clip(rest, -_WINSOR * mad, _WINSOR * mad)
     folded = folded - folded.mean()
     spread = float(folded.std())

@@ -89,7 +89,9 @@ def _tables(lines: StepLines, series: Series, found: LogOfSteps) -> Iterator[_Ta
 
 
 def _table(name: str, rows: tuple[Ints, Ints, Floats], series: Series, attempt: int) -> Iterator[_Table]:
-    """The table of one phase, given line, rank and seconds of each time; none where too few ranks or steps have it."""
+    """Yield the table of one phase, given line, rank and seconds of each time; none where too few ranks or steps have
+    it.
+    """
     line, rank, seconds = rows
     of_attempt = series.attempt_of[line] == attempt
     line, rank, seconds = line[of_attempt], rank[of_attempt], seconds[of_attempt]
@@ -105,7 +107,7 @@ def _table(name: str, rows: tuple[Ints, Ints, Floats], series: Series, attempt: 
 
 
 def _of_table(table: _Table, found: LogOfSteps) -> Iterator[LogRank]:
-    """What its contrasts show: since each change, at each period, at spikes, and all the time."""
+    """Yield what its contrasts show: since each change, at each period, at spikes, and all the time."""
     last = found.attempts[-1].number
     excess = table.seconds - np.median(table.seconds, axis=0)
     step_us = found.attempts[-1].step_us
@@ -159,7 +161,7 @@ def _beyond(table: _Table, late: Floats, error: Floats, against: _Against) -> It
 
 
 def _standing(table: _Table, excess: Floats, step_us: float) -> Iterator[LogRank]:
-    """A rank that is later than all others in nearly every step, where these are alike."""
+    """Yield a rank that is later than all others in nearly every step, where these are alike."""
     middle = np.median(excess, axis=1)
     error = _error(excess, 1 / len(table.step))
     every = np.ones(len(table.step), bool)

@@ -233,7 +233,9 @@ class _Columns:
         return np.array([self._key(text, one.start()) for one in found], np.int64)
 
     def _key(self, text: bytes, at: int) -> int:
-        """The number of the process that printed a line; its prefixes end with the last sign that one can end with."""
+        """Return the number of the process that printed a line; its prefixes end with the last sign that one can end
+        with.
+        """
         begin = text.rfind(b"\n", 0, at) + 1
         end = max(text.rfind(b"]:", begin, at), text.rfind(b") ", begin, at))
         end = end + 2 if end >= 0 else max(text.find(b": ", begin, at), begin - 2) + 2
@@ -344,7 +346,7 @@ class _Columns:
         return Phases(tuple(known.tolist()), code.reshape(-1)[kept], of_line[kept], rank, seconds[kept])
 
     def _ranks_of(self, processes: Ints) -> Ints:
-        """The rank of each process in the job; -1 for none, and for numbers that no rank has."""
+        """Return the rank of each process in the job; -1 for none, and for numbers that no rank has."""
         keys, at = np.unique(processes, return_inverse=True)
         ranks = np.array([self._processes.rank(key) for key in keys.tolist()], np.int64)
         return np.where(ranks > MAX_RANKS, _NO_RANK, ranks)[at.reshape(-1)]

@@ -93,7 +93,7 @@ def series_of(lines: StepLines) -> Series:
 
 
 def _chosen(lines: StepLines) -> tuple[StepLines, Ints]:
-    """The lines of the bar that has most steps, files in the order of their numbers; and where those were."""
+    """Return the lines of the bar that has most steps, files in the order of their numbers; and where those were."""
     keep = np.ones(len(lines.step), bool)
     if lines.form.unit in ("tqdm", "keras") and len(lines.step):
         totals, at = np.unique(lines.total, return_inverse=True)
@@ -119,7 +119,7 @@ def _order_of_files(file: Ints, step: Ints, rank: Ints) -> Ints:
 
 
 def _attempts(lines: StepLines, rows: Ints, *, tolerant: bool) -> tuple[Ints, Ints]:
-    """(the attempt of each line, its step counted on from epoch to epoch) of one process's lines."""
+    """Return (the attempt of each line, its step counted on from epoch to epoch) of one process's lines."""
     step, total = lines.step[rows], lines.total[rows]
     ahead = np.maximum.accumulate(step) if tolerant else step
     forward = np.diff(step)
@@ -208,7 +208,7 @@ def _of_bar(rate: Floats, step: Ints, elapsed: Floats) -> Floats:
 
 
 def _by_work(seconds: Floats, work: Floats) -> tuple[Floats, bool]:
-    """Times as if all steps were of one size: where sizes are printed and differ."""
+    """Return times as if all steps were of one size: where sizes are printed and differ."""
     known = np.isfinite(work) & (work > 0)
     if not len(work) or not np.all(known) or np.ptp(work) == 0:
         return seconds, False
@@ -220,7 +220,10 @@ def _by_work(seconds: Floats, work: Floats) -> tuple[Floats, bool]:
 
 
 def _scale(lines: StepLines, attempt: Ints, step: Ints, ratio: Floats) -> float | None:
-    """What makes seconds of times that are known but for a factor: by the stamps of lines; None without these."""
+    """Return what makes seconds of times that are known but for a factor: by the stamps of lines.
+
+    None without these.
+    """
     factors: list[float] = []
     for number in np.unique(attempt).tolist():
         rows = np.flatnonzero((attempt == number) & np.isfinite(lines.stamp_s) & np.isfinite(ratio))

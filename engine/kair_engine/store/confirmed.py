@@ -8,7 +8,7 @@ from kair_engine.trace.json_text import kept_json
 
 
 def read_confirmed(file: Path) -> ConfirmRun | None:
-    """The answer in a file; None where there is none, or it is damaged."""
+    """Return the answer in a file; None where there is none, or it is damaged."""
     return kept_json(file, ConfirmRun)
 
 

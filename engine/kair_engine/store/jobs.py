@@ -100,11 +100,11 @@ class Store:
         return []
 
     def open(self, name: str) -> Trace:
-        """The trace of a job. Raises UsageError where there is none of that name."""
+        """Return the trace of a job. Raises UsageError where there is none of that name."""
         return open_job_folder(self._existing(name))
 
     def remove(self, name: str) -> None:
-        """Removes a job, a damaged one too. Raises UsageError where there is none, BusyError while it is imported."""
+        """Remove a job, a damaged one too. Raises UsageError where there is none, BusyError while it is imported."""
         self._require_own()
         folder = self._existing(name)
         gone = self.root / f".{name}.{os.urandom(4).hex()}{REMOVED}"
@@ -119,7 +119,7 @@ class Store:
             raise UnwritableStoreError(self.root, error) from error
 
     def use(self, name: str) -> None:
-        """Makes a job the one that commands take when none is named."""
+        """Make a job the one that commands take when none is named."""
         self._existing(name)
         try:
             write_whole(self.root / f".{_CURRENT}", name.encode(), modes_below(self.root))
@@ -127,13 +127,13 @@ class Store:
             raise UnwritableStoreError(self.root, error) from error
 
     def current(self) -> str | None:
-        """The job in use, where it still exists."""
+        """Return the job in use, where it still exists."""
         name = self._named_current()
         is_there = name and _NAME.fullmatch(name) and (holds_job(folder := self.root / name) or is_watched(folder))
         return name if is_there else None
 
     def latest(self) -> str | None:
-        """The job imported last."""
+        """Return the job imported last."""
         latest = max(self.jobs(), key=lambda job: (job.imported_at, job.name), default=None)
         return latest.name if latest else None
 
@@ -148,7 +148,7 @@ class Store:
         progress: Progress | None = None,
         workers: int | None = None,
     ) -> Trace:
-        """Parses `sources` and keeps them as `job`, which appears, or is replaced, whole or not at all.
+        """Parse `sources` and keep them as `job`, which appears, or is replaced, whole or not at all.
 
         Raises NameTakenError, UsageError for a name that is not allowed, InputError where there is no trace, BusyError
         while another process imports that job, UnwritableStoreError when the disk is full.
@@ -168,7 +168,7 @@ class Store:
         return self.open(job)
 
     def _require_own(self) -> None:
-        """Raises UsageError where this is the mirror of a store behind a URL, which only `kair coordinator` writes."""
+        """Raise UsageError where this is the mirror of a store behind a URL, which only `kair coordinator` writes."""
         if remote_of(self.root) is not None:
             raise UsageError("stores behind URLs are written by kair coordinator alone", "choose a folder")
 
@@ -193,7 +193,10 @@ class Store:
 
     @contextmanager
     def _importing(self, name: str) -> Iterator[Path]:
-        """The folder in which a job is put together, which one process at a time has. Raises BusyError, OSError."""
+        """Hold the folder in which a job is put together, which one process at a time has.
+
+        Raises BusyError, OSError.
+        """
         make_folder(self.root)
         folder = self.root / f".{name}{IMPORTING}"
         claimed = None
@@ -214,7 +217,7 @@ class Store:
                     shutil.rmtree(folder, ignore_errors=True)
 
     def _commit(self, folder: Path, assembled: AssembledJob, sources: Sequence[Path]) -> None:
-        """Fills `folder` with the job, and puts that into its place in one step."""
+        """Fill `folder` with the job, and put that into its place in one step."""
         modes, name = modes_below(self.root), assembled.trace.job.name
         recording = folder / f"{RECORDING}{os.urandom(4).hex()}"
         recording.mkdir(modes.folder)
@@ -251,7 +254,7 @@ def _empty(folder: Path) -> None:
 
 
 def _copied(assembled: AssembledJob, recording: Path, modes: Modes) -> tuple[KeptFragment, ...]:
-    """The fragments in the store: copies, so that damage to the cache is not damage to the job."""
+    """Return the fragments in the store: copies, so that damage to the cache is not damage to the job."""
     kept = []
     for number, fragment in enumerate(assembled.fragments):
         path = recording / _fragment_path(fragment.info, number)

@@ -43,7 +43,7 @@ def kept_triage(folder: Path, key: str) -> TriageResult | None:
 def key_of(folder: Path, *rests_on: object) -> str | None:
     """Return the digest of a job, its evidence, the engine's code, and what else a result rests on.
 
-    None where there is no job.
+    It is None where there is no job.
     """
     job = folder.parent
     try:
@@ -56,7 +56,7 @@ def key_of(folder: Path, *rests_on: object) -> str | None:
 
 
 def _evidence(job: Path) -> bytes:
-    """Changes whenever a file of evidence does."""
+    """Return a value that changes whenever a file of evidence does."""
     files = sorted(path for path in (job / EVIDENCE).rglob("*") if path.is_file())
     return repr([(str(path), (state := path.stat()).st_size, state.st_mtime_ns) for path in files]).encode()
 
@@ -82,13 +82,13 @@ class KeptVerdict:
 
 
 def keep_verdict(folder: Path, verdict: Verdict, summary: str) -> None:
-    """Keeps it, with its sentence, in the folder of its recording. A store that cannot be written goes without."""
+    """Keep it, with its sentence, in the folder of its recording. A store that cannot be written goes without."""
     kept = KeptVerdict(verdict, summary, datetime.now(UTC).isoformat(timespec="seconds"))
     keep(folder / _VERDICT_FILE, encode_json(kept))
 
 
 def last_verdict(folder: Path) -> KeptVerdict | None:
-    """The last one; None where there is none, or the file is damaged."""
+    """Return the last one; None where there is none, or the file is damaged."""
     return kept_json(folder / _VERDICT_FILE, KeptVerdict)
 
 
@@ -107,7 +107,7 @@ class _KeptCost:
 
 
 def keep_cost(folder: Path, cost: StragglerCost, operations: int) -> None:
-    """Keeps it in the folder of its recording, of which so many operations were read. Read-only stores do without."""
+    """Keep it in the folder of its recording, of which so many operations were read. Read-only stores do without."""
     body = encode_json(_KeptCost(ANALYSES, operations, cost))
     keep(folder / _COST_FILE, with_checksum(body, schema=_SCHEMA))
 

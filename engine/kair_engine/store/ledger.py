@@ -48,7 +48,7 @@ class JobLedger:
 
 
 def ledger_of(store: Path, job: str) -> JobLedger:
-    """What is kept of a job; nothing where there is no file, or it cannot be read."""
+    """Return what is kept of a job; nothing where there is no file, or it cannot be read."""
     try:
         content = read_kept(_file(store, job))
     except OSError:
@@ -71,7 +71,7 @@ def whole_ledger(store: Path) -> tuple[dict[str, JobLedger], list[KairWarning]]:
 
 
 def change_ledger(store: Path, job: str, change: Callable[[JobLedger], JobLedger]) -> JobLedger:
-    """What is kept of a job after `change`, which is called while no other process changes it.
+    """Return what is kept of a job after `change`, which is called while no other process changes it.
 
     A store that cannot be written goes without: then it is what would have been kept.
     """
@@ -86,7 +86,7 @@ def change_ledger(store: Path, job: str, change: Callable[[JobLedger], JobLedger
 
 @contextmanager
 def _alone(store: Path) -> Iterator[None]:
-    """Waits until no other process changes the ledger. Raises OSError where there is no writing."""
+    """Wait until no other process changes the ledger. Raises OSError where there is no writing."""
     folder = store / FOLDER
     make_folder(folder, modes_below(store))
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -33,7 +33,9 @@ _JOB: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def url_in(place: Path) -> str | None:
-    """The URL that was given for a store's folder, of which a path has swallowed a slash; None where it is a folder."""
+    """Return the URL that was given for a store's folder, of which a path has swallowed a slash; None where it is a
+    folder.
+    """
     match = _URL.fullmatch(str(place))
     if match is None or place.exists():
         return None
@@ -41,7 +43,7 @@ def url_in(place: Path) -> str | None:
 
 
 def mirror_of(url: str, cache: Path) -> Path:
-    """The folder that stands for the store `url` here; it is made where it is missing. Raises OSError."""
+    """Return the folder that stands for the store `url` here; it is made where it is missing. Raises OSError."""
     folder = cache / _MIRRORS / _mirror_name(url)
     if _mirrored(folder) != url:
         make_folder(folder)
@@ -59,13 +61,16 @@ def place_of(store: Path, job: str | None = None) -> str:
 
 
 def remote_of(store: Path) -> "RemoteStore | None":
-    """What a folder is the mirror of; None for a store of its own. Raises UsageError where the URL cannot be used."""
+    """Return what a folder is the mirror of; None for a store of its own.
+
+    Raises UsageError where the URL cannot be used.
+    """
     url = _mirrored(store)
     return None if url is None else RemoteStore(url, store)
 
 
 def _mirrored(folder: Path) -> str | None:
-    """The URL that a folder is the mirror of.
+    """Return the URL that a folder is the mirror of.
 
     Of what the store lacks a mirror is emptied: a folder of another name is none, whoever wrote the mark into it.
     """
@@ -84,13 +89,13 @@ class RemoteStore:
     """The keys below one URL. Names are relative, with slashes. All methods raise OSError where it is away."""
 
     def __init__(self, url: str, mirror: Path) -> None:
-        """Raises UsageError where nothing is known of such URLs."""
+        """Raise UsageError where nothing is known of such URLs."""
         self.url: Final = url
         self._mirror = mirror
         self._given: tuple[Any, str] | None = None
 
     def put(self, source: Path, name: str) -> None:
-        """Writes a file; it appears whole, or is replaced in one step."""
+        """Write a file; it appears whole, or is replaced in one step."""
         files, root = self._files()
         target = f"{root}/{name}"
         parent, _, last = target.rpartition("/")
@@ -107,7 +112,7 @@ class RemoteStore:
                 raise
 
     def get(self, name: str, target: Path) -> None:
-        """Reads a key into a file, which appears whole. Raises FileNotFoundError where there is none."""
+        """Read a key into a file, which appears whole. Raises FileNotFoundError where there is none."""
         files, root = self._files()
         with _fetching(self._mirror) as folder:
             unfinished = folder / "file"
@@ -118,7 +123,7 @@ class RemoteStore:
             unfinished.replace(target)
 
     def sizes(self, folder: str = "", *, deep: bool = True) -> dict[str, int]:
-        """The names below a folder and their sizes, -1 for folders; unfinished ones are left out."""
+        """Return the names below a folder and their sizes, -1 for folders; unfinished ones are left out."""
         from pyarrow.fs import FileType
 
         return {
@@ -153,13 +158,13 @@ class RemoteStore:
                 yield str(name), one
 
     def remove(self, name: str) -> None:
-        """Removes a key, which may be gone already."""
+        """Remove a key, which may be gone already."""
         files, root = self._files()
         with suppress(FileNotFoundError), self._told():
             files.delete_file(f"{root}/{name}")
 
     def _files(self) -> tuple[Any, str]:
-        """The file system, and the path of the store in it; connected when it is needed first."""
+        """Return the file system, and the path of the store in it; connected when it is needed first."""
         if self._given is None:
             with self._told():
                 files, path = _connected(self.url)
@@ -168,7 +173,7 @@ class RemoteStore:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """What file systems raise that are written elsewhere, as OSError."""
+        """Raise as OSError what file systems raise that are written elsewhere."""
         try:
             yield
         except (OSError, UsageError):
@@ -179,7 +184,7 @@ class RemoteStore:
 
 @contextmanager
 def _fetching(mirror: Path) -> Iterator[Path]:
-    """A folder for what is not whole yet. One that a killed process leaves goes with the next command."""
+    """Make a folder for what is not whole yet. One that a killed process leaves goes with the next command."""
     held = None
     while held is None:
         folder = mirror / f".{secrets.token_hex(4)}{FETCHING}"
@@ -213,7 +218,7 @@ def _connected(url: str) -> tuple[Any, str]:
 
 
 def fetch_jobs(store: Path) -> None:
-    """Makes a mirror list the jobs that its store has; a job that was opened here stays as it was then.
+    """Make a mirror list the jobs that its store has; a job that was opened here stays as it was then.
 
     Does nothing for a store of its own. Raises InputError where the store is away.
     """
@@ -242,7 +247,7 @@ def fetch_job(store: Path, job: str) -> None:
 
 
 def restore_job(store: Path, job: str) -> None:
-    """The same for the coordinator itself."""
+    """Restore a job for the coordinator itself."""
     remote = remote_of(store)
     if remote is None or not _JOB.fullmatch(job):
         return
@@ -259,7 +264,7 @@ def restore_job(store: Path, job: str) -> None:
 
 
 def fetch_status(store: Path, job: str) -> None:
-    """The same for how a job that is watched is doing."""
+    """Fetch how a job that is watched is doing."""
     remote = remote_of(store)
     if remote is None or not _JOB.fullmatch(job) or _is_worked_on(store / job):
         return
@@ -270,12 +275,12 @@ def fetch_status(store: Path, job: str) -> None:
 
 
 def fetch_confirmed(store: Path, job: str) -> None:
-    """The same for what `kair confirm` found in it."""
+    """Fetch what `kair confirm` found in it."""
     _fetch_folder(store, job, "confirm", ".json")
 
 
 def fetch_evidence(store: Path, job: str) -> None:
-    """The same for what is known of its hosts and devices: tables that are not here yet, and who its ranks are."""
+    """Fetch what is known of its hosts and devices: tables that are not here yet, and who its ranks are."""
     _fetch_folder(store, job, "evidence", ".json")
     _fetch_folder(store, job, "evidence", ".parquet", only_new=True)
 
@@ -324,7 +329,7 @@ def _is_worked_on(folder: Path) -> bool:
 
 
 def _fetch(remote: RemoteStore, folder: Path, job: str) -> None:
-    """Raises FileNotFoundError where something went while it was fetched."""
+    """Raise FileNotFoundError where something went while it was fetched."""
     with _fetching(folder.parent) as beside:
         try:
             remote.get(f"{job}/{JOB_FILE}", beside / JOB_FILE)
@@ -345,7 +350,7 @@ def _read(remote: RemoteStore, job: str, fetched: Path) -> JobFile:
 
 
 def _missing(folder: Path, job: JobFile) -> Iterator[str]:
-    """The files of a job that are not here. read_job_file has seen to it that no path leads out of the folder."""
+    """Yield the files of a job that are not here. read_job_file has seen to it that no path leads out of the folder."""
     for fragment in job.fragments:
         if not _has_size(folder / fragment.path, fragment.seal.bytes):
             yield fragment.path

@@ -121,8 +121,8 @@ def _joined_by(community: Ints, rank: Ints, ranks: int) -> Ints:
 
 
 def _connected(collectives: Collectives, offset: Floats, part: Ints) -> Floats:
-    """The offsets with those parts of the job on one clock that only transfers connect: no receive ends before its send
-    began.
+    """Return the offsets with those parts of the job on one clock that only transfers connect: no receive ends before
+    its send began.
 
     That bounds by how much one part's clock is ahead of another's, from both sides where they send both ways. A clock
     within the bounds is believed; else it is in their middle, as NTP has it.
@@ -221,7 +221,7 @@ class Synchronisation:
 
 
 def synchronise(ops: Operations) -> Synchronisation:
-    """Matches the collectives, aligns the clocks by their ends, and drops what cannot be one collective.
+    """Match the collectives, align the clocks by their ends, and drop what cannot be one collective.
 
     Nobody leaves before the last one came: members that do not overlap in time were matched wrongly (two
     process groups whose operators carry the same name, say). Twice, since wrong ones disturb the clocks.
@@ -300,14 +300,16 @@ def _only(collectives: Collectives, good: Bools) -> Collectives:
 
 
 def first_step(trace: Trace) -> Operations:
-    """The first chosen step; of one that is too large to be held whole, what its ranks meet in."""
+    """Return the first chosen step; of one that is too large to be held whole, what its ranks meet in."""
     step = trace.select(trace.steps[:1])
     large = bool(large_steps(step))
     return LargeStep.read(trace, trace.steps[0], len)[0].operations() if large else next(each_step(step))
 
 
 def offsets_ns(trace: Trace, ranks: Ints) -> Ints:
-    """What to subtract from each rank's times, as the first chosen step tells: it hardly moves within a recording."""
+    """Return what to subtract from each rank's times, as the first chosen step tells: it hardly moves within a
+    recording.
+    """
     ops = first_step(trace)
     offset = np.zeros(len(ranks), dtype=np.int64)
     aligned = align(match(ops), len(ops.ranks)).offset_ns

@@ -61,7 +61,7 @@ class Collectives:
         return np.unique(np.add.reduceat(mixed, self.starts), return_inverse=True)[1].reshape(-1).astype(np.int64)
 
     def members(self, instance: int) -> Ints:
-        """The members of one instance, as positions among the step's ranks."""
+        """Return the members of one instance, as positions among the step's ranks."""
         start = int(self.starts[instance])
         return np.asarray(self.ops.rank[self.row[start : start + int(self.sizes[instance])]])
 
@@ -127,7 +127,7 @@ def _until_thread_goes_on(ops: Operations, rows: Ints) -> Ints:
 
 
 def match(ops: Operations) -> Collectives:
-    """Finds which rows are one collective: process group + sequence number, else k-th of its name and group.
+    """Find which rows are one collective: process group + sequence number, else k-th of its name and group.
 
     A send and its receive are found by their ends where the trace says them: the k-th from one rank to the other.
     Collectives that name no group are matched among the ranks that call them equally often, stream by stream where a
@@ -218,7 +218,7 @@ def _queues(ops: Operations, rows: Ints, *, unnamed: Bools) -> Ints:
 
 
 def _mixed(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """A 64-bit hash of each (the finaliser of splitmix64): sums of them tell sets apart."""
+    """Return a 64-bit hash of each (the finaliser of splitmix64): sums of them tell sets apart."""
     mixed = (values + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
@@ -249,7 +249,7 @@ def _group_size(ops: Operations, rows: Ints) -> Ints:
 
 
 def match_warnings(matched: int, rejected: int) -> tuple[KairWarning, ...]:
-    """What is said of a job in which collectives do not fit, or are none."""
+    """Return what is said of a job in which collectives do not fit, or are none."""
     if not matched and not rejected:
         return (KairWarning("no_collectives", "no collectives: it is unknown how long ranks wait for each other"),)
     if not rejected:
@@ -266,7 +266,7 @@ def disagreement_ns(collectives: Collectives, offset_ns: Floats) -> Floats:
 
 
 def instance_median(collectives: Collectives, values: Floats) -> Floats:
-    """The median over each member's instance, as one value per member."""
+    """Return the median over each member's instance, as one value per member."""
     result = np.empty(len(values))
     for size in np.unique(collectives.sizes):
         index = collectives.starts[collectives.sizes == size][:, None] + np.arange(size)
@@ -286,7 +286,7 @@ def _even(rank: Ints, call: Ints) -> Bools:
 
 
 def _complete(kind: SmallInts, instance: Ints, family: Ints, agreed: Bools) -> tuple[Bools, int]:
-    """True for members of instances that are as large as most of their family; of a send, with its receive."""
+    """Return True for members of instances that are as large as most of their family; of a send, with its receive."""
     count = int(instance[-1]) + 1
     sizes = np.bincount(instance, minlength=count)
     first = np.concatenate(([0], np.cumsum(sizes)[:-1]))

@@ -42,7 +42,7 @@ def calls(ops: Operations) -> ByOperator:
 
 
 def recorded(called: ByOperator, sync: Synchronisation, role: Ints, *, computed_ns: Floats, idle_ns: Floats) -> Floats:
-    """(COUNTED × ranks of the step): how many of each a step holds; `called` is what its `calls` are.
+    """Return (COUNTED × ranks of the step): how many of each a step holds; `called` is what its `calls` are.
 
     `role` has a code per rank of the step. Each computed, and was idle for no other reason than its host, for so long.
     """
@@ -76,7 +76,7 @@ def _of_most_operators(calls: Floats, role: Ints) -> Floats:
 
 
 def coverage(ranks: Ints, role: Ints, counts: Floats) -> list[KairWarning]:
-    """What keeps ranks from being compared, as warnings that name them.
+    """Return what keeps ranks from being compared, as warnings that name them.
 
     `counts` is (COUNTED × steps × ranks), NaN where a rank has no such step; `role` has a code per rank.
     """

@@ -65,7 +65,10 @@ class Lateness:
         return found
 
     def peers(self, row: int) -> Ints:
-        """The rows of one operation on all ranks of its role, its own among them; none where it is not compared."""
+        """Return the rows of one operation on all ranks of its role, its own among them.
+
+        It is None where it is not compared.
+        """
         group = int(self._group[row])
         if group == NONE:
             return np.zeros(0, dtype=np.int64)
@@ -74,7 +77,7 @@ class Lateness:
 
 
 def build(ops: Operations, sync: Synchronisation) -> ExecutionGraph:
-    """Finds every operation's binding predecessor."""
+    """Find every operation's binding predecessor."""
     predecessor = np.full(len(ops), NONE, dtype=np.int64)
     cut = ops.end_ns.copy()
     threads = ops.nesting.order[~ops.of_side_threads[ops.nesting.order]]
@@ -96,7 +99,7 @@ def build(ops: Operations, sync: Synchronisation) -> ExecutionGraph:
 
 
 def lateness(graph: ExecutionGraph, role_of_rank: Ints) -> Lateness:
-    """Compares every operation's begin and cut with the same operation's on the ranks of its role."""
+    """Compare every operation's begin and cut with the same operation's on the ranks of its role."""
     ops = graph.ops
     offset = graph.sync.clocks.offset_ns[ops.rank] if len(ops) else np.zeros(0)
     groups = _called_alike(ops, logical_keys(ops, role_of_rank))
@@ -126,7 +129,7 @@ def _called_alike(ops: Operations, keys: Ints) -> PeerGroups:
 
 
 def _stream_predecessors(ops: Operations, streams: Ints, predecessor: Ints) -> None:
-    """The latest of: the operation before on the stream, the launch, anything else the device had finished."""
+    """Add the latest of: the operation before on the stream, the launch, anything else the device had finished."""
     order = lane_order(ops.lane_key, ops.start_ns, ops.duration_ns, streams)
     previous = np.full(len(order), NONE, dtype=np.int64)
     follows = np.flatnonzero(np.diff(ops.lane_key[order]) == 0)
@@ -142,7 +145,7 @@ def _stream_predecessors(ops: Operations, streams: Ints, predecessor: Ints) -> N
 
 
 def synchronisations(ops: Operations, threads: Ints, streams: Ints) -> tuple[Ints, Ints]:
-    """(synchronisations among the rows of threads, the operation whose end each waited for).
+    """Return (synchronisations among the rows of threads, the operation whose end each waited for).
 
     One ends when the device has caught up: what follows it waited for the device's last. Without a device it is for
     communication on another thread (DTensor's wait_tensor), which may be recorded as over a little later.
@@ -182,7 +185,7 @@ def _free_at(ops: Operations, before: Ints, rows: Ints) -> Ints:
 
 
 def _issued_by(ops: Operations, threads: Ints, communication: Ints, predecessor: Ints) -> None:
-    """A collective on a thread of its own was issued by what hands communication over, else by what was begun last.
+    """Add who issued a collective on its own thread: what hands communication over, else by what was begun last.
 
     What the program begins next, before the other thread has taken up the collective, issued it not.
     """

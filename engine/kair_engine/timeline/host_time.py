@@ -98,7 +98,9 @@ def told_wholly(counted: ProcessorTimes | None) -> ProcessorTimes | None:
 
 
 def counted_times(trace: Trace) -> ProcessorTimes | None:
-    """The same of whatever was measured: what threads lacked, and what stopped them, is known beside a device, too."""
+    """Return the same of whatever was measured: what threads lacked, and what stopped them, is known beside a device,
+    too.
+    """
     times = trace.job.step_times
     if not any(getattr(times, name) for name in MEASURED):
         return None
@@ -180,8 +182,9 @@ class Leads:
         return cls(ranks, np.where(launched, smallest, np.nan), np.where(launched, slack / np.maximum(seen, 1), np.nan))
 
     def ahead_us(self, ranks: Sequence[int]) -> float | None:
-        """The smallest lead of these ranks; None where it is no longer than a launch takes: then devices wait for
-        launches now and then."""
+        """Return the smallest lead of these ranks; None where it is no longer than a launch takes: then devices wait
+        for launches now and then.
+        """
         smallest = self._least(self.smallest_ns, ranks)
         return smallest / 1e3 if smallest >= AT_LEAST_NS else None
 
@@ -233,7 +236,9 @@ class Stretches:
 
     @classmethod
     def of(cls, ops: Operations, gap_ns: Floats) -> "Stretches":
-        """A stretch lies between the issue of two collectives; `gap_ns` says how long each operation was held up."""
+        """Return a stretch lies between the issue of two collectives; `gap_ns` says how long each operation was held
+        up.
+        """
         idle = np.flatnonzero(gap_ns > 0)
         if not len(idle):
             return cls(idle, idle, np.zeros(0))
@@ -245,7 +250,7 @@ class Stretches:
 
 
 def pauses(stretches: Stretches, step_time_ns: float, role: Ints) -> Pauses:
-    """Counts the stretches of a rank's program in which its host alone kept it idle; `role` has a code per rank.
+    """Count the stretches of a rank's program in which its host alone kept it idle; `role` has a code per rank.
 
     One pause is one event, however many collectives it makes the rank late for. Where half of the role pauses, the
     program does.

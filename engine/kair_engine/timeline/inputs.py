@@ -122,7 +122,7 @@ def _parsed(text: str) -> tuple[tuple[int, ...], Floats]:
 
 
 def batch_bytes(trace: Trace, steps: Ints, ranks: Ints) -> Floats | None:
-    """(steps × ranks), both in ascending order; NaN where it is not told. None where it is told of none."""
+    """Return (steps × ranks), both in ascending order; NaN where it is not told. None where it is told of none."""
     return _told(trace, trace.job.step_times.given_bytes, steps, ranks)
 
 
@@ -180,7 +180,7 @@ def unmarked_fetching_ns(ops: Operations, gap: Ints) -> Floats:
 
 
 def _in_turn(ops: Operations) -> Ints:
-    """What runs one after the other, by rank and time: the main thread's outermost operations, or streams'."""
+    """Return what runs one after the other, by rank and time: the main thread's outermost operations, or streams'."""
     if ops.has_device:
         rows = np.flatnonzero(ops.on_stream)
     else:

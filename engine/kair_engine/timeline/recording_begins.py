@@ -19,7 +19,7 @@ every step are never a whole step apart."""
 
 
 def without_staggered_begin(trace: Trace) -> tuple[Trace, tuple[KairWarning, ...]]:
-    """The trace without the steps that began before the last rank's profiler did, and what is said of them.
+    """Return the trace without the steps that began before the last rank's profiler did, and what is said of them.
 
     All of it where ranks began together, where no collective tells, or where no step would be left.
     """

@@ -46,7 +46,7 @@ def roles(trace: Trace, ops: Operations | None = None) -> dict[int, Role]:
 
 
 def role_codes(ranks: Ints, role_of: Mapping[int, Role]) -> Ints:
-    """The roles of `ranks` as numbers, in order of the roles' names."""
+    """Return the roles of `ranks` as numbers, in order of the roles' names."""
     ordered = sorted(set(role_of.values()), key=lambda role: role.name)
     number = {role: code for code, role in enumerate(ordered)}
     return np.array([number[role_of[int(rank)]] for rank in ranks], dtype=np.int64)
@@ -68,7 +68,7 @@ def tensor_groups(job: Job) -> Ints | None:
 def replicas(job: Job) -> Ints | None:
     """Per rank of the job its data-parallel position: those of one run the same batch through all stages.
 
-    None where the layout does not tell that of all.
+    It is None where the layout does not tell that of all.
     """
     layout = job.layout
     if layout is None or not all(rank in layout.dp_rank for rank in job.ranks):
@@ -113,7 +113,7 @@ def programs(calls: Mapping[int, Floats], truncated: Container[int] = ()) -> dic
 
 
 def _in_equal_time(trace: Trace, calls: Mapping[int, Floats]) -> dict[int, Floats]:
-    """The calls as they would be of recordings of one length, where a whole recording stands for one step.
+    """Return the calls as they would be of recordings of one length, where a whole recording stands for one step.
 
     Such begin and end anywhere: who was recorded for longer runs no other program.
     """
@@ -154,7 +154,7 @@ def _calls(trace: Trace) -> dict[int, Floats]:
 
 
 def _calls_in(ops: Operations) -> dict[int, Floats]:
-    """The same of a step's operations."""
+    """Return the same of a step's operations."""
     rows = np.flatnonzero(ops.communication)
     operator = ops.name[rows] * (len(PHASE_NAMES) + 1) + ops.phase[rows]
     transfers = is_one_of(ops.kind[rows], (SEND, RECV)) & ~ops.on_stream[rows]
@@ -220,7 +220,7 @@ class PeerGroups:
 
     @classmethod
     def of(cls, keys: Ints, selected: Ints) -> "PeerGroups":
-        """Groups the `selected` rows by their key."""
+        """Group the `selected` rows by their key."""
         order = selected[np.argsort(keys[selected], kind="stable")]
         ordered = keys[order]
         starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1]))) if len(order) else order
@@ -252,5 +252,5 @@ def robust_sigma(data: Floats) -> Floats:
 
 
 def main_lane_rows(ops: Operations) -> Bools:
-    """True for rows on their rank's main thread."""
+    """Return True for rows on their rank's main thread."""
     return ops.lane == ops.main_lane[ops.rank] if len(ops) else np.zeros(0, dtype=bool)

@@ -55,7 +55,7 @@ def own_ns(ops: Operations, sync: Synchronisation) -> Ints:
 
 
 def unshared_ns(ops: Operations) -> Ints:
-    """The same without what other ranks tell: a collective's is its whole duration, a send's or receive's 0."""
+    """Return the same without what other ranks tell: a collective's is its whole duration, a send's or receive's 0."""
     result = exclusive_ns(ops)
     in_fetch = ops.phase == INPUT_PHASE
     around = np.where(ops.nesting.parent == NONE, False, in_fetch[ops.nesting.parent])
@@ -70,7 +70,7 @@ def unshared_ns(ops: Operations) -> Ints:
 
 
 def issuing_rows(ops: Operations) -> Ints:
-    """The program's operations that hand communication to another thread."""
+    """Return the program's operations that hand communication to another thread."""
     issues = [code for code, name in ops.name_text.items() if name.startswith(ISSUED_BY)]
     return np.flatnonzero(ops.of_program & np.isin(ops.name, issues))
 
@@ -164,7 +164,7 @@ def _stream_gaps(ops: Operations) -> Ints:
 
 
 def _host_timed(ops: Operations) -> Bools:
-    """True for communication that threads time, as gloo's: while it is under way no host is late."""
+    """Return True for communication that threads time, as gloo's: while it is under way no host is late."""
     return np.asarray(ops.communication & ~ops.on_stream)
 
 
@@ -236,7 +236,10 @@ def _waiting_since(ops: Operations, rows: Ints, free: Ints) -> Ints:
 
 
 def _previous_end(ops: Operations, rows: Ints) -> Ints:
-    """The end of the row before on the same lane; the step's begin for the first. `rows` by (rank, lane, start)."""
+    """Return the end of the row before on the same lane; the step's begin for the first.
+
+    `rows` by (rank, lane, start).
+    """
     begin = ops.begin_ns[ops.rank[rows]]
     same = np.concatenate(([False], np.diff(ops.lane_key[rows]) == 0)) if len(rows) else rows
     return np.where(same, np.maximum(np.concatenate(([0], ops.end_ns[rows][:-1])), begin), begin)
@@ -262,7 +265,7 @@ class ByOperator:
 
 
 def by_operator(ops: Operations, rows: Ints, values: Floats | Ints | Bools | None = None) -> ByOperator:
-    """Sums of the values, one per operation of the step; without any, how many of `rows` there are."""
+    """Return sums of the values, one per operation of the step; without any, how many of `rows` there are."""
     # Names are small numbers: counting finds those in use in a tenth of the time that sorting takes.
     codes = present(ops.name[rows])
     place = np.zeros(int(codes.max(initial=0)) + 1, dtype=np.int64)
@@ -312,6 +315,6 @@ def step_times_ns(trace: Trace, *, synchronised: bool) -> Floats:
 
 
 def step_time_ns(trace: Trace, *, synchronised: bool) -> float:
-    """The mean of these over the steps; at least a nanosecond, since shares of it are printed."""
+    """Return the mean of these over the steps; at least a nanosecond, since shares of it are printed."""
     times = step_times_ns(trace, synchronised=synchronised)
     return max(float(times.mean()), 1.0) if len(times) else 1.0

@@ -27,7 +27,7 @@ class Clock:
 
     @classmethod
     def of(cls, ops: Operations) -> "Clock":
-        """An axis that has room for the operations; times that no axis has room for lie at their rank's end."""
+        """Return an axis that has room for the operations; times that no axis has room for lie at their rank's end."""
         ranks = len(ops.ranks)
         low, high = np.full(ranks, _NEVER), np.full(ranks, -_NEVER)
         np.minimum.at(low, ops.rank, ops.start_ns)
@@ -54,7 +54,7 @@ class Spans:
 
     @classmethod
     def united(cls, begin: Ints, end: Ints) -> "Spans":
-        """What at least one of them covers; those without a length count for nothing."""
+        """Return what at least one of them covers; those without a length count for nothing."""
         begin, end = begin[end > begin], end[end > begin]
         order = np.argsort(begin, kind="stable")
         begin, until = begin[order], np.maximum.accumulate(end[order])
@@ -76,7 +76,7 @@ class Spans:
         return np.bincount(clock.rank(self.begin), weights=of, minlength=ranks).astype(float)
 
     def _before(self, at: Ints) -> Ints:
-        """What they cover in all until then."""
+        """Return what they cover in all until then."""
         if not len(self.begin):
             return np.zeros(len(at), dtype=np.int64)
         total = np.concatenate(([0], np.cumsum(self.length_ns)))

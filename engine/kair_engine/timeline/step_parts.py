@@ -49,7 +49,7 @@ class _Spans(NamedTuple):
         return _Spans(self.rank[kept], self.begin[kept], self.end[kept], self.part[kept], self.sign[kept])
 
     def between(self, begin_ns: Ints, end_ns: Ints) -> "_Spans":
-        """What lies between two moments of each rank."""
+        """Return what lies between two moments of each rank."""
         begin, end = np.maximum(self.begin, begin_ns[self.rank]), np.minimum(self.end, end_ns[self.rank])
         return self._replace(begin=begin, end=end).only(begin < end)
 
@@ -85,7 +85,7 @@ class Moments(NamedTuple):
 
 
 def moments(ops: Operations, own: Ints) -> Moments:
-    """The same division of all ranks' time, moment by moment; `own` is what `collective_own_ns` gives."""
+    """Return the same division of all ranks' time, moment by moment; `own` is what `collective_own_ns` gives."""
     spans = _all_spans(ops, own)
     spans = spans.only(spans.begin < spans.end)
     if not len(spans.rank):
@@ -124,7 +124,7 @@ def _own(ops: Operations) -> _Spans:
 
 
 def _nested(ops: Operations) -> _Spans:
-    """Takes every operation out of the part of the one around it: the innermost counts."""
+    """Take every operation out of the part of the one around it: the innermost counts."""
     part, parent = own_part(ops), _parents(ops)
     inner = np.flatnonzero(parent != NONE)
     inner = inner[part[parent[inner]] != NONE]
@@ -143,7 +143,7 @@ def _parents(ops: Operations) -> Ints:
 
 
 def own_part(ops: Operations) -> SmallInts:
-    """The part that a row's self time belongs to, NONE where it belongs to none, or is communication."""
+    """Return the part that a row's self time belongs to, NONE where it belongs to none, or is communication."""
     fetching = (ops.kind == INPUT) | (ops.phase == INPUT_PHASE)
     part = np.full(len(ops), NONE, dtype=np.int8)
     part[is_one_of(ops.kind, (COMPUTE, MEMORY)) & ~fetching] = _COMPUTE
@@ -225,5 +225,5 @@ def _first_open(spans: _Spans, order: tuple[int, ...]) -> tuple[Ints, Ints, Smal
 
 
 def timed_on(job: Job) -> TimedOn:
-    """The devices' where hosts run ahead of them, else the hosts', who mark the steps."""
+    """Return the devices' where hosts run ahead of them, else the hosts', who mark the steps."""
     return "host" if job.host_times is None else "device"

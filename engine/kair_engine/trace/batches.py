@@ -36,7 +36,8 @@ ROWS_AT_A_TIME = 500_000
 
 
 def step_batches(trace: Trace, operations: int = ROWS_AT_A_TIME) -> Iterator[list[int]]:
-    """The chosen steps in order, as few batches as hold so many operations each, at least one step, and about evenly.
+    """Yield the chosen steps in order, as few batches as hold so many operations each, at least one step, and about
+    evenly.
 
     A few steps left over for the last would tell little of how long their operations usually take.
     """
@@ -77,7 +78,7 @@ SAMPLE = 1_000_000
 
 
 def first_steps(trace: Trace, steps: Iterable[int]) -> list[int]:
-    """Returns the first of some steps that fit into the sample, and one at least."""
+    """Return the first of some steps that fit into the sample, and one at least."""
     of_steps, held, chosen = operations_of_steps(trace), 0, list[int]()
     for step in steps:
         held += of_steps[step]
@@ -88,7 +89,7 @@ def first_steps(trace: Trace, steps: Iterable[int]) -> list[int]:
 
 
 def operations_of_steps(trace: Trace) -> dict[int, int]:
-    """The chosen steps in order, and how many operations each has on all ranks."""
+    """Return the chosen steps in order, and how many operations each has on all ranks."""
     rows = dict.fromkeys(trace.steps, 0)
     for step, of_rank in zip(trace.job.step_times.step, trace.job.step_times.operations, strict=True):
         if step in rows:
@@ -139,7 +140,7 @@ class StepMemory:
     def each(
         self, batches: Iterable[Sequence[int]], read: "Callable[[Sequence[int]], Iterable[Operations]]"
     ) -> "Iterator[Operations]":
-        """The steps of all batches in order; `read` gives a batch.
+        """Return the steps of all batches in order; `read` gives a batch.
 
         Steps that are not known as of one reading are read again together: what is told of several, as what usually
         is the case in them, would else depend on what was asked before.
@@ -157,7 +158,7 @@ class StepMemory:
 
 
 def derived_once(trace: Trace, name: str, make: Callable[[], Thing]) -> Thing:
-    """What `make` derives of the trace's steps, which nobody changes: kept where the steps are."""
+    """Return what `make` derives of the trace's steps, which nobody changes: kept where the steps are."""
     if trace.memory is None:
         return make()
     known = trace.memory.derived
@@ -176,7 +177,7 @@ def known_once(trace: Trace, name: str, make: Callable[[], Thing]) -> Thing:
 
 
 def keeping_steps(trace: Trace, most: int = MOST_KEPT) -> Trace:
-    """The same trace, which reads each step once where all of them, `most` operations, fit into memory."""
+    """Return the same trace, which reads each step once where all of them, `most` operations, fit into memory."""
     return replace(trace, memory=StepMemory()) if sum(trace.job.step_times.operations) <= most else trace
 
 
@@ -201,7 +202,7 @@ def limit_memory(most: int | None) -> None:
 
 
 def require_memory(trace: Trace, each: int = WHOLE) -> None:
-    """Raises InputError where the largest of the chosen steps takes more, at so many bytes for each operation."""
+    """Raise InputError where the largest of the chosen steps takes more, at so many bytes for each operation."""
     operations, step = max(((count, step) for step, count in operations_of_steps(trace).items()), default=(0, 0))
     needed = operations * each
     left = [*_chosen, *(_left() if needed > _NOTHING else ())]
@@ -222,7 +223,9 @@ def _told(size: int) -> str:
 
 
 def _left() -> Iterator[int]:
-    """What the machine has left, and the control groups of this process: those of a batch system, or of a container."""
+    """Yield what the machine has left, and the control groups of this process: those of a batch system, or of a
+    container.
+    """
     with suppress(OSError, ValueError, StopIteration):
         lines = _SYSTEM.read_text().splitlines()
         yield int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1]) * 1024

@@ -88,7 +88,7 @@ class GroupProgress:
         return tuple(call for call in self.calls if call.state == "open")
 
     def call(self, sequence: int) -> CollectiveCall | None:
-        """The collective of that number, None where it is not held."""
+        """Return the collective of that number, None where it is not held."""
         return self._by_number.get(sequence)
 
     @cached_property

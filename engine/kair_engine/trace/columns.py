@@ -46,11 +46,11 @@ class Columns:
         return len(self.of["step"])
 
     def chosen(self, rows: npt.NDArray[Any]) -> "Columns":
-        """Some of the rows, by a mask or by their positions."""
+        """Return some of the rows, by a mask or by their positions."""
         return Columns({name: values[rows] for name, values in self.of.items()}, self.texts)
 
     def text(self, name: str) -> list[str]:
-        """The text of every row, in a column without nulls."""
+        """Return the text of every row, in a column without nulls."""
         texts = self.texts[name]
         return [texts[code] for code in self.of[name].tolist()]
 
@@ -59,18 +59,19 @@ class Columns:
         return np.asarray(_by_code([text in wanted for text in self.texts[name]], False)[self.of[name]])
 
     def recode(self, name: str, words: Sequence[str], kind: npt.DTypeLike) -> None:
-        """Makes a column's codes positions in `words`, NONE for other texts."""
+        """Make a column's codes positions in `words`, NONE for other texts."""
         place = [words.index(text) if text in words else NONE for text in self.texts[name]]
         self.of[name], self.texts[name] = _by_code(place, NONE).astype(kind)[self.of[name]], list(words)
 
     def present(self, name: str) -> list[int]:
-        """The codes of a column that occur, without NONE; its texts are of all rows that were read."""
+        """Return the codes of a column that occur, without NONE; its texts are of all rows that were read."""
         counts = np.bincount(self.of[name] + 1, minlength=1)
         return np.flatnonzero(counts[1:]).tolist()
 
 
 def read_columns(trace: Trace, names: Sequence[str], steps: Sequence[int] | None = None) -> Columns:
-    """These columns, and `step` and `rank`, of what `Trace.scan` reads; of its chosen steps all, or only `steps`.
+    """Return these columns, and `step` and `rank`, of what `Trace.scan` reads; of its chosen steps all, or only
+    `steps`.
 
     Row groups that hold none of the steps and ranks are not read. Numbers of steps are the job's, not a rank's own.
     """
@@ -127,7 +128,7 @@ def _piece(
 
 
 def joined(parts: Sequence[Columns]) -> Columns:
-    """The rows of all, one after another; one part at least, whose columns are taken away."""
+    """Return the rows of all, one after another; one part at least, whose columns are taken away."""
     if len(parts) == 1:
         return parts[0]
     together = Columns({}, {})
@@ -159,7 +160,7 @@ def ranks_together(trace: Trace, steps: Sequence[int]) -> list[tuple[int, int, P
 
 
 def _as_recorded(trace: Trace, steps: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The numbers that the steps may have in the fragments, in order."""
+    """Return the numbers that the steps may have in the fragments, in order."""
     return np.unique(np.concatenate([steps + more for more in {0, *trace.job.step_shift.values()}]))
 
 
@@ -171,7 +172,7 @@ def _version(fragment: Path) -> tuple[Path, int, int]:
 def _held(
     spans: npt.NDArray[np.int64], steps: npt.NDArray[np.int64], ranks: npt.NDArray[np.int64] | None
 ) -> npt.NDArray[np.int64]:
-    """The row groups that may hold some of the steps and ranks, which are in order."""
+    """Return the row groups that may hold some of the steps and ranks, which are in order."""
     held = np.searchsorted(steps, spans[0]) < np.searchsorted(steps, spans[1], side="right")
     if ranks is not None:
         held &= np.searchsorted(ranks, spans[2]) < np.searchsorted(ranks, spans[3], side="right")
@@ -192,7 +193,9 @@ def _row_groups(
 
 @lru_cache(maxsize=1 << 16)
 def _spans(fragment: Path, changed_ns: int, size: int) -> npt.NDArray[np.int64]:  # noqa: ARG001 - of this state of the file
-    """The lowest and the highest step and rank of each row group, (4 × row groups): most files hold none of them."""
+    """Return the lowest and the highest step and rank of each row group, (4 × row groups): most files hold none of
+    them.
+    """
     # Not by way of `_footer`, which is for files that are read: of a recording's most nothing is.
     footer = pq.read_metadata(fragment)
     groups = [footer.row_group(group) for group in range(footer.num_row_groups)]
@@ -213,13 +216,13 @@ def _footer(fragment: Path, changed_ns: int, size: int) -> pq.FileMetaData:  # n
 
 
 def coded(texts: pa.ChunkedArray) -> tuple[Codes, list[str]]:
-    """A column's codes, and what they stand for."""
+    """Return a column's codes, and what they stand for."""
     whole = texts.unify_dictionaries().combine_chunks()
     return _filled(whole.indices), whole.dictionary.to_pylist()
 
 
 def filled(column: pa.ChunkedArray, null: float = NONE) -> npt.NDArray[Any]:
-    """A column's numbers, with `null` for what is absent.
+    """Return a column's numbers, with `null` for what is absent.
 
     By the buffers themselves: to make an array Arrow loads pandas wherever that is installed, 0.16 s; its own filling
     loads all of its functions, which takes 25 ms, and where it makes nulls NaN large numbers are no longer exact.
@@ -262,7 +265,7 @@ def occurrences(phase: Integers, name: Integers, kind: Integers, start: Integers
 
 
 def dictionary(codes: Integers, values: Sequence[str], rows: Integers | None = None) -> pa.DictionaryArray:
-    """A dictionary array over the values that occur: a row group must not carry the whole file's names.
+    """Return a dictionary array over the values that occur: a row group must not carry the whole file's names.
 
     Of `rows`, positions in `codes`, all of which occur; of the codes themselves where it is None.
     """
@@ -307,7 +310,7 @@ _LATEST_NS: Final = 4 * 10**18
 
 
 def unsound_file(trace: Trace) -> tuple[Path, str] | None:
-    """The first file that is gone, or holds no table as readers write it, and why; None where all do."""
+    """Return the first file that is gone, or holds no table as readers write it, and why; None where all do."""
     times = trace.job.step_times
     cells = {(rank, step): count for rank, step, count in zip(times.rank, times.step, times.operations, strict=True)}
     shift = trace.job.step_shift

@@ -61,7 +61,7 @@ class EvidenceRows:
         raw: str | None = None,
         source: int = 0,
     ) -> None:
-        """Appends a row; texts are cleaned (`shown`). Raises KeyError for a name that MEASURES does not have."""
+        """Append a row; texts are cleaned (`shown`). Raises KeyError for a name that MEASURES does not have."""
         MEASURES[name]
         row = (
             time_ns,
@@ -78,7 +78,7 @@ class EvidenceRows:
             column.append(entry)
 
     def table(self) -> pa.Table:
-        """What was added, in order of time."""
+        """Return what was added, in order of time."""
         return pa.table(self._columns, schema=SCHEMA).sort_by("time_ns")
 
 
@@ -108,7 +108,7 @@ class EvidenceFile:
 
 
 def frame_of(table: pa.Table) -> "pl.DataFrame":
-    """The same rows, or columns of them, as they are searched."""
+    """Return the same rows, or columns of them, as they are searched."""
     import polars as pl  # takes 70 ms, which a job without evidence does without
 
     frame = pl.from_arrow(table)
@@ -129,7 +129,7 @@ _NAMES: Final = pa.array(list(MEASURES))
 
 
 def write_evidence(path: Path, evidence: EvidenceFile) -> None:
-    """Writes a file of evidence, whole or not at all. Raises OSError."""
+    """Write a file of evidence, whole or not at all. Raises OSError."""
     described = json.dumps([asdict(one) for one in evidence.sources]).encode()
     parts = {_PARTS_KEY: json.dumps(evidence.parts).encode()} if evidence.parts else {}
     named = [asdict(one) for one in evidence.devices]
@@ -140,7 +140,7 @@ def write_evidence(path: Path, evidence: EvidenceFile) -> None:
 
 
 def read_evidence(path: Path) -> EvidenceFile:
-    """What `write_evidence` wrote. Raises InputError for any other file."""
+    """Return what `write_evidence` wrote. Raises InputError for any other file."""
     try:
         # By its name alone each of thousands of files would be taken for a data set: three times as long.
         with pa.OSFile(str(path)) as file:
@@ -173,7 +173,7 @@ def read_evidence(path: Path) -> EvidenceFile:
 
 
 def _require_bounded(described: pq.FileMetaData) -> None:
-    """Raises ValueError for a table that unpacks to more than a file of evidence has."""
+    """Raise ValueError for a table that unpacks to more than a file of evidence has."""
     groups = range(described.num_row_groups)
     size = sum(described.row_group(at).total_byte_size for at in groups)
     if described.num_rows > MOST_ROWS or size > MOST_BYTES:
@@ -181,7 +181,7 @@ def _require_bounded(described: pq.FileMetaData) -> None:
 
 
 def _require_possible(sources: Iterable[EvidenceSource]) -> None:
-    """Raises ValueError for times that no source can have."""
+    """Raise ValueError for times that no source can have."""
     for one in sources:
         told = [time for time in (one.bound_s, one.interval_s, one.holds_s) if time is not None]
         if not all(0 <= time <= _LONGEST_S for time in told):
@@ -235,7 +235,10 @@ def _joined(one: EvidenceSource, other: EvidenceSource) -> EvidenceSource:
 
 
 def described(rows: EvidenceRows | pa.Table, source: EvidenceSource) -> EvidenceFile:
-    """The rows of one source (of a table: in order of time), which is told its times, its interval and its gaps."""
+    """Return the rows of one source (of a table.
+
+    In order of time), which is told its times, its interval and its gaps.
+    """
     table = rows.table() if isinstance(rows, EvidenceRows) else rows
     if not len(table):
         return EvidenceFile(table, (source,))

@@ -45,26 +45,29 @@ def modes_below(folder: Path) -> Modes:
 
 
 def make_folder(folder: Path, modes: Modes = OWN) -> None:
-    """Creates a folder, and what is missing above it. Raises OSError."""
+    """Create a folder, and what is missing above it. Raises OSError."""
     for missing in reversed([path for path in (folder, *folder.parents) if not path.exists()]):
         missing.mkdir(modes.folder, exist_ok=True)
     folder.mkdir(modes.folder, exist_ok=True)
 
 
 def create_file(path: Path, modes: Modes = OWN) -> int:
-    """A descriptor to write a new file. Raises OSError, where it exists too."""
+    """Return a descriptor to write a new file. Raises OSError, where it exists too."""
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, modes.file)
 
 
 def write_whole(path: Path, content: bytes, modes: Modes = OWN) -> None:
-    """Writes a file that appears complete or not at all. Raises OSError when the disk is full."""
+    """Write a file that appears complete or not at all. Raises OSError when the disk is full."""
     with whole_file(path, modes) as file:
         file.write(content)
 
 
 @contextmanager
 def whole_file(path: Path, modes: Modes = OWN) -> Iterator[IO[bytes]]:
-    """A file to write to, which becomes `path` once all is written, or never. Raises OSError when the disk is full."""
+    """Open a file to write to, which becomes `path` once all is written, or never.
+
+    Raises OSError when the disk is full.
+    """
     temporary, descriptor = begin_file(path, modes)
     # Another of the same file, which keeps the lock when what was written is out.
     held = os.dup(descriptor)
@@ -78,7 +81,7 @@ def whole_file(path: Path, modes: Modes = OWN) -> Iterator[IO[bytes]]:
 
 
 def remove_unwritten(folder: Path, of: str = "") -> None:
-    """Removes the files that were not finished because their process was killed: all, or those that were to be `of`."""
+    """Remove the files that were not finished because their process was killed: all, or those that were to be `of`."""
     with suppress(OSError), os.scandir(folder) as entries:
         for name in [entry.name for entry in entries if _UNWRITTEN.fullmatch(entry.name)]:
             if name.startswith(f".{of}." if of else "."):
@@ -87,12 +90,12 @@ def remove_unwritten(folder: Path, of: str = "") -> None:
 
 
 def unwritten_name(path: Path) -> Path:
-    """What a file is called that is to become `path`."""
+    """Return what a file is called that is to become `path`."""
     return path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
 
 
 def begin_file(path: Path, modes: Modes) -> tuple[Path, int]:
-    """A new file, locked while its process lives, in which what will be `path` is written. Raises OSError."""
+    """Return a new file, locked while its process lives, in which what will be `path` is written. Raises OSError."""
     while True:
         temporary = unwritten_name(path)
         descriptor = create_file(temporary, modes)
@@ -113,7 +116,7 @@ def _remove_unlocked(path: Path) -> None:
 
 
 def open_kept(path: Path, flags: int = os.O_RDONLY) -> int:
-    """A descriptor of a file that Kair keeps. Raises OSError, for what is no file too.
+    """Return a descriptor of a file that Kair keeps. Raises OSError, for what is no file too.
 
     Stores are shared, and jobs come from others: whoever opens a pipe waits for its other end, perhaps for ever.
     """
@@ -125,7 +128,7 @@ def open_kept(path: Path, flags: int = os.O_RDONLY) -> int:
 
 
 def read_kept(path: Path, first: int = -1) -> bytes:
-    """What such a file holds, or its `first` bytes. Raises OSError, for what is too large too."""
+    """Return what such a file holds, or its `first` bytes. Raises OSError, for what is too large too."""
     with os.fdopen(open_kept(path), "rb") as file:
         if os.fstat(file.fileno()).st_size > _LARGEST:
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
@@ -133,7 +136,7 @@ def read_kept(path: Path, first: int = -1) -> bytes:
 
 
 def append_kept(path: Path) -> int:
-    """A descriptor to write to the end of such a file, which is made where it is missing. Raises OSError.
+    """Return a descriptor to write to the end of such a file, which is made where it is missing. Raises OSError.
 
     Not by a link, which could lead to any file of the user's.
     """
@@ -165,7 +168,7 @@ _WITHOUT_NAME: Final = getattr(os, "O_TMPFILE", 0)
 
 @contextmanager
 def atomic_write(path: Path, *, replace: bool = True) -> Iterator[IO[bytes]]:
-    """A file to write to, which has its name once all is written, and never else.
+    """Open a file to write to, which has its name once all is written, and never else.
 
     What is there is replaced in one step; FileExistsError is raised instead where it is not to be. A pipe or device is
     written to directly. Raises OSError.
@@ -198,7 +201,8 @@ def named_file(path: Path, *, replace: bool = True) -> Iterator[IO[bytes]]:
 
 
 def _begun(folder: Path) -> tuple[Path, int]:
-    """A locked file of `folder`, and its name; it has that name only where the file system has no files without one.
+    """Return a locked file of `folder`, and its name; it has that name only where the file system has no files without
+    one.
 
     Whoever is killed leaves nothing then.
     """
@@ -211,7 +215,7 @@ def _begun(folder: Path) -> tuple[Path, int]:
 
 
 def _put(descriptor: int, beside: Path, final: Path, *, replace: bool) -> None:
-    """Gives the file its name."""
+    """Give the file its name."""
     if not os.fstat(descriptor).st_nlink:
         with suppress(FileExistsError):
             _link(descriptor, final)

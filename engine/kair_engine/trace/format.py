@@ -116,7 +116,7 @@ class FragmentWriter:
             raise
 
     def write(self, table: pa.Table) -> None:
-        """Appends `table` (columns of SCHEMA), whose rows stay in one row group."""
+        """Append `table` (columns of SCHEMA), whose rows stay in one row group."""
         # A cast loads all of Arrow's functions, which takes 25 ms.
         table = table if table.schema.equals(SCHEMA) else table.cast(SCHEMA)
         if sum(map(len, self._held)) + len(table) > ROWS_AT_A_TIME:
@@ -124,7 +124,7 @@ class FragmentWriter:
         self._held.append(table)
 
     def commit(self, metadata: object) -> None:
-        """Closes the file with `metadata`, which JSON can hold, in it and moves it to its place."""
+        """Close the file with `metadata`, which JSON can hold, in it and move it to its place."""
         self._write_held()
         assert self._writer is not None
         self._writer.add_key_value_metadata({_METADATA_KEY: encode_json(metadata)})
@@ -153,7 +153,7 @@ class FragmentWriter:
 
 
 def write_fragment(path: Path, tables: Iterable[pa.Table], metadata: object) -> None:
-    """Writes one fragment of `tables`, whole or not at all."""
+    """Write one fragment of `tables`, whole or not at all."""
     with FragmentWriter(path) as writer:
         for table in tables:
             writer.write(table)
@@ -161,7 +161,7 @@ def write_fragment(path: Path, tables: Iterable[pa.Table], metadata: object) -> 
 
 
 def read_metadata(path: Path | IO[bytes]) -> dict[str, Any] | None:
-    """The metadata `commit` wrote, or None where `path` is a Parquet file that is not a fragment."""
+    """Return the metadata `commit` wrote, or None where `path` is a Parquet file that is not a fragment."""
     raw = (pq.read_metadata(path).metadata or {}).get(_METADATA_KEY)
     if raw is None:
         return None

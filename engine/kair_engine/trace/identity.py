@@ -76,7 +76,7 @@ class RankIdentity:
 
 
 def merged(first: RankIdentity, other: RankIdentity) -> RankIdentity:
-    """What both tell of one rank; `first` goes before where they differ. Mappings are joined key by key."""
+    """Return what both tell of one rank; `first` goes before where they differ. Mappings are joined key by key."""
     of: dict[str, Any] = {}
     for one in fields(RankIdentity):
         mine, theirs = getattr(first, one.name), getattr(other, one.name)

@@ -15,12 +15,12 @@ _MOST_ENTRIES: Final = 1000
 
 
 def identity_json(identity: RankIdentity) -> bytes:
-    """The file's content."""
+    """Return the file's content."""
     return encode_json(identity)
 
 
 def identity_in(content: bytes) -> RankIdentity | None:
-    """What a file says; None of one that is damaged, too large, or says no rank.
+    """Return what a file says; None of one that is damaged, too large, or says no rank.
 
     Texts are on one line each, and of bounded length, without what a terminal would obey. A device's names are spelt as
     everywhere; what is no such name is left out.

@@ -22,7 +22,7 @@ def encode_json(value: Any) -> bytes:  # noqa: ANN401
 
 
 def kept_json(path: Path, of: type[_Kept], body: Callable[[bytes], bytes] = bytes) -> _Kept | None:
-    """What a file that Kair keeps holds; None where there is none, or it is damaged.
+    """Return what a file that Kair keeps holds; None where there is none, or it is damaged.
 
     `body` takes the JSON out of the file's content. Raises ValueError where that is damaged.
     """

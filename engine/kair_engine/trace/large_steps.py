@@ -45,7 +45,7 @@ class LargeStep:
 
     @classmethod
     def read(cls, trace: Trace, step: int, look: Callable[[Operations], Thing]) -> "tuple[LargeStep, list[Thing]]":
-        """Reads the step once; `look` is given all operations of some ranks at a time, in the ranks' order."""
+        """Read the step once; `look` is given all operations of some ranks at a time, in the ranks' order."""
         looked, met = [], []
         for rows in some_ranks_of_step(trace, step):
             met.append(_without_unused_texts(rows.chosen(np.flatnonzero(_is_meeting(rows)))))
@@ -55,11 +55,11 @@ class LargeStep:
 
     @classmethod
     def met(cls, trace: Trace, step: int) -> "LargeStep":
-        """The same without a look at the rest."""
+        """Return the same without a look at the rest."""
         return cls.read(trace, step, lambda _: None)[0]
 
     def operations(self) -> Operations:
-        """The meetings of all ranks."""
+        """Return the meetings of all ranks."""
         meetings = Columns(dict(self.meetings.of), self.meetings.texts)
         return operations_of(self.trace, meetings, self.step)
 
@@ -101,7 +101,8 @@ def of_steps(
 
 
 def each_part(trace: Trace) -> Iterator[Operations]:
-    """The chosen steps' operations in order, those of a step that is too large some ranks at a time, in their order.
+    """Yield the chosen steps' operations in order, those of a step that is too large some ranks at a time, in their
+    order.
 
     Times of its parts count from one origin.
     """
@@ -124,7 +125,7 @@ def large_steps(trace: Trace) -> list[int]:
 
 
 def as_of_some(trace: Trace, ranks: Iterable[int]) -> Trace:
-    """The trace as of the first of these ranks, whose steps can be held whole: CLOSE_UP operations."""
+    """Return the trace as of the first of these ranks, whose steps can be held whole: CLOSE_UP operations."""
     most = most_operations(trace)
     chosen, held = list[int](), 0
     for rank in dict.fromkeys(ranks):
@@ -145,7 +146,7 @@ def most_operations(trace: Trace) -> dict[int, int]:
 
 
 def ranks_at_a_time(trace: Trace, step: int) -> Iterator[Trace]:
-    """The trace as of some ranks each, in order, which have as many operations in the step as are read together.
+    """Yield the trace as of some ranks each, in order, which have as many operations in the step as are read together.
 
     Ranks whose rows lie in the same row groups are not told apart.
     """
@@ -153,7 +154,7 @@ def ranks_at_a_time(trace: Trace, step: int) -> Iterator[Trace]:
 
 
 def parts_by_rank(trace: Trace, operations: int) -> Iterator[tuple[Trace, int]]:
-    """The trace as of some ranks each, in order, and how many operations these have in the chosen steps.
+    """Yield the trace as of some ranks each, in order, and how many operations these have in the chosen steps.
 
     As many ranks as have so many operations; those whose rows lie in the same row groups are not told apart.
     """

@@ -36,7 +36,7 @@ COLUMNS = (*_CODED, "kind", "phase", "occurrence", "start_ns", "duration_ns", *_
 
 
 def each_step(trace: Trace, operations: int = ROWS_AT_A_TIME) -> Iterator[Operations]:
-    """The chosen steps' operations in order, so many read at one time.
+    """Yield the chosen steps' operations in order, so many read at one time.
 
     A consumer that drops one step before it takes the next (`map` does) holds one in memory, or a few small ones.
     Raises InputError where one of them takes more memory than there is.
@@ -74,12 +74,12 @@ def _steps_of(trace: Trace, steps: list[int]) -> Iterator[Operations]:
 
 
 def read_rows(trace: Trace, steps: Sequence[int]) -> Columns:
-    """The rows of these steps, kinds and phases as positions in KIND_NAMES and PHASE_NAMES."""
+    """Return the rows of these steps, kinds and phases as positions in KIND_NAMES and PHASE_NAMES."""
     return recoded(trace, read_columns(trace, COLUMNS, steps))
 
 
 def recoded(trace: Trace, read: Columns) -> Columns:
-    """The rows of COLUMNS with kinds and phases as such positions."""
+    """Return the rows of COLUMNS with kinds and phases as such positions."""
     read.recode("kind", KIND_NAMES, np.int8)
     read.recode("phase", PHASE_NAMES, np.int64)
     if trace.job.communicates:
@@ -167,7 +167,7 @@ def operations_of(trace: Trace, read: Columns, step: int) -> Operations:
 
 
 def _coded(trace: Trace, read: Columns) -> tuple[dict[str, npt.NDArray[Any]], dict[str, dict[int, str]]]:
-    """The columns of the rows, and what the codes of lanes, names and groups in them stand for.
+    """Return the columns of the rows, and what the codes of lanes, names and groups in them stand for.
 
     Groups and other ends are those that the rows state, or what is known of the job tells of them.
     """
@@ -180,7 +180,7 @@ def _coded(trace: Trace, read: Columns) -> tuple[dict[str, npt.NDArray[Any]], di
 
 
 def _texts_apart(read: Columns) -> tuple[dict[str, npt.NDArray[Any]], dict[str, dict[int, str]]]:
-    """The columns of the rows, which are taken from `read`, and what the codes in them stand for."""
+    """Return the columns of the rows, which are taken from `read`, and what the codes in them stand for."""
     texts = {name: {code: read.texts[name][code] for code in read.present(name)} for name in _CODED}
     coded = {f"{name}_code": read.of.pop(name) for name in _CODED}
     wide = {name: read.of.pop(name).astype(np.int64, copy=False) for name in _NULLABLE}
@@ -198,7 +198,10 @@ def _texts_apart(read: Columns) -> tuple[dict[str, npt.NDArray[Any]], dict[str, 
 def _stated_peers(
     columns: dict[str, npt.NDArray[Any]], groups: dict[int, str], ranks: Sequence[int]
 ) -> npt.NDArray[np.int64]:
-    """The other ends of transfers as these ranks' recordings number them: places in their groups that are ranks."""
+    """Return the other ends of transfers as these ranks' recordings number them.
+
+    Places in their groups that are ranks.
+    """
     peer = columns["peer"].copy()
     rows = np.flatnonzero((peer >= 0) & np.isin(columns["rank"], ranks))
     for code, text in groups.items():
@@ -214,7 +217,9 @@ def _stated_peers(
 def _with_derived_groups(
     columns: dict[str, npt.NDArray[Any]], texts: dict[str, dict[int, str]], derived: DerivedGroups
 ) -> tuple[dict[str, npt.NDArray[Any]], dict[int, str]]:
-    """The columns with the process groups and peers that the rows themselves do not state, and the groups' names."""
+    """Return the columns with the process groups and peers that the rows themselves do not state, and the groups'
+    names.
+    """
     group, peer = columns["group_code"].copy(), columns["peer"].copy()
     stated = texts["group"]
     names = {text for lanes in derived.of_lane.values() for text in lanes.values()}

@@ -82,7 +82,7 @@ MOST_TEXT: Final = 400
 
 
 def gpu(uuid: str) -> str:
-    """The entity of a device by its UUID. Raises ValueError."""
+    """Return the entity of a device by its UUID. Raises ValueError."""
     known = uuid_of(uuid)
     if known is None:
         raise ValueError(f"no UUID of a device: {uuid[:60]!r}")
@@ -90,7 +90,7 @@ def gpu(uuid: str) -> str:
 
 
 def pci(address: str) -> str:
-    """The entity of whatever is at a PCI address. Raises ValueError."""
+    """Return the entity of whatever is at a PCI address. Raises ValueError."""
     known = pci_address(address)
     if known is None:
         raise ValueError(f"no PCI address: {address[:60]!r}")
@@ -98,27 +98,27 @@ def pci(address: str) -> str:
 
 
 def gpu_index(index: int) -> str:
-    """A device of its host by the driver's number alone: which rank's that is can only be assumed."""
+    """Return a device of its host by the driver's number alone: which rank's that is can only be assumed."""
     return f"gpu index:{index}"
 
 
 def nic(device: str, port: str | int | None = None) -> str:
-    """A NIC's port, `mlx5_3/1`, or an interface, `eth0`."""
+    """Return a NIC's port, `mlx5_3/1`, or an interface, `eth0`."""
     return f"nic:{device}" if port is None else f"nic:{device}/{port}"
 
 
 def process(pid: int) -> str:
-    """A process of its host."""
+    """Return a process of its host."""
     return f"pid:{pid}"
 
 
 def disk(name: str) -> str:
-    """A disk, or a mount by its path."""
+    """Return a disk, or a mount by its path."""
     return f"disk:{name}"
 
 
 def of_rank(rank: int) -> str:
-    """A rank, where the source says it itself."""
+    """Return a rank, where the source says it itself."""
     return f"rank:{rank}"
 
 
@@ -127,6 +127,6 @@ HOST: Final = "host"
 
 
 def shown(text: str) -> str:
-    """A text of a log on one line, without what a terminal would obey, and of bounded length."""
+    """Return a text of a log on one line, without what a terminal would obey, and of bounded length."""
     plain = "".join(one if one.isprintable() else " " for one in text[: 4 * MOST_TEXT])
     return " ".join(plain.split())[:MOST_TEXT]

@@ -140,7 +140,7 @@ class StepTimes:
     """When the last of these was over: after the step's own end, where the host runs ahead of its device."""
 
     def __post_init__(self) -> None:
-        """Raises ValueError for columns of different lengths: they may come from a file."""
+        """Raise ValueError for columns of different lengths: they may come from a file."""
         if len({*map(len, (*self._needed, *filter(None, self._optional)))}) > 1:
             raise ValueError("the columns of step times are of different lengths")
 
@@ -150,7 +150,7 @@ class StepTimes:
         return not any(self._optional)
 
     def rows(self, *, plain: bool = False) -> Iterator[tuple[int, ...]]:
-        """An entry of each column, of untold ones too; `plain`: without the columns that need not be told."""
+        """Return an entry of each column, of untold ones too; `plain`: without the columns that need not be told."""
         if plain:
             return zip(*self._needed, strict=True)
         untold = (NOT_TOLD,) * len(self.rank)
@@ -198,7 +198,9 @@ class LaunchQueue:
 
 
 def usual_queue(queues: Collection[LaunchQueue]) -> LaunchQueue:
-    """What most of a job's ranks have, of the median depth: a rank with little to tell it by may tell it wrongly."""
+    """Return what most of a job's ranks have, of the median depth: a rank with little to tell it by may tell it
+    wrongly.
+    """
     per_stream = 2 * sum(one.per_stream for one in queues) > len(queues)
     depths = sorted(one.depth for one in queues if one.per_stream == per_stream)
     return LaunchQueue(depths[len(depths) // 2], per_stream)
@@ -454,7 +456,7 @@ class Trace:
     """Small answers about some of its steps, as who runs which program, for questions that follow (`known_once`)."""
 
     def select(self, steps: Sequence[int]) -> "Trace":
-        """The same trace narrowed to `steps`. Raises UsageError for a step that cannot be analysed."""
+        """Return the same trace narrowed to `steps`. Raises UsageError for a step that cannot be analysed."""
         unknown = sorted(set(steps) - set(self.job.steps))
         if unknown:
             have = self.job.steps
@@ -463,7 +465,7 @@ class Trace:
         return replace(self, steps=tuple(sorted(set(steps))))
 
     def of_ranks(self, ranks: Collection[int]) -> "Trace":
-        """The same trace as if only these ranks had been recorded."""
+        """Return the same trace as if only these ranks had been recorded."""
         kept, job = frozenset(ranks), self.job
         job = replace(
             job,
@@ -474,7 +476,7 @@ class Trace:
         return replace(self, job=job, only=kept, memory=None, workers=None, known={})
 
     def scan(self) -> "pl.LazyFrame":
-        """The operations table of the chosen steps, where they are whole.
+        """Return the operations table of the chosen steps, where they are whole.
 
         Filters on step, rank and kind reach the Parquet scan.
         """
@@ -494,7 +496,9 @@ class Trace:
         return rows
 
     def _numbered_alike(self, rows: "pl.LazyFrame") -> "pl.LazyFrame":
-        """The rows with the job's numbers of steps; others than could be chosen are left out in the Parquet scan."""
+        """Return the rows with the job's numbers of steps; others than could be chosen are left out in the Parquet
+        scan.
+        """
         import polars as pl
 
         shift = self.job.step_shift
@@ -538,7 +542,7 @@ def _run_texts(first: int, last: int) -> list[str]:
 
 
 def require_steps(trace: Trace) -> None:
-    """Raises UsageError where the selection holds no step."""
+    """Raise UsageError where the selection holds no step."""
     if trace.job.progress:
         text = "these recordings show which collectives were called, and no steps"
         raise UsageError(text, "kair triage says who has not arrived at which")
@@ -547,7 +551,7 @@ def require_steps(trace: Trace) -> None:
 
 
 def require_rank(trace: Trace, rank: int) -> None:
-    """Raises UsageError where the rank is not among those recorded."""
+    """Raise UsageError where the rank is not among those recorded."""
     ranks = trace.job.ranks
     if rank not in ranks:
         listed = ", ".join(map(str, ranks[:8])) + (f", … {ranks[-1]}" if len(ranks) > 8 else "")
@@ -555,12 +559,12 @@ def require_rank(trace: Trace, rank: int) -> None:
 
 
 def host_of(job: Job, rank: int) -> str | None:
-    """The host a rank ran on, where it is known."""
+    """Return the host a rank ran on, where it is known."""
     return job.hosts.get(rank)
 
 
 def hosts_of(job: Job, ranks: Iterable[int]) -> tuple[str, ...]:
-    """The hosts of some ranks, each once."""
+    """Return the hosts of some ranks, each once."""
     return tuple(dict.fromkeys(host for rank in ranks if (host := host_of(job, rank)) is not None))
 
 

@@ -59,7 +59,7 @@ def lane_order(lane: Ints, start: Ints, duration: Ints, rows: Ints) -> Ints:
 
 
 def nest(lane: Ints, start: Ints, end: Ints, rows: Ints) -> Nesting:
-    """Finds every operation's parent among `rows` (threads' operations) by depth: the last one above it."""
+    """Find every operation's parent among `rows` (threads' operations) by depth: the last one above it."""
     order = lane_order(lane, start, end - start, rows)
     depth = _depth(lane[order], start[order], end[order])
     by_depth = np.argsort(depth, kind="stable")
@@ -318,7 +318,7 @@ class Operations:
         return self.in_device_job or bool(self.on_stream.any())
 
     def operator(self, row: int) -> str:
-        """The operator's name of one row."""
+        """Return the operator's name of one row."""
         return self.name_text[int(self.name[row])]
 
 
@@ -341,7 +341,7 @@ def latest_ended(ops: Operations, rows: Ints, others: Ints, by: Ints | None = No
 
 
 def latest_of_begun(ops: Operations, rows: Ints, others: Ints, by: Ints) -> Ints:
-    """The same by a time per row, of those that had begun before the row's start."""
+    """Return the same by a time per row, of those that had begun before the row's start."""
     if not len(rows) or not len(others):
         return np.full(len(rows), NONE)
     low, high = int(min(ops.start_ns[others].min(), by.min())), int(max(ops.end_ns[others].max(), by.max()))

@@ -47,7 +47,7 @@ XIDS: Final[Mapping[int, Xid]] = {
 
 
 def of_code(code: int) -> Xid:
-    """What a code stands for; of others than those of XIDS that it is one of the driver."""
+    """Return what a code stands for; of others than those of XIDS that it is one of the driver."""
     known = XIDS.get(code)
     return known or Xid(
         code, "", "an error that the driver reports", "driver", "look it up in NVIDIA's catalogue of XIDs"
@@ -58,6 +58,6 @@ _CAUSED: Final = re.compile(r"caused by previous Xid (\d{1,4})\b")
 
 
 def told_cause(text: str) -> int | None:
-    """The code that the driver itself names as the cause of another: `Ch 00000001 caused by previous Xid 149`."""
+    """Return the code that the driver names as the cause of another: `Ch 00000001 caused by previous Xid 149`."""
     match = _CAUSED.search(text)
     return int(match[1]) if match else None

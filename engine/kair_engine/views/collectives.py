@@ -38,7 +38,7 @@ def collectives(
     by_rank: bool = False,
     limit: int = 40,
 ) -> CollectivesResult:
-    """What communication and matrix products reach, over the chosen steps.
+    """Return what communication and matrix products reach, over the chosen steps.
 
     Listed are at most `limit` groups: those whose name holds `group`, of this `kind`, that `rank` is in, where these
     are given; with `by_rank` every rank. All are compared in any case. Siblings of a group do transfers of the same
@@ -94,7 +94,7 @@ class _Sums:
         return bool(self._communication_ns.any())
 
     def add(self, seen: SomeRanks) -> None:
-        """Takes in what some ranks did."""
+        """Take in what some ranks did."""
         place = np.searchsorted(self._ranks, seen.rank)
         communication, covered = communication_and_covered_ns(seen.ops)
         np.add.at(self._steps, place, 1)

@@ -43,7 +43,7 @@ def frequency(
     scope: str | None = None,
     windows: int = 100,
 ) -> FrequencyResult:
-    """Counts begun operations per rank in `windows` equal windows over the chosen steps.
+    """Count begun operations per rank in `windows` equal windows over the chosen steps.
 
     `operator` narrows to names that contain it (case matters); where no operation's does, annotated scopes that do are
     counted themselves. `phase` narrows to one phase, `scope` to what runs within scopes whose name contains it.
@@ -122,7 +122,7 @@ def _grid(trace: Trace, ranks: Ints, windows: int) -> _Grid:
 
 
 def _span(times: StepTimes, ranks: Ints, steps: Sequence[int], offset: Ints) -> tuple[int, int]:
-    """The earliest begin of the steps and their latest end, on the job's clock."""
+    """Return the earliest begin of the steps and their latest end, on the job's clock."""
     rank, step = np.array(times.rank, dtype=np.int64), np.array(times.step, dtype=np.int64)
     chosen = np.isin(step, steps) & np.isin(rank, ranks)
     begin = np.array(times.begin_ns, dtype=np.int64)[chosen] - offset[np.searchsorted(ranks, rank[chosen])]
@@ -140,7 +140,7 @@ def _hint(trace: Trace) -> str:
 
 
 def _in_scope(trace: Trace, scope: str, operator: str | None, phase: str | None) -> Iterator[pl.LazyFrame]:
-    """The ranks and begins of what runs within scopes, part by part."""
+    """Yield the ranks and begins of what runs within scopes, part by part."""
     for ops in each_part(trace):
         chosen = within(ops, scopes_named(ops, lambda name: scope in name))
         if operator is not None:

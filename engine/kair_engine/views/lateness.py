@@ -22,7 +22,7 @@ def lateness(trace: Trace) -> Lateness:
 
 
 def lateness_of_history(history: StepHistory) -> Lateness:
-    """The same of the steps that the agent wrote down while the job ran."""
+    """Return the same of the steps that the agent wrote down while the job ran."""
     own = history.own
     late_us = np.maximum(own - role_medians(own, history.role), 0.0).T
     return Lateness(history.ranks, history.steps, late_us, history.step_us, sampled=False)

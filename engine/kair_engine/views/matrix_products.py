@@ -48,7 +48,10 @@ class Shape(NamedTuple):
 
 
 def shape_of(operator: str, inputs: str) -> Shape | None:
-    """The shape of a product by its tensors' dimensions, `2048,1408;1408,8`; None for what is no matrix product."""
+    """Return the shape of a product by its tensors' dimensions, `2048,1408;1408,8`.
+
+    None for what is no matrix product.
+    """
     tensors = [_dimensions(text) for text in inputs.split(";")]
     first = 0 if operator == _TRANSPOSED else _OPERANDS.get(operator)
     if first is None or len(tensors) < first + 2:
@@ -101,7 +104,7 @@ class Products:
         self._compute_ns = np.zeros(len(self.ranks))
 
     def add(self, ops: Operations, step: Ints, place: Ints) -> None:
-        """Takes in what some ranks did: for each position in the ranks of `ops` its step and its place in `ranks`."""
+        """Take in what some ranks did: for each position in the ranks of `ops` its step and its place in `ranks`."""
         device = ops.has_device
         self.on_device |= device
         rows, number = self._rows(ops)
@@ -117,7 +120,7 @@ class Products:
         self._entries.append(np.stack((step[cell], number, place[cell], calls, ns)).astype(float))
 
     def _rows(self, ops: Operations) -> tuple[Ints, Ints]:
-        """The innermost products, which do the work of those around them; and the numbers of their shapes."""
+        """Return the innermost products, which do the work of those around them; and the numbers of their shapes."""
         if ops.inputs is None:
             return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
         codes = [code for code, name in ops.name_text.items() if name in _OPERANDS or name == _TRANSPOSED]
@@ -152,7 +155,7 @@ class Products:
         return np.where(spent > 0, total / np.maximum(spent, 1.0) / 1e3, np.nan)
 
     def times(self, role: Ints) -> Floats:
-        """(steps × ranks): a rank's time over that of its peers' medians for the same shapes; NaN without peers.
+        """Return (steps × ranks): a rank's time over that of its peers' medians for the same shapes; NaN without peers.
 
         Peers have the same `role`, a code per rank.
         """
@@ -170,7 +173,7 @@ class Products:
         return np.where(usual > 0, own / np.maximum(usual, 1e-9), np.nan)
 
     def result(self, limit: int) -> MatrixProducts:
-        """What is told of them all."""
+        """Return what is told of them all."""
         rates = self.tflop_per_s()
         does = ~np.isnan(rates)
         _, _, _, _, ns = self.entries()
@@ -225,7 +228,7 @@ def _kernels_ns(ops: Operations, products: Ints) -> Floats:
 
 
 def _computes(ops: Operations, *, device: bool) -> Bools:
-    """What counts as computing: kernels, or the outermost operators of threads."""
+    """Return what counts as computing: kernels, or the outermost operators of threads."""
     if device:
         return np.asarray(ops.on_stream & (ops.kind == COMPUTE))
     return np.asarray(~ops.on_stream & (ops.kind == COMPUTE) & (ops.nesting.parent == NONE))

@@ -122,11 +122,11 @@ class _Sums:
         self._ranks_time_ns = 0.0
 
     def meet(self, sync: Synchronisation) -> None:
-        """Takes in how the ranks of a step met."""
+        """Take in how the ranks of a step met."""
         self.synchronised |= sync.collectives.ops.step in self._chosen and len(sync.collectives) > 0
 
     def add(self, seen: SomeRanks) -> None:
-        """Takes in what some ranks did."""
+        """Take in what some ranks did."""
         ops, parts = seen.ops, self._accounts.parts_of(seen)
         chosen, place = np.isin(seen.step, self._chosen), np.searchsorted(self._ranks, seen.rank)
         spent = np.zeros((len(_TYPES), len(chosen)))

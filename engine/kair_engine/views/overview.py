@@ -149,7 +149,7 @@ def _operators(trace: Trace) -> tuple[OperatorUse, ...]:
 
 
 def steps(trace: Trace, only_rank: int | None = None) -> StepsResult:
-    """The time of every recorded step on every rank, and over the ranks; of one rank alone where it is named."""
+    """Return the time of every recorded step on every rank, and over the ranks; of one rank alone where it is named."""
     times, marks = trace.job.step_times, trace.job.host_times or trace.job.step_times
     chosen, usable = set(trace.steps), set(trace.job.steps)
     origin = min(times.begin_ns, default=0)

@@ -117,12 +117,12 @@ class _Sums:
         self._accounts = AccountOfSteps()
 
     def meet(self, sync: Synchronisation) -> None:
-        """Takes in a step's scopes; one that was not chosen only tells what its devices still do in the next."""
+        """Take in a step's scopes; one that was not chosen only tells what its devices still do in the next."""
         if sync.collectives.ops.step in self._steps:
             self.subgraphs.meet(sync.collectives.ops)
 
     def add(self, seen: SomeRanks) -> None:
-        """Takes in what some ranks did."""
+        """Take in what some ranks did."""
         parts = self._accounts.parts_of(seen)
         chosen = np.isin(seen.rank, self._members) & np.isin(seen.step, list(self._steps))
         place = np.searchsorted(self._members, seen.rank[chosen])
@@ -162,7 +162,7 @@ class _Sums:
 
 
 def _recorded_by(trace: Trace, rank: int) -> Trace:
-    """The trace narrowed to the steps that the rank recorded whole."""
+    """Return the trace narrowed to the steps that the rank recorded whole."""
     times = trace.job.step_times
     recorded = {step for one, step in zip(times.rank, times.step, strict=True) if one == rank}
     steps = tuple(step for step in trace.steps if step in recorded and rank not in trace.job.cut_off.get(step, ()))
@@ -178,7 +178,7 @@ def _longest_ns(trace: Trace, members: Ints) -> int:
 
 
 def _typical(values: Floats) -> float | None:
-    """The role's median, the rank included; None without peers."""
+    """Return the role's median, the rank included; None without peers."""
     return float(np.median(values)) if len(values) > 1 else None
 
 
@@ -248,12 +248,12 @@ class SubgraphSums:
     """Scope → the steps in which it is one of the longest."""
 
     def meet(self, ops: Operations) -> None:
-        """Takes in a step's scopes."""
+        """Take in a step's scopes."""
         for name, _ in longest_scopes(ops):
             self._steps_of.setdefault(name, []).append(ops.step)
 
     def add(self, seen: SomeRanks, chosen: Bools) -> None:
-        """Takes in what some ranks did, in the `chosen` of the cells."""
+        """Take in what some ranks did, in the `chosen` of the cells."""
         ops, ranks = seen.ops, len(seen.rank)
         for rank in seen.rank[chosen].tolist():
             self._seen[rank] += 1
@@ -327,7 +327,8 @@ def completed(ops: Operations, chosen: Bools, width_ns: float) -> Floats:
 
 
 def distances(curve: Floats, peers: Floats) -> tuple[Floats, Ints]:
-    """The Kolmogorov–Smirnov distance max |F − F_B| of a curve (POINTS) from each peer's, and the points where it lies.
+    """Return the Kolmogorov–Smirnov distance max |F − F_B| of a curve (POINTS) from each peer's, and the points where
+    it lies.
 
     `peers` is (peers × POINTS); of equal distances the first point counts.
     """

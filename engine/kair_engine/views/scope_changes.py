@@ -67,7 +67,7 @@ class _Change:
 
 
 def scope_times(series: Sequence[ScopeSeries], step_us: float) -> tuple[ScopeTime, ...]:
-    """A row for each scope on each rank, and of several ranks one for their median (rank None).
+    """Return a row for each scope on each rank, and of several ranks one for their median (rank None).
 
     `step_us`: how long a step takes. Those come first that became longer, and not by waiting, the most.
     """
@@ -108,7 +108,7 @@ def _rows_of(series: ScopeSeries, tests: int, step_us: float) -> list[ScopeTime]
 
 
 def _beside_others(steps: Ints, time_us: Floats, tests: int, least_us: float) -> tuple[Floats, list[_Change | None]]:
-    """(what each rank is compared with, per step, how it changed beside that).
+    """Return (what each rank is compared with, per step, how it changed beside that).
 
     That is the median of the others that did not become longer: with one that did among a few, their median would
     become longer too, and the others shorter beside it.
@@ -156,7 +156,9 @@ def _notable(change: _Change | None, least_us: float, resized: Sequence[int]) ->
 
 
 def _usual_change(time_us: Floats, before: npt.NDArray[np.bool_]) -> float:
-    """What half of the ranks changed by: the median of them in each step is moved by one rank that is always last."""
+    """Return what half of the ranks changed by: the median of them in each step is moved by one rank that is always
+    last.
+    """
     told = ~np.isnan(time_us)
     time_us = time_us[told[:, before].any(axis=1) & told[:, ~before].any(axis=1)]
     if not len(time_us):
@@ -180,7 +182,9 @@ def _row(scope: str, rank: Rank | None, own: Floats, peers: float | None, change
 
 
 def _change(steps: Ints, values: Floats, tests: int) -> _Change | None:
-    """The largest lasting change of a series without NaN; None where there is none that chance would not explain."""
+    """Return the largest lasting change of a series without NaN; None where there is none that chance would not
+    explain.
+    """
     count = len(values) // _BLOCK
     if count < _FEWEST_BLOCKS:
         return None
@@ -290,7 +294,9 @@ def _run(deviations: Floats) -> tuple[int, int]:
 
 
 def _exactly(values: Floats, about: int) -> int:
-    """The place within a block of `about` from which on the values are nearer to those after than to those before."""
+    """Return the place within a block of `about` from which on the values are nearer to those after than to those
+    before.
+    """
     before, after = median(values[: about - _BLOCK]), median(values[about + _BLOCK :])
     near = values[about - _BLOCK : about + _BLOCK]
     gain = np.abs(near - after) - np.abs(near - before)
@@ -306,5 +312,5 @@ def _of_alike(deviations: Floats) -> float:
 
 
 def _spread(values: Floats) -> float:
-    """The standard deviation of most of them."""
+    """Return the standard deviation of most of them."""
     return float(median(np.abs(values - median(values)))) * _SIGMAS_OF_MAD

@@ -36,7 +36,7 @@ class Comparison:
 
 
 def compare(times: Floats) -> Comparison:
-    """Compares siblings by `times`, (steps × siblings): the time of each over the median of the others for the same.
+    """Compare siblings by `times`, (steps × siblings): the time of each over the median of the others for the same.
 
     NaN stands for a step in which one did nothing that can be compared; steps that lack one tell nothing of all.
     """

@@ -64,7 +64,7 @@ class View:
 
 
 def step_to_show(trace: Trace) -> int:
-    """The slowest of the chosen steps. Raises UsageError where there is none."""
+    """Return the slowest of the chosen steps. Raises UsageError where there is none."""
     require_steps(trace)
     return trace.job.slowest_of(trace.steps)
 
@@ -83,7 +83,7 @@ def timeline(trace: Trace, view: View, prepared: PreparedStep | None = None) -> 
 
 
 def asked_ranks(view: View) -> tuple[int, ...]:
-    """The ranks that a view is of in any case."""
+    """Return the ranks that a view is of in any case."""
     one, cursor = (view.rank,) if view.rank is not None else (), view.cursor
     return (*one, *view.unfold, *(cursor[:1] if cursor is not None else ()))
 
@@ -135,7 +135,7 @@ def _seen(step: PreparedStep, view: View) -> _Seen:
 
 
 def as_drawn(recorded: PreparedStep, view: View, drawn: TimelineResult, step: PreparedStep) -> TimelineResult:
-    """What `step`, the same one replayed, has in the rows and windows of `drawn`, the view of it as recorded.
+    """Return what `step`, the same one replayed, has in the rows and windows of `drawn`, the view of it as recorded.
 
     It is around the same operation, and has no path: what was waited for is another question there.
     """
@@ -245,7 +245,7 @@ def _imposed(step: PreparedStep, in_view: Ints) -> Floats:
 
 
 def _within(step: PreparedStep, view: View) -> Ints:
-    """The ranks (positions) of the rows."""
+    """Return the ranks (positions) of the rows."""
     low, high = view.ranks or (-math.inf, math.inf)
     ranks = step.ops.ranks[step.held]
     places = step.held[(ranks >= low) & (ranks <= high)]
@@ -255,7 +255,7 @@ def _within(step: PreparedStep, view: View) -> Ints:
 
 
 def _rows(step: PreparedStep, view: View, shown: Sequence[_Shown], edges: Ints, marked: Ints) -> Iterator[TimelineRow]:
-    """A row for each group, and under one that is unfolded those of its rank's threads and streams."""
+    """Yield a row for each group, and under one that is unfolded those of its rank's threads and streams."""
     ranks = np.array([one.position for one in shown], dtype=np.int64)
     drawn = letters(step.doings(ranks), edges)
     arrived = arrival_letters(len(ranks), edges, *_arrivals(step, ranks, marked))
@@ -291,7 +291,7 @@ def _row(step: PreparedStep, shown: _Shown, windows: str, arrivals: str) -> Time
 
 
 def _in_view(step: PreparedStep, edges: Ints) -> tuple[Ints, Ints]:
-    """(collectives in view, those of them that made ranks wait longest: the earliest end first)."""
+    """Return (collectives in view, those of them that made ranks wait longest: the earliest end first)."""
     in_view = np.flatnonzero((step.ended_ns > edges[0]) & (step.begun_ns < edges[-1]))
     most, marked = max((len(edges) - 1) // _WINDOWS_A_COLLECTIVE, 1), in_view
     if len(in_view) > most:
@@ -329,7 +329,7 @@ def _collective(step: PreparedStep, instance: int) -> TimelineCollective:
 
 
 def _under(step: PreparedStep, focus: Focus, view: View, window_us: float) -> tuple[TimelineOperation, ...]:
-    """What runs under the cursor; without one, on the delay."""
+    """Return what runs under the cursor; without one, on the delay."""
     if view.cursor is None:
         return (operation(step, focus.row),)
     rank, at_us = view.cursor

@@ -50,7 +50,7 @@ class Focus:
 
 
 def find_focus(step: PreparedStep, asked: Asked) -> Focus:
-    """The operation that is asked for and what waited for it; else what was waited for longest.
+    """Return the operation that is asked for and what waited for it; else what was waited for longest.
 
     Raises UsageError where no operation of that name ran.
     """
@@ -67,7 +67,7 @@ def find_focus(step: PreparedStep, asked: Asked) -> Focus:
 
 
 def _behind(step: PreparedStep, instance: int) -> Focus:
-    """What made the collective's last member late."""
+    """Return what made the collective's last member late."""
     found = step.sync.collectives
     last = int(found.row[found.last[instance]])
     noise = max(NOISE_RESIDUALS * (step.sync.clocks.residual_ns or 0), NOISE_SHARE * step.ops.step_time_ns)
@@ -79,7 +79,7 @@ def _behind(step: PreparedStep, instance: int) -> Focus:
 
 
 def _known(step: PreparedStep, walk: Walk) -> Walk:
-    """The walk without what it found on ranks of which only the communication is there."""
+    """Return the walk without what it found on ranks of which only the communication is there."""
     if len(step.held) == len(step.ops.ranks):
         return walk
     held = np.isin(step.ops.rank[[one.row for one in walk.contributions]], step.held).tolist()
@@ -87,7 +87,7 @@ def _known(step: PreparedStep, walk: Walk) -> Walk:
 
 
 def _most_waited_for(step: PreparedStep, rank: Position | None) -> int | None:
-    """The collective that waited longest: for anybody, or for this rank."""
+    """Return the collective that waited longest: for anybody, or for this rank."""
     waited = step.sync.collectives.total_wait_ns
     of_rank = np.flatnonzero(step.last_rank == rank) if rank is not None else np.arange(len(waited))
     of_rank = of_rank[waited[of_rank] > 0]
@@ -119,7 +119,7 @@ def _operation(step: PreparedStep, asked: Asked) -> int:
 
 
 def _next_collective(step: PreparedStep, row: int) -> int | None:
-    """The first on the operation's rank that ends after it has ended."""
+    """Return the first on the operation's rank that ends after it has ended."""
     found, ops = step.sync.collectives, step.ops
     members, _ = step.members_of(np.array([ops.rank[row]]))
     ends = ops.end_ns[found.row[members]]
@@ -156,7 +156,7 @@ def view_around(step: PreparedStep, focus: Focus, collectives: int) -> tuple[int
 
 
 def delay(step: PreparedStep, focus: Focus) -> TimelineDelay:
-    """The delay for people and machines."""
+    """Return the delay for people and machines."""
     found, instance, walk = step.sync.collectives, focus.instance, focus.walk
     largest = walk.contributions[0] if walk is not None and walk.contributions else None
     return TimelineDelay(
@@ -190,7 +190,7 @@ def path(step: PreparedStep, focus: Focus) -> tuple[TimelineStop, ...]:
 
 
 def _until(step: PreparedStep, walk: Walk, largest: Contribution | None) -> list[int]:
-    """The rows of the path up to its largest cause, which can be an operation around them."""
+    """Return the rows of the path up to its largest cause, which can be an operation around them."""
     rows, ops = list(walk.path), step.ops
     if largest is None:
         return rows
@@ -291,7 +291,7 @@ def operation(step: PreparedStep, row: int) -> TimelineOperation:
 
 
 def _in_collective(step: PreparedStep, row: int, position: Position) -> tuple[float | None, float | None]:
-    """(what it waited, how much later than the median member it arrived) in µs; None where it is no member."""
+    """Return (what it waited, how much later than the median member it arrived) in µs; None where it is no member."""
     found = step.sync.collectives
     members, _ = step.members_of(np.array([position]))
     member = members[found.row[members] == row]

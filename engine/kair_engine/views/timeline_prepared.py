@@ -60,7 +60,7 @@ def lane_moments(ops: Operations, own: Ints, shown: Sequence[Lane] | None = None
 
 
 def _moments(ops: Operations, own: Ints, rows: Ints) -> tuple[Ints, SmallInts]:
-    """What the innermost operation of a lane does: one pass over them in order, the outer before the inner."""
+    """Return what the innermost operation of a lane does: one pass over them in order, the outer before the inner."""
     rows = rows[np.lexsort((-ops.duration_ns[rows], ops.start_ns[rows]))]
     times: list[int] = []
     codes: list[int] = []
@@ -216,7 +216,9 @@ class PreparedStep:
     _made: dict[Hashable, Any] = field(default_factory=dict)
 
     def remembered(self, view: Hashable, make: Callable[[], Thing]) -> Thing:
-        """The last view that was made, made now where another is asked for: a cursor that moves needs no new one."""
+        """Return the last view that was made, made now where another is asked for: a cursor that moves needs no new
+        one.
+        """
         if view not in self._views:
             made = make()
             self._views.clear()
@@ -225,7 +227,7 @@ class PreparedStep:
         return thing
 
     def once(self, key: Hashable, make: Callable[[], Thing]) -> Thing:
-        """What is the same in all views that ask for `key`."""
+        """Return what is the same in all views that ask for `key`."""
         if key not in self._made:
             self._made[key] = make()
         thing: Thing = self._made[key]
@@ -267,7 +269,7 @@ class PreparedStep:
         return int(self.end_ns.max())
 
     def on_clock(self, times: Ints, rank: Ints) -> Ints:
-        """Times of operations, each of the rank at a position, on the job's clock."""
+        """Return times of operations, each of the rank at a position, on the job's clock."""
         return np.asarray(times - self.offset_ns[rank] - self._zero_ns)
 
     # Who waited for whom.
@@ -346,7 +348,7 @@ class PreparedStep:
         return keys, rows, keys[rows]
 
     def expected(self, rows: Ints) -> Expected:
-        """What the others of its role take for each operation, the median."""
+        """Return what the others of its role take for each operation, the median."""
         found = [self.once(("expected", row), partial(self._expected, row)) for row in rows.tolist()]
         own, held_up = np.array(found, dtype=float).reshape(-1, 2).T
         return Expected(own, held_up)
@@ -372,7 +374,7 @@ class PreparedStep:
         return collective_own_ns(self.ops, self.sync)
 
     def doings(self, ranks: Ints) -> list[Doings]:
-        """What each of these ranks does, moment by moment."""
+        """Return what each of these ranks does, moment by moment."""
         new = np.array([rank for rank in dict.fromkeys(ranks.tolist()) if rank not in self._doings], dtype=np.int64)
         if len(new):
             part = self.part(new)
@@ -385,7 +387,7 @@ class PreparedStep:
         return [self._doings[rank] for rank in ranks.tolist()]
 
     def _within_step(self, rank: int, time: Ints, part: SmallInts) -> Doings:
-        """The same from the step's begin on; before its first operation a rank's host has launched nothing."""
+        """Return the same from the step's begin on; before its first operation a rank's host has launched nothing."""
         begin, end = int(self.begin_ns[rank]), int(self.end_ns[rank])
         before = max(int(np.searchsorted(time, begin, side="right")) - 1, -1)
         first = CODES["host"] if before < 0 else int(part[before])
@@ -393,7 +395,7 @@ class PreparedStep:
         return Doings(np.concatenate(([begin], time[inside], [end])), np.concatenate(([first], part[inside], [NONE])))
 
     def lanes(self, rank: int) -> tuple[tuple[Lane, Doings], ...]:
-        """The threads and streams of a rank, and what each does."""
+        """Return the threads and streams of a rank, and what each does."""
         if rank not in self._lanes:
             one = np.array([rank], dtype=np.int64)
             shown = None if self.recorded is None else [lane for lane, _ in self.recorded.lanes(rank)]
@@ -407,7 +409,7 @@ class PreparedStep:
         return ranges(self.bounds[ranks], self.bounds[ranks + 1])
 
     def part(self, ranks: Ints) -> Operations:
-        """The operations of some ranks alone."""
+        """Return the operations of some ranks alone."""
         ops, rows = self.ops, self._rows(ranks)
         return replace(
             ops,
@@ -424,7 +426,7 @@ class PreparedStep:
 
 
 def prepare(trace: Trace, step: int, asked: Collection[int] = (), among: tuple[int, int] | None = None) -> PreparedStep:
-    """Loads the step and matches its collectives. Raises UsageError for one that cannot be analysed.
+    """Load the step and match its collectives. Raises UsageError for one that cannot be analysed.
 
     Of one that is too large to be held whole the operations of some ranks are there: of those that were waited for
     longest, of `asked`, and of as many from the first to the last of `among` as may be held.

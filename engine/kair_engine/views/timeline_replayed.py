@@ -26,7 +26,7 @@ class ReplayedStep:
 
 
 def replayed_step(trace: Trace, recorded: PreparedStep, fixes: Sequence[Fix]) -> ReplayedStep:
-    """The step with all of `fixes` made, by itself: as a what-if analysis of this one step prices them.
+    """Return the step with all of `fixes` made, by itself: as a what-if analysis of this one step prices them.
 
     Raises UsageError where a fix fits nothing, InputError where the step cannot be replayed by itself.
     """
@@ -71,7 +71,10 @@ def timeline_with_fixes(
 
 
 def _as_moved(recorded: PreparedStep, moved: MovedStep) -> PreparedStep:
-    """The step with its operations where they would lie. Who meets whom, and whose clock is ahead, stays as it is."""
+    """Return the step with its operations where they would lie.
+
+    Who meets whom, and whose clock is ahead, stays as it is.
+    """
     ops, found = recorded.ops, recorded.sync.collectives
     if len(ops) != len(moved.ops):
         raise InputError(f"step {ops.step} is replayed without some of its operations, and cannot be drawn")

@@ -114,7 +114,7 @@ class Transfers:
         return sum(len(calls.step) for calls in self._met)
 
     def learn(self, ops: Operations) -> None:
-        """Looks up, by their launches, what kernels are whose name only says that they send and receive.
+        """Look up, by their launches, what kernels are whose name only says that they send and receive.
 
         NCCL runs an all-to-all so. `ops` may be of some ranks only, in several steps.
         """
@@ -133,7 +133,7 @@ class Transfers:
                 around = int(ops.nesting.parent[around])
 
     def add(self, sync: Synchronisation) -> None:
-        """Takes in how the ranks of a step met."""
+        """Take in how the ranks of a step met."""
         met, ops = sync.collectives, sync.collectives.ops
         if not len(met):
             return
@@ -233,7 +233,7 @@ class _Timed:
         return cls(entries, own, *others_median(dense(np.stack((entries.step, family, turn))), own))
 
     def times(self, row: Ints) -> Floats:
-        """(steps × rows): the time of each row's transfers over that of siblings; NaN without any.
+        """Return (steps × rows): the time of each row's transfers over that of siblings; NaN without any.
 
         Transfers with siblings enough for a test count alone, where a row has such.
         """
@@ -250,7 +250,7 @@ class _Timed:
         return np.where(expected > 0, own / np.maximum(expected, 1.0), np.nan)
 
     def row(self, part: Ints, link: Link, hosts: tuple[int, ...] | None, steps: int) -> Transferred:
-        """What the transfers of one link and size class are."""
+        """Return what the transfers of one link and size class are."""
         kind = KINDS[int(self.entries.kind[part[0]])]
         size, own, expected = self.entries.size[part].astype(float), self.own_ns[part], self.expected_ns[part]
         sized, known = bool(size[0] > 0), ~np.isnan(expected)  # of one class all have sizes or none
@@ -273,7 +273,9 @@ class _Timed:
 
 
 def _compared(rows: Sequence[Transferred], times: Floats, alike: Ints) -> list[Transferred]:
-    """The rows with their chances; `alike` is a code per row, equal for those that are compared with one another."""
+    """Return the rows with their chances; `alike` is a code per row, equal for those that are compared with one
+    another.
+    """
     told = list(rows)
     for code in np.unique(alike).tolist():
         siblings = np.flatnonzero((alike == code) & ~np.isnan(times).all(axis=0))
@@ -297,6 +299,6 @@ def _lasted_ns(sync: Synchronisation) -> Ints:
 
 
 def _numbered(values: list[tuple[int, ...] | None]) -> list[int]:
-    """A number for each, equal for equal ones."""
+    """Return a number for each, equal for equal ones."""
     known: dict[tuple[int, ...] | None, int] = {}
     return [known.setdefault(value, len(known)) for value in values]

@@ -68,7 +68,7 @@ def leads(trace: Trace) -> Leads | None:
 def with_absorbed(
     found: WhatifResult, fixes: Sequence[Fix], job: Job, known: Callable[[], Leads | None]
 ) -> WhatifResult:
-    """The same, told which of its fixes save nothing since hosts are ahead of their devices.
+    """Return the same, told which of its fixes save nothing since hosts are ahead of their devices.
 
     `known` is asked how far they are, once one of the fixes is about what hosts do and changes nothing.
     """
@@ -87,7 +87,7 @@ def with_absorbed(
 
 
 def _hosts_of(fix: Fix, job: Job) -> tuple[Rank, ...]:
-    """The ranks of which a fix changes what their hosts do, and nothing else; none where it names no ranks."""
+    """Return the ranks of which a fix changes what their hosts do, and nothing else; none where it names no ranks."""
     if not fix.kinds or not OF_HOSTS.issuperset(fix.kinds) or not (fix.ranks or fix.hosts):
         return ()
     return tuple(
@@ -98,7 +98,7 @@ def _hosts_of(fix: Fix, job: Job) -> tuple[Rank, ...]:
 
 
 def whatif_of(model: Model, fixes: Sequence[Fix] = (), *, gpu_cost: float | None = None) -> WhatifResult:
-    """The same of a model."""
+    """Return the same of a model."""
     _require(model, fixes, gpu_cost)
     found = model.attribute(each_and_all(fixes))
     done = found.replayed
@@ -235,7 +235,7 @@ def _by_part(
 def _effects(model: Model, groups: Sequence[Sequence[int]], replayed: ReplayedSteps) -> list[PartEffect | None]:
     """Price groups of ranks: what goes away without each, and what each does alone; `replayed` are the baselines.
 
-    None where nothing is lost, and of a group that is nobody or everybody.
+    It is None where nothing is lost, and of a group that is nobody or everybody.
     """
     _, recorded, _, ideal, *_ = replayed.times
     now_ns, ideal_ns = float(recorded.mean()), float(ideal.mean())
@@ -261,7 +261,7 @@ def _savings(fixed: Mapping[Key, Floats], recorded: Floats) -> dict[Key, float]:
 
 
 def _step_savings(fixed: Mapping[Key, Floats], recorded: Floats) -> list[dict[Key, float]]:
-    """The same of every step by itself."""
+    """Return the same of every step by itself."""
     return [
         largest_first({part: (now - float(steps[at])) / 1e3 for part, steps in fixed.items()})
         for at, now in enumerate(recorded.tolist())
@@ -285,7 +285,9 @@ def _per_step(replayed: ReplayedSteps, recorded: Floats, ideal: Floats) -> tuple
 def _attributed(
     steps: Sequence[StepPrice], found: Attribution, fixed: OfParts[Floats], launch: OfParts[Floats] | None
 ) -> tuple[StepPrice, ...]:
-    """The steps with S of each part in each of them, and what its fix saves (`fixed` are the step times with that)."""
+    """Return the steps with S of each part in each of them, and what its fix saves (`fixed` are the step times with
+    that).
+    """
     _, recorded, _, ideal, *_ = found.replayed.times
     columns = {
         **_by_part(steps[0], "by_{}", found.parts, lambda times: step_ratios(times, ideal)),
@@ -312,7 +314,8 @@ def model_asked_of(trace: Trace, *, keep: bool = False, named: Collection[int] =
 
 
 def model_of(trace: Trace, *, keep: bool = False, synchronised: "Sequence[Synchronisation]" = ()) -> Model:
-    """The published model of recordings with operation types and pipeline stages, of all others one of operators.
+    """Return the published model of recordings with operation types and pipeline stages, of all others one of
+    operators.
 
     `keep`: what was read stays in memory, as far as that is affordable, for the questions that follow. `synchronised`
     are all chosen steps in order, where they have been read already. Raises UsageError where no step is chosen,
@@ -345,7 +348,7 @@ _FEWEST_MEMBERS = 3
 
 
 def standing_for_all(trace: Trace, named: Collection[int] = ()) -> Trace:
-    """The trace as of the ranks that are replayed for all where steps are too large, those of `named` first.
+    """Return the trace as of the ranks that are replayed for all where steps are too large, those of `named` first.
 
     As it is where they are not, or where ranks meet so much that no part of them can stand for all.
     """
@@ -389,7 +392,7 @@ def units(sync: Synchronisation, ranks: Ints, share: float) -> Ints | None:
 
 
 def _connected(label: Ints, groups: Sequence[Ints]) -> Ints:
-    """The labels, made equal within every group."""
+    """Return the labels, made equal within every group."""
     label, changed = label.copy(), True
     while changed:
         before = label.copy()
@@ -405,7 +408,7 @@ def share_replayed(trace: Trace) -> float:
 
 
 def as_replayed(trace: Trace, unit: Ints, accused: Sequence[int], awaited_ns: Floats) -> Trace:
-    """The trace as of the ranks that are replayed: of the places `accused` first; `awaited_ns` is per rank.
+    """Return the trace as of the ranks that are replayed: of the places `accused` first; `awaited_ns` is per rank.
 
     Those that are accused stay few beside the others, however many they are: their peers' ideal is what they miss.
     """
@@ -427,6 +430,6 @@ def as_replayed(trace: Trace, unit: Ints, accused: Sequence[int], awaited_ns: Fl
 
 
 def _spread(unit: Ints) -> list[int]:
-    """A place of every unit; the first ones lie far apart."""
+    """Return a place of every unit; the first ones lie far apart."""
     _, first = np.unique(unit, return_index=True)
     return list(np.random.default_rng(0).permutation(first).tolist())

@@ -97,7 +97,7 @@ class Transplanted:
         self.layers, self.undelayed = layers, undelayed
 
     def of_step(self, step: int) -> Iterator[tuple[Ints, Floats]]:
-        """What is added to some parts of one step."""
+        """Return what is added to some parts of one step."""
         return (layer[step] for layer in self.layers if step in layer)
 
 
@@ -217,7 +217,7 @@ class Model(ABC):
     """A baseline that is another one, since its replays have all delays or none; and that other one."""
 
     def __init__(self, job: Job, steps: tuple[int, ...]) -> None:
-        """`steps` are those that an answer is about."""
+        """Take `steps`, those that an answer is about."""
         self.job, self.steps = job, steps
         self._lock = Lock()
         self._known: dict[Counterfactual, Floats] = {}
@@ -254,11 +254,11 @@ class Model(ABC):
 
     @abstractmethod
     def require(self, fix: Fix) -> None:
-        """Raises UsageError, with what there is instead, where no operation of the chosen steps fits the fix."""
+        """Raise UsageError, with what there is instead, where no operation of the chosen steps fits the fix."""
 
     @abstractmethod
     def parts(self) -> Iterator[Parts]:
-        """What all steps are made of, some steps at a time."""
+        """Return what all steps are made of, some steps at a time."""
 
     @abstractmethod
     def attribute(self, fixes: Sequence[tuple[Fix, ...]]) -> Attribution:
@@ -266,13 +266,13 @@ class Model(ABC):
 
     @abstractmethod
     def removed(self, found: Attribution, next_asked: Sequence[Counterfactual] = ()) -> Removed:
-        """What the fix of each part saves, as `kair whatif --fix` prices it; of the parts that were attributed.
+        """Return what the fix of each part saves, as `kair whatif --fix` prices it.
 
         What is asked next may be replayed along, where steps are made ready for each question.
         """
 
     def symptoms(self, replayed: ReplayedSteps) -> Symptoms:  # noqa: ARG002
-        """What speaks for a cause; `replayed` are the baselines."""
+        """Return what speaks for a cause; `replayed` are the baselines."""
         return Symptoms()
 
     def price_remedies(self, names: Sequence[RemedyName]) -> tuple[Remedy, ...]:
@@ -297,7 +297,9 @@ class Model(ABC):
         return None
 
     def remedies(self, recorded: Floats) -> tuple[Remedy, ...]:  # noqa: ARG002
-        """What would help where no rank is at fault, the largest saving first; `recorded` is that baseline (steps)."""
+        """Return what would help where no rank is at fault, the largest saving first; `recorded` is that baseline
+        (steps).
+        """
         return ()
 
     def planned_gc(self, recorded: Floats) -> tuple[Remedy, ...]:
@@ -315,11 +317,13 @@ class Model(ABC):
 
     @abstractmethod
     def without_gc(self, worth_ns: float) -> tuple[float, float]:
-        """(the mean step without garbage collections, the longest of them), ns; infinite where they take too little."""
+        """Return (the mean step without garbage collections, the longest of them), ns; infinite where they take too
+        little.
+        """
 
     @abstractmethod
     def warnings_of(self, replayed: ReplayedSteps) -> tuple[KairWarning, ...]:
-        """What of the recording the replay could not take as it should, and how far it is off the recording."""
+        """Return what of the recording the replay could not take as it should, and how far it is off the recording."""
 
     @abstractmethod
     def timelines(self) -> Iterator[DrawnStep]:

@@ -47,7 +47,7 @@ def each_and_all(fixes: Sequence[Fix]) -> list[tuple[Fix, ...]]:
 def fix_prices(
     fixes: Sequence[Fix], before_ns: float, steps_ns: Sequence[Floats], *, devices: int, gpu_cost: float | None
 ) -> tuple[FixPrice, ...]:
-    """The prices of `each_and_all` of the fixes, given each one's step times."""
+    """Return the prices of `each_and_all` of the fixes, given each one's step times."""
     texts = [*map(fix_text, fixes), *(["all together"] if len(fixes) > 1 else [])]
     return tuple(
         price(text, before_ns, float(steps.mean()), devices=devices, gpu_cost=gpu_cost)
@@ -71,13 +71,13 @@ def price(text: str, before_ns: float, after_ns: float, *, devices: int, gpu_cos
 
 
 def require_cost(gpu_cost: float | None) -> None:
-    """Raises UsageError for what is no cost of a GPU hour."""
+    """Raise UsageError for what is no cost of a GPU hour."""
     if gpu_cost is not None and not 0 <= gpu_cost <= HIGHEST_COST:
         raise UsageError(f"the price of a GPU hour must be from 0 to {HIGHEST_COST:,.0f}, got {gpu_cost:g}")
 
 
 def nothing_fits(fix: Fix, hint: str | None = None) -> UsageError:
-    """The error for a fix that changes no operation."""
+    """Return the error for a fix that changes no operation."""
     return UsageError(f"nothing in the chosen steps fits {fix_text(fix)}", hint)
 
 
@@ -98,11 +98,11 @@ class OfParts(Generic[Part]):
     ranks: dict[int, Part] = field(default_factory=dict)
 
     def all(self) -> list[Part]:
-        """The values one after another."""
+        """Return the values one after another."""
         return [value for sort in fields(self) for value in getattr(self, sort.name).values()]
 
     def mapped(self, values: Iterable[Other]) -> "OfParts[Other]":
-        """The same parts with other values, in the order of `all`."""
+        """Return the same parts with other values, in the order of `all`."""
         rest = iter(values)
         changed: dict[str, Any] = {}
         for sort in fields(self):
@@ -125,12 +125,12 @@ def ratios(one: Floats, other: Floats | float) -> Floats:
 
 
 def largest_first(values: Mapping[Key, float]) -> dict[Key, float]:
-    """The same, in the order of what they cost."""
+    """Return the same, in the order of what they cost."""
     return dict(sorted(values.items(), key=lambda item: -item[1]))
 
 
 def mean_ratios(values: Mapping[Key, Floats], base: Floats) -> dict[Key, float]:
-    """The mean of every part's time (steps) over the base's (steps), the largest first."""
+    """Return the mean of every part's time (steps) over the base's (steps), the largest first."""
     means = _table(values, base).mean(axis=1)
     return largest_first(dict(zip(values, ratios(means, float(base.mean())).tolist(), strict=True)))
 
@@ -203,7 +203,7 @@ _MOST_OF_STAGE = 0.75
 
 
 def pattern_of(slowdown: float, workers: Floats) -> SlowdownPattern:
-    """What the heatmap (dp ranks × stages, S of each worker) shows: single cells, one column, or no structure.
+    """Return what the heatmap (dp ranks × stages, S of each worker) shows: single cells, one column, or no structure.
 
     An empty one, of a job with too many workers to price each, shows nothing.
     """
@@ -247,7 +247,7 @@ def causes_of(  # noqa: PLR0917 (one call)
     host: str | None,
     of_host: tuple[int, ...],
 ) -> tuple[SlowdownCause, ...]:
-    """The causes that the figures of a job slower than SLOW speak for [W §5], of several the first one first.
+    """Return the causes that the figures of a job slower than SLOW speak for [W §5], of several the first one first.
 
     `effects` are those of the slowest workers, of the last stage, and of the costliest host's ranks. Long sequences are
     looked for only where no worker is to blame. In one step or two, though, who has them looks like a slow worker: then
@@ -300,7 +300,7 @@ def replay_error(replayed: Floats, measured: Floats) -> float:
 def inexact_replay(
     steps: tuple[int, ...], replayed: Floats, measured: Floats, gate: float = ERROR_GATE
 ) -> Iterator[KairWarning]:
-    """A warning where the mean step is off by more than `gate`."""
+    """Yield a warning where the mean step is off by more than `gate`."""
     off = replay_error(replayed, measured)
     if off <= gate:
         return

@@ -139,7 +139,7 @@ def _many_by_level(graph: Graph, starts: Ints, ends: Ints) -> int:
 
 
 def _each_once(numbers: Ints, room: Ints) -> Ints:
-    """The numbers, each once and in no order, which `unique` takes longer for. `room` has a place for each."""
+    """Return the numbers, each once and in no order, which `unique` takes longer for. `room` has a place for each."""
     places = np.arange(len(numbers))
     room[numbers] = places
     return np.asarray(numbers[room[numbers] == places])
@@ -254,7 +254,7 @@ def _places(order: Ints, nodes: int) -> Ints:
 def replay(
     order: Plan, durations: Floats, *, delays: Floats | None = None, lanes: int = 1, across: Bools | None = None
 ) -> None:
-    """Puts when every node ends into the place of the durations (transfer times where nodes communicate).
+    """Put when every node ends into the place of the durations (transfer times where nodes communicate).
 
     All arrays are (the plan's places × scenarios), in one unit. `delays` come between the last predecessor's end and a
     node's start, which is 0 without predecessors; nodes that wait for one another in a circle end at NaN.

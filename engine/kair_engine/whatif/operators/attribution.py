@@ -64,7 +64,7 @@ def attribute(
 
 
 def _limits(ranks: Sequence[int], at_most: Mapping[int, float]) -> Iterator[KairWarning]:
-    """What the figures do not say."""
+    """Yield what the figures do not say."""
     if at_most:
         priced = len(ranks) - len(at_most)
         yield TooManyWorkers(among=len(ranks), priced=priced, others_at_most=max(at_most.values()))
@@ -83,7 +83,7 @@ MOST_REMOVED: Final = 64
 
 
 def removed_parts(trace: Trace, found: Attribution) -> tuple[OfParts[Fix], dict[int, float]]:
-    """(the fix of each part, what the fix of each rank that is left out saves of the mean step at most, ns).
+    """Return (the fix of each part, what the fix of each rank that is left out saves of the mean step at most, ns).
 
     Ranks are left out where all are too many: the fix of one saves no more than it exceeds its peers.
     """
@@ -106,7 +106,7 @@ def removed_parts(trace: Trace, found: Attribution) -> tuple[OfParts[Fix], dict[
 
 
 def priced_parts(trace: Trace) -> OfParts[Fix]:
-    """The scenarios of all parts; without ranks, data-parallel ranks or hosts where they are too many."""
+    """Return the scenarios of all parts; without ranks, data-parallel ranks or hosts where they are too many."""
     layout, ranks, most = trace.job.layout, trace.job.ranks, most_scenarios(trace)
     stages, dp_ranks = (layout.pipeline_stage, layout.dp_rank) if layout is not None else ({}, {})
     parts = OfParts(
@@ -128,7 +128,9 @@ def most_scenarios(trace: Trace) -> int:
 
 
 def costliest_ranks(excess_ns: Mapping[int, float], most: int) -> list[int]:
-    """The ranks that can cost most: a step with one rank as recorded is at most so much longer than the ideal one."""
+    """Return the ranks that can cost most: a step with one rank as recorded is at most so much longer than the ideal
+    one.
+    """
     return sorted(excess_ns, key=lambda rank: (-excess_ns[rank], rank))[:most]
 
 

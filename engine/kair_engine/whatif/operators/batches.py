@@ -74,13 +74,13 @@ def fit_together(rows: int) -> bool:
 
 
 def step_batches(trace: Trace, synchronised: Sequence[Synchronisation] = ()) -> Iterator["Batch"]:
-    """The same, each step by itself."""
+    """Return the same, each step by itself."""
     # No loop: what a batch was made of must be gone while the next one is read.
     return map(Batch, _read(trace, synchronised, _too_many))
 
 
 def steady_step(trace: Trace) -> "SteadyBatch":
-    """The one chosen step of a job whose hosts run ahead, of which every operation's time can be asked."""
+    """Return the one chosen step of a job whose hosts run ahead, of which every operation's time can be asked."""
     (batch,) = _steady_batches(trace, (), np.inf, whole=True)
     return batch
 
@@ -212,11 +212,11 @@ class Batch(Together):
         return np.asarray(self._recorded + changed)
 
     def values_ns(self, at: int, fixes: Sequence[Fix]) -> Floats:
-        """The parts of the `at`-th step, in their order, with all of `fixes` made."""
+        """Return the parts of the `at`-th step, in their order, with all of `fixes` made."""
         return np.asarray(self.all_values_ns(fixes)[self.dependencies.parts.step == at])
 
     def all_values_ns(self, fixes: Sequence[Fix]) -> Floats:
-        """The same of all steps."""
+        """Return the same of all steps."""
         return self._durations.values_ns(fixes)
 
     def times(self, scenarios: Sequence[Counterfactual], carried: Shift | None) -> "Times":
@@ -275,7 +275,7 @@ class Batch(Together):
             again = False
 
     def _lengths(self, done: "Replayed") -> Floats:
-        """(steps × scenarios)."""
+        """Return (steps × scenarios)."""
         places = zip(self._begin, self._end, self._synchronised, strict=True)
         return np.stack(
             [step_time(done.end[end] - done.end[begin], synchronised=meets) for begin, end, meets in places]
@@ -283,7 +283,7 @@ class Batch(Together):
 
 
 def beside(one: Times, other: Times) -> Times:
-    """What was replayed of the same steps, in one order after the other."""
+    """Return what was replayed of the same steps, in one order after the other."""
     (shift, (measured, times)), (shift_too, (_, times_too)) = one, other
     both = measured, np.concatenate((times, times_too), axis=1)
     if shift is None or shift_too is None:

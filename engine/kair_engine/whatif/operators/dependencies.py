@@ -222,7 +222,9 @@ def _of_devices(graph: StepGraph, key: Ints) -> Iterator[_Piece]:
 
 
 def _tails(graph: StepGraph, role: Ints, key: Ints) -> Iterator[_Piece]:
-    """What is left of the step after all that its end waited for: of an operation that went on until then, and idle."""
+    """Yield what is left of the step after all that its end waited for: of an operation that went on until then, and
+    idle.
+    """
     ops, tail = graph.ops, (graph.time_ns - graph.ready_ns)[graph.end]
     owner, rest = last_operations(ops, graph.events)
     rest = np.minimum(rest.astype(float), np.maximum(tail, 0.0))
@@ -260,7 +262,7 @@ class OperatorDependencies:
 def operator_dependencies(
     steps: Sequence[Operations], syncs: Sequence[Synchronisation], roles: Sequence[Ints]
 ) -> OperatorDependencies:
-    """The graph of steps whose operations share their codes; `roles` has a code per rank of each step."""
+    """Return the graph of steps whose operations share their codes; `roles` has a code per rank of each step."""
     parts, graphs, begin, end, nodes = [], [], [], [], 0
     for at, ((graph, key), role) in enumerate(zip(step_graphs(steps, syncs, roles), roles, strict=True)):
         parts.append(node_parts(graph, role, key, at, nodes))

@@ -227,7 +227,9 @@ class FixedDurations:
         return value
 
     def _even(self, value: Floats, chosen: Bools) -> Floats:
-        """The values with those chosen as long as the same part is in the mean, over a role's ranks and these steps."""
+        """Return the values with those chosen as long as the same part is in the mean, over a role's ranks and these
+        steps.
+        """
         rows = np.flatnonzero(chosen)
         same = self._alike.operation[self._alike.group[rows]]
         result = value.copy()
@@ -235,7 +237,7 @@ class FixedDurations:
         return result
 
     def _unstopped(self, value: Floats, fix: Fix) -> tuple[Floats, Fix | None]:
-        """The values without stops, where the fix asks for that; and what else it asks for."""
+        """Return the values without stops, where the fix asks for that; and what else it asks for."""
         if STOPS not in fix.kinds:
             return value, fix
         chosen = self._matched(self._all, replace(fix, kinds=()))
@@ -247,7 +249,7 @@ class FixedDurations:
         return np.where(chosen, np.minimum(value, left), value), replace(fix, kinds=others) if others else None
 
     def _of_many(self, fix: Fix) -> Bools:
-        """The roles, of each step, several of whose ranks the fix is about: a quarter at least, half at most."""
+        """Return the roles, of each step, several of whose ranks the fix is about: a quarter at least, half at most."""
         if isinstance(fix, IdealOfAll) or not (fix.ranks or fix.hosts):
             return np.zeros(1, dtype=bool)
         size = np.bincount(self._role_of_cell)
@@ -255,7 +257,9 @@ class FixedDurations:
         return np.asarray((named > 1) & (named >= size * _MANY) & (named <= size * _MOST))
 
     def _ideal_for(self, fix: Fix) -> Floats:
-        """The median of a role's other ranks, where the fix is about many: they would drag the median of all along."""
+        """Return the median of a role's other ranks, where the fix is about many: they would drag the median of all
+        along.
+        """
         many = self._of_many(fix)
         if not many.any():
             return self._ideal

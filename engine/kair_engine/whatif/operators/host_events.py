@@ -63,7 +63,7 @@ class HostEvents:
 
 
 def host_events(ops: Operations) -> HostEvents:
-    """The events of all threads of a step that anybody waits for, and what they waited for."""
+    """Return the events of all threads of a step that anybody waits for, and what they waited for."""
     rows = ops.nesting.order[~ops.of_side_threads[ops.nesting.order]]
     start = ops.start_ns[rows]
     same = ops.lane_key[rows][1:] == ops.lane_key[rows][:-1]
@@ -140,7 +140,7 @@ def last_operations(ops: Operations, events: HostEvents) -> tuple[Ints, Ints]:
 
 
 def noted_by_thread(ops: Operations) -> tuple[Ints, Ints]:
-    """Times by which the issuing thread's last event tells of communication on threads: (rows, times).
+    """Return times by which the issuing thread's last event tells of communication on threads: (rows, times).
 
     When each was issued; and when a send is recorded as over, which is where the thread waits for it.
     """

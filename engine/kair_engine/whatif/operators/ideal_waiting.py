@@ -62,7 +62,7 @@ def _waiting(sync: Synchronisation, graph: StepGraph, value_ns: Floats, end: Flo
 
 
 def _as_replayed(graph: StepGraph, times: OperationTimes, end: Floats) -> Operations:
-    """The step's operations where the replay has them; all times are on the job's clock."""
+    """Return the step's operations where the replay has them; all times are on the job's clock."""
     start, over = (np.rint(of).astype(np.int64) for of in (times.start, times.end))
     begin, done = (np.rint(end[nodes]).astype(np.int64) for nodes in (graph.begin, graph.end))
     return replace(

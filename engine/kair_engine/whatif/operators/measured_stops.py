@@ -52,7 +52,7 @@ class MeasuredStops:
 
     @classmethod
     def beside(cls, parts: NodeParts, recorded: Sequence[Operations], times: ProcessorTimes) -> "MeasuredStops":
-        """Puts the parts of the steps `recorded` beside what was measured."""
+        """Put the parts of the steps `recorded` beside what was measured."""
         first = np.cumsum([0, *(len(ops.ranks) for ops in recorded)])
         cell = first[parts.step] + parts.rank.astype(np.int64)
         measured = [times.of_step(ops.step, ops.ranks) for ops in recorded]
@@ -128,7 +128,7 @@ class CoresTally:
     of_rank: dict[int, dict[str, float]] = field(default_factory=dict)
 
     def add(self, measured: MeasuredStops, lost_ns: Floats, ranks: Sequence[Ints]) -> None:
-        """Adds a batch; per step `ranks` are those that it has."""
+        """Add a batch; per step `ranks` are those that it has."""
         columns = {**measured.of, "lost_ns": lost_ns, "told": measured.told.astype(float)}
         columns |= {"steps": np.ones(len(lost_ns))}
         for cell, rank in enumerate(np.concatenate(ranks).tolist()):

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 
 def parts_told(of: OperatorDependencies, steps: Sequence[Operations]) -> Parts:
-    """The parts of some steps that were joined in one graph; what runs within an input fetch is the fetch's."""
+    """Return the parts of some steps that were joined in one graph; what runs within an input fetch is the fetch's."""
     parts = of.parts
     count = len(parts.node)
     at, rank, number = (np.zeros(count, dtype=np.int64) for _ in range(3))
@@ -107,7 +107,7 @@ Present = Mapping[tuple[str, str, str], int]
 
 
 def validate_fix(trace: Trace, fix: Fix, of_all: Callable[[], Present]) -> None:
-    """Raises UsageError, with what there is instead, where no operation of the chosen steps fits the fix.
+    """Raise UsageError, with what there is instead, where no operation of the chosen steps fits the fix.
 
     `of_all` tells what is present on all ranks, where that is asked for.
     """
@@ -153,7 +153,7 @@ def _counted(trace: Trace, ranks: Sequence[int]) -> Present:
 
 
 def _fitting(there: Present, fix: Fix) -> tuple[set[str], list[str]]:
-    """(the kinds of the operations that fit, the names of the most frequent operators of the fix's kinds)."""
+    """Return (the kinds of the operations that fit, the names of the most frequent operators of the fix's kinds)."""
     of_kinds = {kind for one in fix.kinds for kind in _KINDS.get(one, ())}
     counts: Counter[tuple[str, str]] = Counter()
     for (name, kind, phase), number in there.items():
@@ -165,7 +165,7 @@ def _fitting(there: Present, fix: Fix) -> tuple[set[str], list[str]]:
 
 
 def _listed(values: Iterable[int | str]) -> str:
-    """The first few, numbers as spans."""
+    """Return the first few, numbers as spans."""
     ordered = list(dict.fromkeys(values))
     numbers = [value for value in ordered if isinstance(value, int)]
     if numbers and len(numbers) == len(ordered):
@@ -217,7 +217,7 @@ class OperatorModel(Model):
         return max(self._operations.values()) <= MOST_OPERATIONS
 
     def require(self, fix: Fix) -> None:
-        """Raises UsageError where no operation of the chosen steps fits the fix."""
+        """Raise UsageError where no operation of the chosen steps fits the fix."""
         if fix not in self._fitting:
             validate_fix(self._trace, fix, lambda: self._present)
             self._fitting.add(fix)
@@ -227,7 +227,7 @@ class OperatorModel(Model):
         return _counted(self._trace, self.job.ranks)
 
     def parts(self) -> Iterator[Parts]:
-        """What all steps are made of, some steps at a time."""
+        """Yield what all steps are made of, some steps at a time."""
         self._keep_batches()
         for batch in self._kept or self._batches():
             yield parts_told(batch.dependencies, batch.steps)
@@ -237,7 +237,7 @@ class OperatorModel(Model):
         return attribute(self._trace, fixes, self.replay, lambda: self._excess_ns)
 
     def removed(self, found: Attribution, next_asked: Sequence[Counterfactual] = ()) -> Removed:
-        """What the fix of each part saves: as `kair whatif --fix` prices it, and remembered for it."""
+        """Return what the fix of each part saves: as `kair whatif --fix` prices it, and remembered for it."""
         fixes, at_most = removed_parts(self._trace, found)
         # All parts together are the peers' ideal, which is asked for as well: steps are made ready once for both.
         asked = [(one,) for one in fixes.all()]
@@ -261,7 +261,10 @@ class OperatorModel(Model):
         return self._stops.result(self._measured_ns)
 
     def without_gc(self, worth_ns: float) -> tuple[float, float]:
-        """(the mean step without garbage collections, the longest of them), ns; infinite where they take less."""
+        """Return (the mean step without garbage collections, the longest of them), ns.
+
+        Infinite where they take less.
+        """
         from kair_engine.trace.queries import gc_times  # not worked out where nothing is asked
 
         total_ns, longest_ns = gc_times(self._trace)
@@ -270,7 +273,7 @@ class OperatorModel(Model):
         return float(self.replay([(Fix(kinds=("gc",), scale=0.0),)]).times.mean()), longest_ns
 
     def warnings_of(self, replayed: ReplayedSteps) -> tuple[KairWarning, ...]:
-        """Steps left out, a replay that is off by more than a little, and what no name tells of."""
+        """Return steps left out, a replay that is off by more than a little, and what no name tells of."""
         left_out = len(self.steps) - len(replayed.steps)
         text = f"{left_out} steps are left out: their operations wait for one another in a circle"
         (delayed, _, undelayed), measured = replayed.times[:3], replayed.measured

@@ -73,7 +73,9 @@ def steady_graph(
 
 
 def _without_repeated_launches(of: StepGraph, ops: Operations, ordered: Ints) -> tuple[Ints, Ints]:
-    """The edges, but those from one launch to more than the first of its operations on a stream (of a CUDA graph)."""
+    """Return the edges, but those from one launch to more than the first of its operations on a stream (of a CUDA
+    graph).
+    """
     launch, lane = ops.launch[ordered], ops.lane_key[ordered]
     again = np.flatnonzero((launch[1:] != NONE) & (launch[1:] == launch[:-1]) & (lane[1:] == lane[:-1])) + 1
     repeated = np.zeros(len(of.time_ns), dtype=bool)
@@ -98,7 +100,7 @@ def _step_ends(of: StepGraph, window: Window, ordered: Ints, step_end: Ints) -> 
 
 
 def _continued(of: StepGraph, ops: Operations, ordered: Ints, earlier: tuple[Ints, Ints], step_end: Ints) -> Edges:
-    """What goes on from one lap to the next: streams, threads, what streams waited for, the steps' ends."""
+    """Return what goes on from one lap to the next: streams, threads, what streams waited for, the steps' ends."""
     lane = ops.lane_key[ordered]
     first = np.flatnonzero(np.concatenate(([True], np.diff(lane) != 0))) if len(lane) else lane
     last = np.concatenate((first[1:], [len(lane)])) - 1 if len(lane) else lane
@@ -280,7 +282,7 @@ class _Laps:
         return cls(small, plan(_repeated(small, steady, laps)), laps, small.place[steady.step_end])
 
     def lengths(self, durations: Sequence[Floats]) -> Floats:
-        """(steps × ranks × scenarios): how long each step of the last lap takes, ns, given all nodes' durations."""
+        """Return (steps × ranks × scenarios): how long (ns) each step of the last lap takes, given all durations."""
         nodes, end = self.small.graph.nodes, self._replayed(durations)
         last = self.plan.place[self.step_end + (self.laps - 1) * nodes]
         before = self.plan.place[self.step_end[-1] + (self.laps - 2) * nodes]
@@ -321,7 +323,7 @@ class _Laps:
 
 
 def _repeated(small: Contraction, steady: SteadyGraph, laps: int) -> Graph:
-    """The graph of all laps, one after another."""
+    """Return the graph of all laps, one after another."""
     one, nodes = side_by_side([small.graph] * laps), small.graph.nodes
     before, after = [one.before], [one.after]
     for back, edges in steady.waiting:
@@ -351,7 +353,7 @@ def _roles(window: Window, role: Sequence[Ints]) -> Ints:
 
 
 def _parts_of_steps(parts: NodeParts, of: StepGraph, window: Window) -> NodeParts:
-    """The parts of a window as those of its steps, without what it was only waited for in them.
+    """Return the parts of a window as those of its steps, without what it was only waited for in them.
 
     What the first operations of a thread or a stream waited for lies before the window: their delay is as in other
     steps. What a launch waited for a place in the queue is no time of its own.
@@ -390,7 +392,8 @@ def _explained(parts: NodeParts, of: StepGraph, window: Window) -> Floats:
 
 
 def _without_waits(parts: NodeParts, of: StepGraph, window: Window) -> Floats:
-    """The parts without what threads waited for a place in the queue meanwhile, whatever operation that is told of.
+    """Return the parts without what threads waited for a place in the queue meanwhile, whatever operation that is told
+    of.
 
     Nor is it the host's own what it waited in a synchronisation for what had been launched before the window.
     """

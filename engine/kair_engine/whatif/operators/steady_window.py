@@ -48,7 +48,7 @@ class Window:
 
 
 def window_of(steps: Sequence[Operations], syncs: Sequence[Synchronisation]) -> Window:
-    """The steps, whose operations share their codes, one after another."""
+    """Return the steps, whose operations share their codes, one after another."""
     ranks = np.unique(np.concatenate([ops.ranks for ops in steps]))
     rank = np.concatenate([np.searchsorted(ranks, ops.ranks)[ops.rank] for ops in steps])
     origin = min(ops.origin_ns for ops in steps)
@@ -101,7 +101,7 @@ def window_of(steps: Sequence[Operations], syncs: Sequence[Synchronisation]) -> 
 def _synchronisation(
     ops: Operations, syncs: Sequence[Synchronisation], sizes: Sequence[int], now: Ints
 ) -> Synchronisation:
-    """The steps' collectives as those of the window, on one clock."""
+    """Return the steps' collectives as those of the window, on one clock."""
     first, instances = np.cumsum([0, *sizes]), np.cumsum([0, *(len(sync.collectives) for sync in syncs)])
     row = np.concatenate([now[sync.collectives.row + at] for sync, at in zip(syncs, first, strict=False)])
     instance = np.concatenate([sync.collectives.instance + at for sync, at in zip(syncs, instances, strict=False)])
@@ -125,7 +125,7 @@ def _places(of_step: Ints, ranks: Ints) -> Ints:
 
 
 def _positions(ops: Operations, ranks: Ints) -> Ints:
-    """The peers, as places among the window's ranks."""
+    """Return the peers, as places among the window's ranks."""
     return np.where(ops.peer == NONE, NONE, np.searchsorted(ranks, ops.ranks)[ops.peer])
 
 
@@ -245,7 +245,7 @@ class _Stretches:
 
 
 def _stretches(graph: Graph, launch: _Launches, in_order: Ints, is_host: Bools) -> _Stretches | None:
-    """Runs of operations on a stream, each launched right after the one before, that nothing else takes part in."""
+    """Run of operations on a stream, each launched right after the one before, that nothing else takes part in."""
     node = in_order
     alone = graph.group[node] == NONE
     by = launch.launched_by[node]

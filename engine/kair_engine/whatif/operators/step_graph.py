@@ -68,7 +68,7 @@ class StepGraph:
 
 
 def step_graph(ops: Operations, sync: Synchronisation, waited_for: Ints, waited: Ints) -> StepGraph:
-    """The graph of a step, with waits of streams for one another (operations that were waited for, that waited)."""
+    """Return the graph of a step, with waits of streams for one another (operations waited for, those that wait)."""
     return _Builder(ops, sync).build(waited_for, waited)
 
 
@@ -176,7 +176,7 @@ class _Builder:
         self._edges.append((over[within], end[ops.rank[within]]))
 
     def _begin_edges(self, arrival: Ints, begin: Ints, end: Ints) -> None:
-        """What waits for nothing else waits for the step's begin."""
+        """Make what waits for nothing else wait for the step's begin."""
         rows = np.flatnonzero(arrival != NONE)
         free = np.ones(self._nodes, dtype=bool)
         for _, after in self._edges:
@@ -266,7 +266,9 @@ def cross_stream_waits(steps: Sequence[Operations], keys: Sequence[Ints]) -> lis
 def waits_between_streams(
     steps: Sequence[Operations], keys: Sequence[Ints]
 ) -> list[tuple[tuple[Ints, Ints], tuple[Ints, Ints]]]:
-    """The same, and what waited so for the steps before: of steps that are like these, the rows that would be it."""
+    """Return the same, and what waited so for the steps before: of steps that are like these, the rows that would be
+    it.
+    """
     lanes = sorted({int(code) for ops in steps for code in np.unique(ops.lane[ops.on_stream])})
     found: list[list[tuple[Ints, Ints]]] = [[] for _ in steps]
     earlier: list[list[tuple[Ints, Ints]]] = [[] for _ in steps]

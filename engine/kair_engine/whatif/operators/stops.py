@@ -61,7 +61,8 @@ class Ticked:
 
 
 def ticked(parts: NodeParts, surely: float = SURELY) -> Ticked | None:
-    """What threads did that is as long as a tick, if their operations gather at whole ones; the longest such tick.
+    """Return what threads did that is as long as a tick, if their operations gather at whole ones; the longest such
+    tick.
 
     `surely`: how much phases must agree.
     """
@@ -178,7 +179,7 @@ def beyond_usual_ns(parts: NodeParts, among: Bools) -> Floats:
 
 
 def _usual(parts: NodeParts, rows: Ints, anywhere: "_Quantiles") -> Floats:
-    """What the operations usually take: on any rank, or on their own where that is longer."""
+    """Return what the operations usually take: on any rank, or on their own where that is longer."""
     here = _quantiles(dense(np.stack((parts.key[rows], parts.rank[rows]))), parts.value_ns[rows])
     return np.where(here.times >= _FEWEST, np.maximum(here.usual, anywhere.usual), anywhere.usual)
 
@@ -226,7 +227,7 @@ class StopTally:
     cores: CoresTally = field(default_factory=CoresTally)
 
     def add(self, parts: NodeParts, stopped: Floats, steps: Sequence[Operations], host: Mapping[int, str]) -> None:
-        """Adds a batch of steps: per part how long its thread stood still."""
+        """Add a batch of steps: per part how long its thread stood still."""
         rows = np.flatnonzero(stopped > 0)
         self.lengths.append(stopped[rows])
         for at, step in enumerate(steps):
@@ -252,7 +253,7 @@ class StopTally:
                 self.expected_ns += float((1 - np.prod(1 - share)) * length)
 
     def add_ticked(self, one: Ticked | None) -> None:
-        """Adds what waited for ticks in a batch."""
+        """Add what waited for ticks in a batch."""
         if one is not None:
             self.tick_ns = one.tick_ns
             self.ticked_ns += float(one.value_ns.sum())
@@ -308,7 +309,7 @@ class StoppedParts:
         recorded: Sequence[Operations],
         processor: ProcessorTimes | None = None,
     ) -> None:
-        """`times`: of some parts how often the operation of each is among them."""
+        """Take `times`: of some parts how often the operation of each is among them."""
         self._parts, self._times, self._recorded = parts, times, recorded
         self.measured = None if processor is None else MeasuredStops.beside(parts, recorded, processor)
 

@@ -110,7 +110,10 @@ def _by_lane(graph: StepGraph, rows: Ints, known: list[_Moments]) -> Iterator[tu
 
 
 def moved_step(batch: Batch, fixes: Sequence[Fix]) -> MovedStep:
-    """The one step of a batch with all of `fixes` made. Raises InputError where it waits for itself in a circle."""
+    """Return the one step of a batch with all of `fixes` made.
+
+    Raises InputError where it waits for itself in a circle.
+    """
     ((graph, _),) = step_graphs(batch.steps, batch.syncs, batch.role)
     end = batch.replayed([tuple(fixes)], None).end[batch.plan.place, 0]
     if np.isnan(end).any():
@@ -123,7 +126,7 @@ def moved_step(batch: Batch, fixes: Sequence[Fix]) -> MovedStep:
 
 
 def moved_steady_step(batch: "SteadyBatch", fixes: Sequence[Fix]) -> MovedStep:
-    """The same of a job whose hosts run ahead, as the step is where it comes again and again.
+    """Return the same of a job whose hosts run ahead, as the step is where it comes again and again.
 
     The lap is laid where the recorded step is: the median rank begins it when it began that. Raises InputError as
     `moved_step` does.
@@ -245,7 +248,7 @@ class _Paths:
 
 
 def _on_path(graph: StepGraph, nodes: Ints) -> Bools:
-    """The operations whose self time is on the path."""
+    """Return the operations whose self time is on the path."""
     on_path = np.zeros(len(graph.time_ns), dtype=bool)
     on_path[nodes] = True
     result = np.zeros(len(graph.ops), dtype=bool)

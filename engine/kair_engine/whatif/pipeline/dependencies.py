@@ -79,7 +79,9 @@ def schedule_of(rows: PipelineRows) -> Schedule:
 
 
 def pipeline_graph(rows: PipelineRows, order: RecordedOrder, job: Schedule) -> tuple[Graph, Ints]:
-    """The graph of these worker-steps, and the sends and receives whose other end is missing: they wait for nobody."""
+    """Return the graph of these worker-steps, and the sends and receives whose other end is missing: they wait for
+    nobody.
+    """
     edges, computes = _Edges(), _by_turn(rows, order, rows.of_type(FORWARD, BACKWARD))
     edges.chain(computes, rows.worker_step)
     transfers = rows.of_type(*TRANSFERS)
@@ -149,7 +151,9 @@ def _places(rows: PipelineRows, computes: Ints) -> Ints:
 
 
 def _transfer_edges(rows: PipelineRows, edges: _Edges, transfers: Ints, matched: Ints) -> None:
-    """A receive feeds its computation, and begins after the one before that; a send carries on what was computed."""
+    """Add the edges of transfers: a receive feeds its computation, and begins after the one before that; a send carries
+    on what was computed.
+    """
     known = matched != NONE
     own, compute = transfers[known], matched[known]
     sends = is_type(rows.type[own], *SENDS)
@@ -165,7 +169,7 @@ def _transfer_edges(rows: PipelineRows, edges: _Edges, transfers: Ints, matched:
 
 
 def _first_backward_edges(rows: PipelineRows, edges: _Edges, computes: Ints, transfers: Ints) -> None:
-    """The first backward transfers begin once the last forward computation but one before the backward has ended."""
+    """Make the first backward transfers begin once the last forward computation but one has ended."""
     at = np.flatnonzero(rows.type[computes] == TYPES.index(BACKWARD))
     first = at[turns(rows.worker_step[computes[at]]) == 0]
     first = first[first >= 2]
@@ -179,7 +183,7 @@ def _first_backward_edges(rows: PipelineRows, edges: _Edges, computes: Ints, tra
 
 
 def _gather_edges(rows: PipelineRows, edges: _Edges) -> None:
-    """The last gather of a chunk's parameters comes before the chunk's first forward computation."""
+    """Put the last gather of a chunk's parameters before the chunk's first forward computation."""
     gathers = rows.of_type(GATHER)
     last = _one_per(rows, gathers, rows.chunk_of_stage(gathers), last=True)
     forwards = rows.of_type(FORWARD)
@@ -196,7 +200,7 @@ def _one_per(rows: PipelineRows, chosen: Ints, chunk: Ints, *, last: bool) -> In
 
 
 def _joined(rows: PipelineRows, before: Ints, after: Ints) -> tuple[Ints, Ints]:
-    """The rows of both that have worker-step and chunk in common; each occurs once on either side."""
+    """Return the rows of both that have worker-step and chunk in common; each occurs once on either side."""
     both = np.concatenate((before, after))
     key = dense(np.stack((rows.worker_step[both], rows.chunk_of_stage(both))))
     _, left, right = np.intersect1d(key[: len(before)], key[len(before) :], assume_unique=True, return_indices=True)
@@ -204,7 +208,7 @@ def _joined(rows: PipelineRows, before: Ints, after: Ints) -> tuple[Ints, Ints]:
 
 
 def _closing_edges(rows: PipelineRows, order: RecordedOrder, edges: _Edges, *, overlapped: bool) -> None:
-    """What follows the last computation, one after another; gradients are reduced meanwhile, or in between."""
+    """Add what follows the last computation, one after another; gradients are reduced meanwhile, or in between."""
     between = (SEPARATE,) if overlapped else (SCATTER,)
     names = (GARBAGE, LAYERNORM, EMBEDDING, *between, CLIP, OPTIMIZER)
     place = {TYPES.index(name): at + 1 for at, name in enumerate(names)}
@@ -339,7 +343,7 @@ def alike_steps(rows: PipelineRows) -> tuple[AlikeSteps, ...]:
 
 
 def _together(rows: PipelineRows, order: RecordedOrder, begins: Ints) -> list[Ints]:
-    """The codes of the steps that run the same operations in the same order, by the first of them."""
+    """Return the codes of the steps that run the same operations in the same order, by the first of them."""
     found: dict[tuple[bytes, ...], list[int]] = {}
     flags = order.launched + 2 * order.last.view(np.int8) + 4 * order.last_of_chunk.view(np.int8)
     columns = (rows.dp, rows.stage, rows.type, rows.turn, rows.chunk, order.turn, flags)
@@ -351,7 +355,7 @@ def _together(rows: PipelineRows, order: RecordedOrder, begins: Ints) -> list[In
 def _by_step(
     rows: PipelineRows, graph: Graph, unpaired: Ints, steps: Ints
 ) -> Iterator[tuple[PipelineRows, Graph, int]]:
-    """The rows and graph of each step, and how many transfers lack their other end."""
+    """Yield the rows and graph of each step, and how many transfers lack their other end."""
     # One more than there are: NONE finds the last, also where nothing is synchronised.
     first_member = np.full(int(graph.group.max(initial=NONE)) + 2, NONE)
     member = np.flatnonzero(graph.group != NONE)[::-1]
@@ -372,7 +376,7 @@ def _by_step(
 
 
 def _side_by_side(steps: Ints, begins: Ints, rows: PipelineRows, graph: Graph, unpaired: int) -> AlikeSteps:
-    """Steps whose data-parallel ranks are lanes where all run the same operations with the same dependencies."""
+    """Return steps whose data-parallel ranks are lanes where all run the same operations with the same dependencies."""
     across, dps = np.zeros(len(rows), dtype=bool), rows.dp_size
     one = AlikeSteps(steps, begins, rows, graph, unpaired, 1, graph, across)
     size, rest = divmod(len(rows), dps)

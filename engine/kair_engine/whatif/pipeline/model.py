@@ -99,11 +99,11 @@ class PipelineModel(Model):
         return tuple(rank for (_, stage), rank in self._rank_of.items() if stage == last > 0)
 
     def require(self, fix: Fix) -> None:
-        """Raises UsageError where no operation of the chosen steps fits the fix."""
+        """Raise UsageError where no operation of the chosen steps fits the fix."""
         self._durations.fitting(fix)
 
     def parts(self) -> Iterator[Parts]:
-        """What all steps are made of: their operations."""
+        """Yield what all steps are made of: their operations."""
         yield self._durations.parts()
 
     def attribute(self, fixes: Sequence[tuple[Fix, ...]]) -> Attribution:
@@ -131,7 +131,7 @@ class PipelineModel(Model):
         )
 
     def removed(self, found: Attribution, next_asked: Sequence[Counterfactual] = ()) -> Removed:  # noqa: ARG002
-        """What the fix of each part saves: as `kair whatif --fix` prices it."""
+        """Return what the fix of each part saves: as `kair whatif --fix` prices it."""
         fixed, excess = self._durations.of((Fix(),)), self._durations.excess_ns()
         kinds, stages, dp_ranks = found.parts.kinds, found.parts.stages, found.parts.dp_ranks
         costliest = sorted(excess, key=lambda rank: (-excess[rank], rank))
@@ -153,7 +153,7 @@ class PipelineModel(Model):
         return Removed(parts, {rank: excess[rank] for rank in sorted(costliest[most:])})
 
     def symptoms(self, replayed: ReplayedSteps) -> Symptoms:
-        """What speaks for a cause."""
+        """Return what speaks for a cause."""
         now, ideal = _means(replayed)
         irregular = irregular_causes(self._times, self._pauses, self._rank_of, replayed_ns=now, ideal_ns=ideal)
         return Symptoms(
@@ -173,11 +173,14 @@ class PipelineModel(Model):
         return launch_steps(self._times, replayed.times[1], replayed.measured)
 
     def remedies(self, recorded: Floats) -> tuple[Remedy, ...]:
-        """What would help where no rank is at fault."""
+        """Return what would help where no rank is at fault."""
         return tuple(remedies(self._times, recorded))
 
     def without_gc(self, worth_ns: float) -> tuple[float, float]:  # noqa: ARG002 - a replay costs little
-        """(the mean step without garbage collections, the longest of them), ns; infinite where there was none."""
+        """Return (the mean step without garbage collections, the longest of them), ns.
+
+        Infinite where there was none.
+        """
         durations, longest = without_collections(self._times, self._pauses)
         return (float(self._times.steps_with(durations).mean()), longest) if longest > 0 else (math.inf, math.inf)
 
@@ -191,7 +194,7 @@ class PipelineModel(Model):
         return tuple(PUBLISHED[name](name, self._times, now_ns) for name in names)
 
     def warnings_of(self, replayed: ReplayedSteps) -> tuple[KairWarning, ...]:
-        """What of the recording the replay could not take as it should."""
+        """Return what of the recording the replay could not take as it should."""
         return (*self._left_out, *replay_warnings(self._times, replayed.times[2], replayed.measured))
 
     def timelines(self) -> Iterator[DrawnStep]:
@@ -226,7 +229,7 @@ class PipelineModel(Model):
 
 
 def _means(replayed: ReplayedSteps) -> tuple[float, float]:
-    """The mean step as recorded, and ideal."""
+    """Return the mean step as recorded, and ideal."""
     _, recorded, _, ideal, *_ = replayed.times
     return float(recorded.mean()), float(ideal.mean())
 

@@ -65,7 +65,7 @@ def _even_stages(times: PipelineTimes, now_ns: float) -> Remedy | None:
 
 
 def without_collections(times: PipelineTimes, pauses: tuple[Ints, Floats]) -> tuple[Floats, float]:
-    """(what each row takes without garbage collections, recorded or taken for such; the longest of them), ns."""
+    """Return (what each row takes without garbage collections, recorded or taken for such; the longest of them), ns."""
     durations, (paused, expected) = times.own_ns.copy(), pauses
     durations[paused] = expected
     durations[times.rows.of_type(GARBAGE)] = 0.0
@@ -86,7 +86,9 @@ def _stage_excess(times: PipelineTimes) -> Floats | None:
 
 
 def _sorted_microbatches(times: PipelineTimes, now_ns: float) -> Remedy | None:
-    """The same microbatches of each step, dealt to the ranks so that all compute about as long (greedy partition)."""
+    """Return the same microbatches of each step, dealt to the ranks so that all compute about as long (greedy
+    partition).
+    """
     rows = times.rows
     dealt = dealt_microbatches(times)
     if dealt is None:
@@ -101,7 +103,7 @@ def _sorted_microbatches(times: PipelineTimes, now_ns: float) -> Remedy | None:
 def dealt_microbatches(times: PipelineTimes) -> tuple[Ints, Ints] | None:
     """(rows, rows whose durations they take): longest first, each to the rank with least so far that has room.
 
-    None where there is one rank, or ranks do not compute the same microbatches.
+    It is None where there is one rank, or ranks do not compute the same microbatches.
     """
     rows = times.rows
     computes = rows.of_type(*FORWARD_BACKWARD)
@@ -290,7 +292,7 @@ def _middle_of_others(values: Floats, counts: Bools) -> Floats:
 
 
 def kind_of(name: str) -> FixKind:
-    """The kind of time that an operation type is."""
+    """Return the kind of time that an operation type is."""
     if name == GARBAGE:
         return "gc"
     return "communication" if name in COMMUNICATION else "compute"
@@ -375,7 +377,7 @@ class _Direction:
 
 
 def _above(times: PipelineTimes, own: _Direction, other: _Direction) -> tuple[Ints, Floats]:
-    """The rows that take much longer than expected, and what is expected of them."""
+    """Return the rows that take much longer than expected, and what is expected of them."""
     rows = times.rows
     length = np.ones(len(own.of_batch))
     length[other.of_batch != NONE] = other.ratio

@@ -90,12 +90,12 @@ class PipelineRows:
         return np.where(computes & (chunk != NONE), chunk // self.pp_size, np.maximum(chunk, 0))
 
     def take(self, rows: slice | Ints) -> "PipelineRows":
-        """Some of them."""
+        """Return some of them."""
         changed: dict[str, Any] = {name: of[rows] for name, of in vars(self).items() if isinstance(of, np.ndarray)}
         return replace(self, **changed)
 
     def of_type(self, *names: str) -> Ints:
-        """The rows of these types."""
+        """Return the rows of these types."""
         return np.flatnonzero(is_type(self.type, *names))
 
     def ranks(self, rank_of: Mapping[tuple[int, int], int]) -> Ints:
@@ -123,7 +123,7 @@ def is_type(code: Ints, *names: str) -> Bools:
 
 
 def read_pipeline(trace: Trace) -> PipelineRows:
-    """The chosen steps of a what-if trace. Raises UsageError where it tells no pipeline stages.
+    """Return the chosen steps of a what-if trace. Raises UsageError where it tells no pipeline stages.
 
     InputError where its workers' numbers are those of far more.
     """
@@ -193,7 +193,7 @@ def _row_groups(fragment: Path, steps: list[int]) -> pa.Table:
 
 
 def _numbered(step: Ints) -> tuple[list[int], Ints]:
-    """The steps that occur, in order, and each row's place among them."""
+    """Return the steps that occur, in order, and each row's place among them."""
     begins = np.flatnonzero(np.diff(step, prepend=NONE))
     numbers, place = np.unique(step[begins], return_inverse=True)
     return numbers.tolist(), np.repeat(place, np.diff(begins, append=len(step)))
@@ -202,7 +202,7 @@ def _numbered(step: Ints) -> tuple[list[int], Ints]:
 def _fill(  # noqa: PLR0917 (one call)
     columns: dict[str, Any], of: dict[str, Ints], rows: Ints, first: int, dp_of: Codes, stage_of: Codes
 ) -> list[int]:
-    """Fills these parts of the columns of PipelineRows; the steps' numbers, which have the codes from `first` on."""
+    """Fill these parts of the columns of PipelineRows; the steps' numbers, which have the codes from `first` on."""
     numbers, step = _numbered(of["step"][rows])
     rank = of["rank"][rows]
     dp, stage, kind, start = dp_of[rank], stage_of[rank], of["type"][rows], of["start_ns"][rows]
@@ -248,7 +248,7 @@ def everything(rows: PipelineRows) -> Bools:
 
 
 def first_operations(rows: PipelineRows) -> Bools:
-    """What a step begins with: the first stage's first forward computation, the other stages' first receive."""
+    """Return what a step begins with: the first stage's first forward computation, the other stages' first receive."""
     computes = (rows.type == TYPES.index(FORWARD)) & (rows.stage == 0)
     receives = (rows.type == TYPES.index("forward-recv")) & (rows.stage > 0)
     return np.asarray((computes | receives) & (rows.turn == 0))
@@ -354,7 +354,7 @@ def _last_to_end(rows: PipelineRows, chosen: Ints, of: Ints) -> Ints:
 
 
 def turns(worker_step: Ints) -> Ints:
-    """The place of each within its run of equal ones."""
+    """Return the place of each within its run of equal ones."""
     begins = np.flatnonzero(np.diff(worker_step, prepend=NONE))
     return np.arange(len(worker_step)) - np.repeat(begins, np.diff(begins, append=len(worker_step)))
 
@@ -379,7 +379,7 @@ def microbatches(rows: PipelineRows) -> Microbatches:
 
 
 def numbers(rows: PipelineRows, computes: Ints) -> Ints:
-    """The number of each computation's microbatch; where the recording does not tell it, its turn."""
+    """Return the number of each computation's microbatch; where the recording does not tell it, its turn."""
     return np.where(rows.microbatch[computes] == NONE, rows.turn[computes], rows.microbatch[computes])
 
 

@@ -51,7 +51,7 @@ def drawn_steps(times: PipelineTimes, trace: Trace, rank_of: dict[tuple[int, int
 def moved_step(
     times: PipelineTimes, ops: Operations, rank_of: dict[tuple[int, int], int], durations: Floats
 ) -> MovedStep:
-    """The one step of `times` with these durations of its rows; `ops` are the same step's operations.
+    """Return the one step of `times` with these durations of its rows; `ops` are the same step's operations.
 
     All ranks begin together, without launch delays, when the first of them began. Operations of types that the model
     does not know stay where they are.

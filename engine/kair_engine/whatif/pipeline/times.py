@@ -138,7 +138,7 @@ class PipelineTimes:
 
 
 def pipeline_times(rows: PipelineRows) -> PipelineTimes:
-    """Prepares the replay; the ideal of an operation is its type's mean, of a communication the median [W]."""
+    """Prepare the replay; the ideal of an operation is its type's mean, of a communication the median [W]."""
     alike = alike_steps(rows)
     own = transfer_ns(rows, alike)
     ideal = np.zeros(len(TYPES))
@@ -235,7 +235,7 @@ def replayed_with_delays(times: PipelineTimes) -> Floats:
 def launch_steps(times: PipelineTimes, replayed: Floats, measured: Floats) -> OfParts[Floats] | None:
     """Step times (steps), ns, with the launch delays of one part alone, all durations as recorded.
 
-    None where launch delays cost too little, or taking them apart takes too long.
+    It is None where launch delays cost too little, or taking them apart takes too long.
     """
     rows = times.rows
     scenarios = rows.dp_size + rows.pp_size + len(TYPES)
@@ -256,7 +256,7 @@ def launch_steps(times: PipelineTimes, replayed: Floats, measured: Floats) -> Of
 
 
 def replayable(trace: Trace) -> tuple[PipelineTimes, tuple[KairWarning, ...]]:
-    """The chosen steps, and what of them is left out: steps that wait in a circle, and those that took no time.
+    """Return the chosen steps, and what of them is left out: steps that wait in a circle, and those that took no time.
 
     Raises InputError where none is left, or the recording has no operation of a known type.
     """
@@ -301,7 +301,7 @@ def ranks_of_workers(trace: Trace, rows: PipelineRows) -> dict[tuple[int, int], 
 
 
 def replay_warnings(times: PipelineTimes, undelayed: Floats, measured: Floats) -> Iterator[KairWarning]:
-    """What of the recording the replay could not take as it should, and how far it is off."""
+    """Yield what of the recording the replay could not take as it should, and how far it is off."""
     rows = times.rows
     if rows.unknown:
         listed = ", ".join(rows.unknown[:5])
