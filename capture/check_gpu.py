@@ -43,7 +43,7 @@ def main() -> int:
 
 
 def check_all() -> int:
-    """Runs every check; returns how many failed."""
+    """Run every check; return how many failed."""
     failed = 0
     with tempfile.TemporaryDirectory() as root:
         for way, (_, check) in WAYS.items():
@@ -65,19 +65,19 @@ def has_gpu() -> bool:
 
 
 def told(what: str, holds: bool) -> int:
-    """Prints one check; 1 where it failed."""
+    """Print one check; 1 where it failed."""
     say(f"{'ok    ' if holds else 'FAILED'} {what}")
     return int(not holds)
 
 
 def say(line: str) -> None:
-    """Prints a line and keeps it."""
+    """Print a line and keep it."""
     print(line, flush=True)
     PRINTED.append(line)
 
 
 def by_torch(_: Path) -> None:
-    """A training loop on the GPU that says nothing about capture but that it starts."""
+    """Train on the GPU in a loop that mentions capture only to start it."""
     import torch
 
     import kair_capture as kair
@@ -108,7 +108,7 @@ def check_torch(folder: Path) -> int:
 
 
 def check_device_times(folder: Path) -> int:
-    """The GPU's own time of a step, by events, is there and no longer than the step."""
+    """Return the GPU's own time of a step, by events, is there and no longer than the step."""
     from kair_capture.agent.ring_reader import RingReader
     from kair_capture.ring import Kind
 
@@ -136,7 +136,7 @@ def kernels_ready() -> Any:  # noqa: ANN401 - a tensor, and torch is not importe
 
 
 def by_kineto(folder: Path) -> None:
-    """The same kernels under PyTorch's profiler, with which CUPTI's are compared."""
+    """Run the same kernels under PyTorch's profiler, with which CUPTI's are compared."""
     import torch
 
     values = kernels_ready()
@@ -182,7 +182,7 @@ def by_cupti(folder: Path) -> None:
 
 
 def check_cupti(folder: Path) -> int:
-    """The kernels that were launched, their stage, their copy, and their times within the step."""
+    """Return the kernels that were launched, their stage, their copy, and their times within the step."""
     document = json.loads((folder / "run" / "windows" / "rank-0-5-5.json").read_text())
     events = document["traceEvents"]
     kernels = [event for event in events if event["cat"] == "kernel"]
@@ -198,7 +198,7 @@ def check_cupti(folder: Path) -> int:
 
 
 def check_nvml() -> int:
-    """The driver's readings of every device are there, and those that every device has are no zeros."""
+    """Check that the driver's readings of every device are there, and that none which all have is zero."""
     from kair_capture.nvml import opened
 
     nvml, trouble = opened()
@@ -250,7 +250,7 @@ def check_window(way: str, document: dict[str, Any], least: int) -> int:
 
 
 def window_name(step: int) -> str:
-    """The file of a window of one step."""
+    """Return the file of a window of one step."""
     return f"rank-0-{step}-{step}.json"
 
 

@@ -70,7 +70,7 @@ def attach(pid: int, job: str | None, store: Path) -> Attached:
 
 
 def _rank_of(pid: int, environment: Mapping[str, str]) -> tuple[Path, str] | None:
-    """The run folder and the job of a process that capture is in already."""
+    """Return the run folder and the job of a process that capture is in already."""
     named, began = environment.get("KAIR_RUN_DIR"), start_ticks(pid)
     folders = [Path(named)] if named else sorted(own_folder_in(Path("/dev/shm")).glob("*"))
     for folder in folders:
@@ -81,7 +81,7 @@ def _rank_of(pid: int, environment: Mapping[str, str]) -> tuple[Path, str] | Non
 
 
 def _identities(run_dir: Path) -> list[dict[str, int]]:
-    """What the ranks of a folder say of themselves; files that say nothing are left out."""
+    """Return what the ranks of a folder say of themselves; files that say nothing are left out."""
     found = []
     for path in run_dir.glob("rank-*.json"):
         with suppress(OSError):
@@ -143,7 +143,7 @@ def remote_exec(pid: int, script: str) -> None:
 
 
 def _needed(pid: int) -> str:
-    """What lets this kind of process be recorded next time, and what can be seen of it now."""
+    """Return what lets this kind of process be recorded next time, and what can be seen of it now."""
     stacks = f"for its stacks now: py-spy dump --pid {pid}"
     with suppress(OSError, ValueError):
         scope = int(Path("/proc/sys/kernel/yama/ptrace_scope").read_text())

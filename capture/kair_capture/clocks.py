@@ -63,7 +63,10 @@ def stamp_arrivals(sock: socket.socket) -> bool:
 
 
 def receive(sock: socket.socket, most_bytes: int) -> tuple[bytes, Any, int]:
-    """A datagram, cut to `most_bytes`, who sent it, and when it arrived (Unix ns). Raises OSError as `recvmsg` does."""
+    """Return a datagram, cut to `most_bytes`, who sent it, and when it arrived (Unix ns).
+
+    Raises OSError as `recvmsg` does.
+    """
     data, ancillary, _, sender = sock.recvmsg(most_bytes, _ANCILLARY)
     for level, kind, content in ancillary:
         if level == socket.SOL_SOCKET and kind == SO_TIMESTAMPNS and len(content) >= _TIMESPEC.size:
@@ -112,7 +115,7 @@ class OnwardClock:
         return ahead if ahead > SET_BACK_NS else 0
 
     def now_ns(self) -> int:
-        """What time it is."""
+        """Return what time it is."""
         return time.time_ns() + self.ahead_ns()
 
     def keep(self) -> None:
@@ -154,7 +157,7 @@ class ClockFit:
         return self.offset_ns + self.drift * (time_ns - self.at_ns)
 
     def bound_at(self, time_ns: int) -> float:
-        """The bound at another time."""
+        """Return the bound at another time."""
         return self.bound_ns + self.drift_doubt * abs(time_ns - self.at_ns)
 
 
@@ -168,7 +171,7 @@ class ClockFilter:
         self._fit: ClockFit | None = None
 
     def add(self, exchange: Exchange) -> None:
-        """Takes an exchange; one with a negative round trip (a clock was set in between) is passed over."""
+        """Take an exchange; one with a negative round trip (a clock was set in between) is passed over."""
         if exchange.round_trip_ns < 0:
             return
         if self._contradicts(exchange):
@@ -197,7 +200,7 @@ class ClockFilter:
 
 
 def fitted(exchanges: Sequence[Exchange]) -> ClockFit:
-    """The line through the quickest of `exchanges` (one at least), as of the last of them."""
+    """Return the line through the quickest of `exchanges` (one at least), as of the last of them."""
     by_speed = sorted(exchanges, key=lambda one: one.round_trip_ns)
     at = round(exchanges[-1].middle_ns)
     chosen = by_speed[: max(_LEAST, round(len(by_speed) * _QUICKEST))]
@@ -217,7 +220,7 @@ def fitted(exchanges: Sequence[Exchange]) -> ClockFit:
 
 
 def _without_drift(exchanges: Sequence[Exchange], at: int) -> ClockFit:
-    """What the exchange says that confines the offset most; an old one does less, as the clocks part."""
+    """Return what the exchange says that confines the offset most; an old one does less, as the clocks part."""
 
     def width(one: Exchange) -> float:
         return one.round_trip_ns / 2 + _UNKNOWN_DRIFT * abs(one.middle_ns - at)

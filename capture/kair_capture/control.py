@@ -35,7 +35,7 @@ EVERYTHING: Final = ProfileOptions.STACKS | ProfileOptions.MEMORY | ProfileOptio
 
 
 def options_of(names: tuple[str, ...]) -> ProfileOptions:
-    """The reverse of `names`; a name that is none counts for nothing."""
+    """Return the reverse of `names`; a name that is none counts for nothing."""
     return ProfileOptions(sum(one for one in ProfileOptions if one.name is not None and one.name.lower() in names))
 
 

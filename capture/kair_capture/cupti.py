@@ -41,7 +41,7 @@ class KinetoEvent:
 
 
 def write_kineto(path: Path, events: Iterable[KinetoEvent], header: Mapping[str, Any]) -> None:
-    """Writes a recording. Raises OSError."""
+    """Write a recording. Raises OSError."""
     ordered = sorted(events, key=lambda event: event.begin)
     base = ordered[0].begin // 10**9 * 10**9 if ordered else 0
     document = {
@@ -88,7 +88,7 @@ class ClockPair:
 
 
 def load_cupti(environment: Mapping[str, str] = os.environ) -> Any:  # noqa: ANN401  # a library without types
-    """The library, where nobody else has CUPTI. Raises CuptiRefusedError."""
+    """Return the library, where nobody else has CUPTI. Raises CuptiRefusedError."""
     if owner := next((name for name in OTHER_OWNERS if environment.get(name)), None):
         raise CuptiRefusedError(f"another profiler is loaded into this process ({owner} is set)")
     torch = sys.modules.get("torch")
@@ -105,7 +105,7 @@ class CuptiProfile(Profile):
     """One window. Scopes and launches are joined by the launch's own time and correlation id."""
 
     def __init__(self, cupti: Any, unix_ns: Callable[[], int] = time.time_ns) -> None:  # noqa: ANN401  # see above
-        """Starts recording. Raises CuptiRefusedError where there is no driver, or CUPTI has another owner."""
+        """Start recording. Raises CuptiRefusedError where there is no driver, or CUPTI has another owner."""
         self._cupti, self._unix_ns = cupti, unix_ns
         kinds = cupti.ActivityKind
         self._readers: dict[int, Callable[[Any], KinetoEvent | None]] = {
@@ -137,18 +137,18 @@ class CuptiProfile(Profile):
         self._end = self._begin
 
     def begin_step(self, step: int) -> None:
-        """Marks a step's begin."""
+        """Mark a step's begin."""
         self._step = (f"ProfilerStep#{step}", self._unix_ns())
 
     def end_step(self) -> None:
-        """Marks its end."""
+        """Mark its end."""
         step, self._step = self._step, None
         if step is not None:
             self._annotate(*step)
 
     @contextmanager
     def scope(self, name: str) -> Iterator[None]:
-        """A stage of the step: what is launched in it carries its number (CUPTI's external correlation)."""
+        """Mark a stage of the step: what is launched in it carries its number (CUPTI's external correlation)."""
         number, begin = len(self._scopes) + 1, self._unix_ns()
         self._scopes[number] = name
         custom = self._cupti.ExternalCorrelationKind.CUSTOM0
@@ -160,7 +160,7 @@ class CuptiProfile(Profile):
             self._annotate(name, begin)
 
     def stop(self) -> None:
-        """Waits for the device's records, and ends the recording."""
+        """Wait for the device's records, and end the recording."""
         if not self._enabled:
             return
         self._cupti.activity_flush_all(1)
@@ -169,7 +169,7 @@ class CuptiProfile(Profile):
         self._disable()
 
     def save(self, path: Path, details: Mapping[str, Any]) -> None:
-        """Writes Kineto JSON, with `details` as its `kair`. Raises OSError."""
+        """Write Kineto JSON, with `details` as its `kair`. Raises OSError."""
         events = [event for kind, fields in self._raw if (event := self._readers[kind](fields)) is not None]
         clock = {"offset_ns": self._begin.unix - self._begin.cupti, "dropped": self.dropped}
         distributed = {"backend": "none", "rank": details.get("rank", 0), "world_size": details.get("world_size", 1)}
@@ -177,7 +177,7 @@ class CuptiProfile(Profile):
         write_kineto(path, [*self._annotations, *events], header)
 
     def _completed(self, activities: Sequence[Any]) -> None:
-        """Called by CUPTI with a buffer, from a thread of its own: records point into it, so they are copied now."""
+        """Take a buffer from CUPTI, from a thread of its own: records point into it, so they are copied now."""
         kinds = self._cupti.ActivityKind
         external = int(kinds.EXTERNAL_CORRELATION)
         for activity in activities:
@@ -231,7 +231,7 @@ class CuptiProfile(Profile):
         self._annotations.append(KinetoEvent("user_annotation", name, begin, self._unix_ns(), os.getpid(), thread))
 
     def _clock_pair(self) -> ClockPair:
-        """The tightest of a few readings of CUPTI's clock between two of the system's."""
+        """Return the tightest of a few readings of CUPTI's clock between two of the system's."""
         readings = []
         for _ in range(5):
             before = self._unix_ns()
@@ -263,7 +263,7 @@ def _buffer() -> tuple[int, int]:
 
 
 def _lost_by(cupti: Any) -> int:  # noqa: ANN401  # see above
-    """Records that CUPTI had no buffer for since it was asked last."""
+    """Return the records that CUPTI had no buffer for since it was asked last."""
     import ctypes
 
     lost = ctypes.c_size_t(0)

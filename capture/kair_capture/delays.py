@@ -191,23 +191,23 @@ def most_cost_ns(order: Order) -> int:
 
 
 def renewed(order: Order, steps: int = LONGEST_LEASE) -> Order:
-    """The order that follows without a gap."""
+    """Return the order that follows without a gap."""
     first = order.last_step + 1
     return replace(order, generation=order.generation + 1, first_step=first, last_step=first + steps - 1)
 
 
 def _drawn(*of: int | str) -> int:
-    """A number below 2 to the 64, the same in every process."""
+    """Return a number below 2 to the 64, the same in every process."""
     return int.from_bytes(blake2b("/".join(map(str, of)).encode(), digest_size=8).digest())
 
 
 def to_json(order: Order) -> str:
-    """The order as text on one line."""
+    """Return the order as text on one line."""
     return json.dumps(asdict(order), separators=(",", ":"))
 
 
 def from_json(text: str | bytes) -> Order:
-    """The order that a text holds. Raises ValueError for any other text, whatever it is."""
+    """Return the order that a text holds. Raises ValueError for any other text, whatever it is."""
     if len(text) > MOST_TEXT:
         raise ValueError(f"an order has at most {MOST_TEXT} bytes")
     try:

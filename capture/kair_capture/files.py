@@ -18,7 +18,7 @@ from typing import Any
 
 
 def make_secure_dir(folder: Path) -> None:
-    """Makes `folder`, and what is missing above it, of their owner alone. Raises OSError.
+    """Make `folder`, and what is missing above it, of their owner alone. Raises OSError.
 
     PermissionError where it is somebody else's, or others can write into it; where others own the one above, or can
     write into that so that they could put another folder in its place (in `/tmp` they cannot); and where another user's
@@ -81,7 +81,7 @@ class BusyError(Exception):
 
 
 def locked(path: Path) -> int:
-    """The handle that holds the lock `path`. Raises BusyError where another process does, OSError."""
+    """Return the handle that holds the lock `path`. Raises BusyError where another process does, OSError."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -92,7 +92,7 @@ def locked(path: Path) -> int:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """A file of its owner alone that is whole or not there. Raises OSError."""
+    """Write a file of its owner alone that is whole or not there. Raises OSError."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
@@ -105,7 +105,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def append_whole(handle: int, content: bytes) -> None:
-    """Adds to the end of an open file, all of it or nothing. Raises OSError."""
+    """Add to the end of an open file, all of it or nothing. Raises OSError."""
     size = os.fstat(handle).st_size
     try:
         if os.pwrite(handle, content, size) != len(content):
@@ -116,7 +116,7 @@ def append_whole(handle: int, content: bytes) -> None:
 
 
 def remove_beyond(paths: Iterable[Path], most_bytes: int, *, up_to: Path | None = None) -> list[Path]:
-    """Removes the first of `paths` until the rest has at most `most_bytes`; stops at `up_to`. Returns what it removed.
+    """Remove the first of `paths` until the rest has at most `most_bytes`; stop at `up_to`. Return what it removed.
 
     A file that cannot be removed still counts as freed.
     """
@@ -136,14 +136,14 @@ def remove_beyond(paths: Iterable[Path], most_bytes: int, *, up_to: Path | None 
 
 
 def text_in(path: Path) -> str:
-    """Returns a small system file's text, stripped; empty if it cannot be read."""
+    """Return a small system file's text, stripped; empty if it cannot be read."""
     with suppress(OSError), path.open("rb") as file:
         return file.read(1 << 20).decode("utf-8", "replace").strip()
     return ""
 
 
 def object_in(text: str | bytes) -> dict[str, Any]:
-    """Returns the members of a JSON object; empty for any other text."""
+    """Return the members of a JSON object; empty for any other text."""
     with suppress(ValueError, RecursionError):
         found = json.loads(text)
         return found if isinstance(found, dict) else {}
@@ -151,7 +151,7 @@ def object_in(text: str | bytes) -> dict[str, Any]:
 
 
 def add_to_json(path: Path, key: str, value: Mapping[str, Any]) -> None:
-    """Adds a member to the outermost object of a JSON file by its end alone. Raises ValueError where that is none."""
+    """Add a member to the outermost object of a JSON file by its end alone. Raises ValueError where that is none."""
     with path.open("r+b") as file:
         size = file.seek(0, os.SEEK_END)
         start = max(0, size - 4096)

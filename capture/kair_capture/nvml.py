@@ -143,7 +143,7 @@ class Device:
         return self._ask.was_refused
 
     def readings(self, now_s: float | None = None) -> dict[str, float]:
-        """What it says now, by the names and in the units of the engine's MEASURES.
+        """Return what it says now, by the names and in the units of the engine's MEASURES.
 
         What is DEAR is there once in DEAR_S alone. `now_s`: of a clock that never goes back.
         """
@@ -173,7 +173,7 @@ class Device:
         return found
 
     def processes(self) -> tuple[int, ...]:
-        """The processes that compute on it, as numbered outside of containers; empty where that is not told."""
+        """Return the processes that compute on it, as numbered outside of containers; empty where that is not told."""
         return tuple(self.memory_of_processes())
 
     def memory_of_processes(self) -> dict[int, float | None]:
@@ -185,7 +185,10 @@ class Device:
         return {}
 
     def utilization_of(self, is_meant: Callable[[int], bool]) -> float | None:
-        """The share of its SMs' time that the processes meant have used since the last call; None where unknown."""
+        """Return the share of its SMs' time that the processes meant have used since the last call.
+
+        It is None where unknown.
+        """
         samples = self._ask("DeviceGetProcessUtilization", self._seen_until) or ()
         told = [one for one in samples if one.timeStamp and one.smUtil <= 100]
         self._seen_until = max([self._seen_until, *(one.timeStamp for one in told)])
@@ -311,7 +314,7 @@ class Nvml:
     """The driver's library, begun. None of its methods raises."""
 
     def __init__(self, api: Any) -> None:  # noqa: ANN401
-        """`api`: pynvml. Raises its NVMLError where the library cannot begin."""
+        """Take `api`, which is pynvml. Raises its NVMLError where the library cannot begin."""
         api.nvmlInit()
         self._ask = _Asking(api)
         driver = self.driver_version()
@@ -326,7 +329,7 @@ class Nvml:
 
     @classmethod
     def open(cls) -> "Nvml | None":
-        """The library of this host; None where there is none, or it cannot begin."""
+        """Return the library of this host; None where there is none, or it cannot begin."""
         return opened()[0]
 
     def driver_version(self) -> str | None:
@@ -339,7 +342,7 @@ class Nvml:
         return self._devices
 
     def close(self) -> None:
-        """Ends it; devices say nothing any more."""
+        """End it; devices say nothing any more."""
         self._devices = ()
         self._ask("Shutdown")
 

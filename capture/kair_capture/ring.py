@@ -111,7 +111,7 @@ parts."""
 
 
 def processor_ordering() -> Ordering:
-    """What this processor promises.
+    """Return what this processor promises.
 
     Python has no fence. On x86-64 none is needed: stores are seen in program order, and an aligned store of eight bytes
     is never torn. On others (aarch64) a head could become visible before the record that it covers.
@@ -120,7 +120,7 @@ def processor_ordering() -> Ordering:
 
 
 def ring_bytes(capacity: int) -> int:
-    """The size of a ring's file."""
+    """Return the size of a ring's file."""
     return HEADER_BYTES + capacity * RECORD_BYTES
 
 
@@ -189,11 +189,11 @@ class NameWriter:
         self._lock, self._is_adding = threading.RLock(), False
 
     def number(self, text: str) -> int:
-        """The text's number; OTHER for a new text once there are MOST_NAMES. Raises OSError on a full disk."""
+        """Return the text's number; OTHER for a new text once there are MOST_NAMES. Raises OSError on a full disk."""
         return self.numbers.get(text) or self._added(text)
 
     def close(self) -> None:
-        """Closes the file, which stays."""
+        """Close the file, which stays."""
         os.close(self._handle)
 
     def _added(self, text: str) -> int:
@@ -222,7 +222,7 @@ class NameReader:
         self._texts: dict[int, str] = {OTHER: ""}
 
     def text(self, number: int) -> str:
-        """The text of a number, `?` for one that is not there."""
+        """Return the text of a number, `?` for one that is not there."""
         if number not in self._texts:
             self._follow()
         return self._texts.get(number, "?")
@@ -315,7 +315,7 @@ def _create(path: Path, size: int) -> mmap.mmap:
 def _writing(
     memory: mmap.mmap, words: "memoryview[int]", capacity: int
 ) -> tuple[Emit, Callable[[int], None], Callable[[], None]]:
-    """The functions that write: a record, a step's end, and what is held back.
+    """Return the functions that write: a record, a step's end, and what is held back.
 
     Closures: their variables are found in half the time of attributes.
     """

@@ -48,7 +48,7 @@ class Settings:
 
 
 def settings_of(environment: Mapping[str, str] = os.environ, *, job: str | None = None) -> Settings:
-    """The settings in an environment. Raises SettingsError."""
+    """Return the settings in an environment. Raises SettingsError."""
     name = safe_name(job or environment.get("KAIR_JOB") or environment.get("TORCHELASTIC_RUN_ID") or "job")
     folder = environment.get("KAIR_RUN_DIR")
     rank = _whole(environment, "RANK", 0)
@@ -76,7 +76,7 @@ def default_run_dir(job: str) -> Path:
 
 
 def safe_name(job: str) -> str:
-    """The job's name as a folder's: what could leave the folder, or hide it, is replaced.
+    """Return the job's name as a folder's: what could leave the folder, or hide it, is replaced.
 
     Such a name ends with a checksum of the given one, so that `a/b` and `a:b` stay two jobs.
     """

@@ -60,7 +60,7 @@ class Kind(IntEnum):
 
 
 def reply_of(kind: Kind) -> Kind:
-    """The kind of a question's answer."""
+    """Return the kind of a question's answer."""
     return Kind(kind + 100)
 
 
@@ -83,7 +83,7 @@ class RefusedError(Exception):
 
 
 def sealed(key: bytes, datagram: Datagram) -> bytes:
-    """The bytes to send. Raises ValueError for a body that is too long."""
+    """Return the bytes to send. Raises ValueError for a body that is too long."""
     if len(datagram.body) > MOST_BODY:
         raise ValueError(f"a body has at most {MOST_BODY} bytes, this one {len(datagram.body)}")
     head = HEADER.pack(
@@ -94,7 +94,7 @@ def sealed(key: bytes, datagram: Datagram) -> bytes:
 
 
 def unsealed(key: bytes, data: bytes) -> Datagram:
-    """The datagram that `data` is. Raises RefusedError for any other bytes, whatever they are."""
+    """Return the datagram that `data` is. Raises RefusedError for any other bytes, whatever they are."""
     if not HEADER.size + TAG_BYTES <= len(data) <= MOST_BYTES:
         raise RefusedError("size")
     magic, version, kind, length, epoch, sender, sequence = HEADER.unpack_from(data)
@@ -121,7 +121,7 @@ class KeyFileError(Exception):
 
 
 def read_key(path: Path, job: str) -> bytes:
-    """The key for the datagrams of `job`, 32 bytes, made of the file's content and the job's name.
+    """Return the key for the datagrams of `job`, 32 bytes, made of the file's content and the job's name.
 
     Raises KeyFileError where the file is missing, too short, or not its owner's alone.
     """
@@ -138,7 +138,7 @@ def read_key(path: Path, job: str) -> bytes:
 
 
 def make_key(path: Path) -> bool:
-    """Writes a new random key where there is none; says whether it did. Raises OSError."""
+    """Write a new random key where there is none; return whether it did. Raises OSError."""
     make_folder(path.parent)
     # Beside its place and linked into it: who reads at the same time finds a whole key or none.
     unfinished, handle = begin_file(path, OWN)
@@ -188,14 +188,14 @@ class Body(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Bytes of a text; what is longer is cut."""
 
     def packed(self) -> bytes:
-        """The body's bytes."""
+        """Return the body's bytes."""
         values = {name: getattr(self, name) for name in self.__struct_fields__}
         cut = {name: _cut(value, self.MOST_TEXT) for name, value in values.items() if isinstance(value, str)}
         return msgpack.encode(replace(self, **cut))
 
     @classmethod
     def read(cls, body: bytes) -> Self:
-        """What the bytes say, in printable characters. Raises BadMessageError for any that say nothing."""
+        """Return what the bytes say, in printable characters. Raises BadMessageError for any that say nothing."""
         try:
             found = msgpack.decode(body, type=cls)
         except (MsgspecError, ValueError, RecursionError) as error:
@@ -214,7 +214,7 @@ def _shown(value: Any) -> Any:  # noqa: ANN401  (a field of any type)
 
 
 def printable(text: str) -> str:
-    """What is no printable character becomes one that says so."""
+    """Replace each character that cannot be printed by one that says so."""
     return "".join(one if one.isprintable() else "�" for one in text)
 
 

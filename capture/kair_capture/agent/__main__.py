@@ -13,7 +13,7 @@ DETACH = "--detach"
 
 
 def main(arguments: list[str]) -> int:
-    """The exit status: 0 also where another agent is there already."""
+    """Return the exit status: 0 also where another agent is there already."""
     # Ctrl-C is for the job; the agent ends when that has.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     return _stand_by() if arguments == [DETACH] else _work()

@@ -86,7 +86,7 @@ class AgentSettings:
 
 
 def agent_settings(environment: Mapping[str, str] = os.environ) -> AgentSettings:
-    """The settings in an environment. Raises SettingsError."""
+    """Return the settings in an environment. Raises SettingsError."""
     shared = settings_of(environment)
     places = JobPlaces(store_root(dict(environment)), shared.job)
     spool = environment.get("KAIR_SPOOL_DIR") or own_folder_in(Path("/var/tmp"))
@@ -148,7 +148,7 @@ class Agent:
     """Of one job on one host. `run` returns when the job is over here."""
 
     def __init__(self, settings: AgentSettings) -> None:
-        """Raises BusyError where there is another, OSError where the folders cannot be used."""
+        """Raise BusyError where there is another, OSError where the folders cannot be used."""
         self.settings: Final = settings
         make_secure_dir(settings.run_dir)
         self._lock = locked(settings.run_dir / "agent.lock")
@@ -222,17 +222,17 @@ class Agent:
         self._close()
 
     def about(self, first: int) -> HostOfWindow:
-        """What is known of this host, and who was asked for the window from `first` on, for the conversion."""
+        """Return what is known of this host, and who was asked for the window from `first` on, for the conversion."""
         asked = frozenset(self._asked.get(first, ()))
         world, ahead = world_size_in(self.settings.run_dir), self._clock.ahead_ns()
         return HostOfWindow(self.settings.host, world, self._fit, self._drops(), asked, ahead)
 
     def expected(self, first: int) -> frozenset[int]:
-        """The living ranks that were asked for the window from `first` on."""
+        """Return the living ranks that were asked for the window from `first` on."""
         return frozenset(self._asked.get(first, ())) & {trainer.rank for trainer in self._trainers}
 
     def keep(self, file: Path, first: int) -> None:
-        """Puts it into the store, in `profiles/` of the job: fragments have no room for what it has besides."""
+        """Put it into the store, in `profiles/` of the job: fragments have no room for what it has besides."""
         if not self._besides.get(first):
             return
         packed = self.settings.run_dir / "work" / f"{file.name}.gz"
@@ -263,7 +263,7 @@ class Agent:
         return self._deliver_last()
 
     def _deliver_last(self) -> bool:
-        """The job is over: what waits has some more time. False where ranks came meanwhile."""
+        """Give what waits some more time as the job is over; return False if ranks came meanwhile."""
         self.conversion.hurry()
         named = self.settings.coordinator is not None or self.settings.places.address.exists()
         until = time.monotonic() + (_LAST_ROWS_S if self._was_reached or named else 5)
@@ -445,7 +445,7 @@ class Agent:
             told.popleft()
 
     def _ask_ranks(self, hang: int) -> None:
-        """The job stands still, or a rank has ended: all others say where they are."""
+        """Ask all other ranks where they are, because the job stands still or a rank has ended."""
         if hang and self._trainers:
             self.dumper.ask(hang, [Asked(trainer, *rings.place()) for trainer, rings in self._trainers.items()])
 
@@ -499,7 +499,7 @@ class Agent:
                 self._hear_reply(BeatReply.read(content))
 
     def _hear_reply(self, reply: BeatReply) -> None:
-        """What the coordinator wants of this host's ranks."""
+        """Do what the coordinator wants of this host's ranks."""
         self._pace = (reply.overhead_ppm, reply.sampled_every)
         self._control_word = reply.control
         self._tell_control()
@@ -550,7 +550,7 @@ class Agent:
                     self._controlled[trainer] = self._control_word
 
     def _tell_delays(self, told: Delays) -> None:
-        """An order to delay ranks, or its end: in a file, and then its number to each of them."""
+        """Pass on an order to delay ranks, or its end: in a file, and then its number to each of them."""
         try:
             if told.order and from_json(told.order).generation != told.number:
                 return
@@ -567,7 +567,7 @@ class Agent:
     # The heartbeat.
 
     def _be_born(self) -> None:
-        """Starts the heartbeat, at the priority that this process had at first."""
+        """Start the heartbeat, at the priority that this process had at first."""
         if time.monotonic() - self._born < _REBIRTH_S:
             return
         self._born = time.monotonic()
@@ -592,7 +592,7 @@ class Agent:
         self._told = None
 
     def _mourn(self) -> None:
-        """It died: another one follows, and is told everything again."""
+        """Clean up after an agent that died; its successor hears everything again."""
         if self._link is not None:
             self._link.close()
         if self._heartbeat is not None:
@@ -626,7 +626,7 @@ def _low_priority() -> None:
 
 
 def _idle_disk() -> None:
-    """The I/O class `idle`: Python has no call for it."""
+    """Set the I/O class `idle`: Python has no call for it."""
     import ctypes
     import platform
 

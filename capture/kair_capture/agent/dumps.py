@@ -96,7 +96,7 @@ class Dumper:
         self._tell(trainer, seen, step, after)
 
     def ended(self, trainer: Trainer, step: int, after: str) -> None:
-        """The process is gone: tells how it ended, and removes what it left."""
+        """Report how a process that is gone ended, and remove what it left."""
         seen = self._watched.pop(trainer, None)
         if seen is not None:
             self._tell(trainer, seen, step, after)
@@ -215,14 +215,14 @@ class Dumper:
 
 
 def dump_signal(identity: Path, pid: int) -> int:
-    """The signal by which this process writes its stacks; 0 where it says none that can be meant."""
+    """Return the signal by which this process writes its stacks; 0 where it says none that can be meant."""
     stated = object_in(text_of(identity))
     number = stated.get("dump_signal") if stated.get("pid") == pid else 0
     return number if isinstance(number, int) and signal.SIGRTMIN < number < signal.SIGRTMAX else 0
 
 
 def phase_of(frames: Sequence[Frame]) -> str:
-    """What a thread is in, by its frames from the inside out; empty for none of the known ones."""
+    """Return what a thread is in, by its frames from the inside out; empty for none of the known ones."""
     for file, _, function in frames:
         for part, wanted, phase in _PHASES:
             if part in file and wanted in ("", function):

@@ -51,7 +51,10 @@ class Ending(NamedTuple):
 def ending(
     handle: int | None, pid: int, began: int, fault: Path, end: Path, *, kills: tuple[int | None, int | None]
 ) -> Ending:
-    """What is known of it. `handle`: a pidfd; `kills`: kills for want of memory in its group at its begin and now."""
+    """Return what is known of it.
+
+    `handle`: a pidfd; `kills`: kills for want of memory in its group at its begin and now.
+    """
     mark, text = object_in(text_of(end)), text_of(fault)
     frames = _frames_of(mark) or frames_in(text)
     error = printable(str(mark.get("error", "")))[:200]
@@ -74,7 +77,7 @@ _FAULT: Final = re.compile(rf"^Fatal Python error: ({'|'.join(_FAULTS)})", re.MU
 
 
 def wait_status(handle: int | None, pid: int, began: int) -> int | None:
-    """The status that its parent gets, as of `waitpid`; None where the system does not say it."""
+    """Return the status that its parent gets, as of `waitpid`; None where the system does not say it."""
     for _ in range(2):  # it may be waited for between both questions
         with suppress(OSError, ValueError, IndexError):
             status = Path(f"/proc/{pid}/stat").read_bytes()
@@ -131,7 +134,7 @@ def frames_in(stacks: str) -> list[Frame]:
 
 
 def text_of(path: Path) -> str:
-    """The begin of a file of the job's; nothing where it is none."""
+    """Return the begin of a file of the job's; nothing where it is none."""
     with suppress(OSError):
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         with os.fdopen(handle, "rb") as file:

@@ -90,7 +90,7 @@ class Link:
         return True
 
     def received(self) -> list[tuple[Packet, bytes]]:
-        """The packets that are there. Raises ConnectionError where the other end is gone."""
+        """Return the packets that are there. Raises ConnectionError where the other end is gone."""
         found: list[tuple[Packet, bytes]] = []
         while True:
             try:
@@ -107,7 +107,7 @@ class Link:
                 found.append((Packet(data[0]), data[1:]))
 
     def close(self) -> None:
-        """Closes this end; the other one hears of it."""
+        """Close this end; the other one hears of it."""
         self.socket.close()
 
 
@@ -167,7 +167,7 @@ class Heartbeat:
         return self._next_beat
 
     def use(self, key: bytes) -> None:
-        """The job's key; without one nothing is said. Raises ConnectionError when the agent is gone."""
+        """Use the job's key; without one nothing is sent. Raises ConnectionError when the agent is gone."""
         self._key = key
         self._link.send(Packet.KEY, key)
 
@@ -195,7 +195,7 @@ class Heartbeat:
         self._beat(time.monotonic())
 
     def hear(self, data: bytes, stamp_ns: int, now: float) -> None:
-        """A datagram came. What is no answer to a question that is open is passed over."""
+        """Take a datagram that came. What is no answer to a question that is open is passed over."""
         assert self._key is not None
         try:
             reply = unsealed(self._key, data)
@@ -317,13 +317,13 @@ class Coordinator:
         self._looked = float("-inf")
 
     def socket(self) -> socket.socket | None:
-        """A socket connected with it: nobody else is heard. None where nothing is known of it."""
+        """Return a socket connected with it: nobody else is heard. None where nothing is known of it."""
         if self._socket is None:
             self.look(time.monotonic())
         return self._socket
 
     def look(self, now: float) -> None:
-        """Looks where it is now, at most once a second."""
+        """Look where it is now, at most once a second."""
         if now - self._looked < 1:
             return
         self._looked = now
@@ -340,7 +340,7 @@ class Coordinator:
             self._socket, self._address = sock, address
 
     def close(self) -> None:
-        """Closes the socket."""
+        """Close the socket."""
         if self._socket is not None:
             self._socket.close()
         self._socket = None
@@ -389,7 +389,7 @@ def hear_all(sock: socket.socket | None, heartbeat: Heartbeat, now: float) -> No
 
 
 def main(arguments: list[str]) -> None:
-    """What the agent starts."""
+    """Run the process that the agent starts."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     handle, job, key_file, named, address_file, clock_file = arguments
     link = Link(socket.socket(fileno=int(handle)))

@@ -60,7 +60,7 @@ def _of_processor(root: Path, name: str) -> str:
 
 
 def host_settings(root: Path, cpus: Iterable[int]) -> dict[str, str]:
-    """What changes how fast a host is: its processors (those that the rank may run on), memory and clock."""
+    """Return what changes how fast a host is: its processors (those that the rank may run on), memory and clock."""
     system, kernel = root / "sys/devices/system", root / "proc/sys"
     governors = {text_in(system / f"cpu/cpu{number}/cpufreq/scaling_governor") for number in cpus}
     memory = _memory(root)
@@ -107,7 +107,9 @@ def _memory(root: Path) -> dict[str, int]:
 
 
 def control_group(root: Path, pid: int) -> str | None:
-    """The process's: of the second version, or the one that limits its cores or memory; `/` where all are the root."""
+    """Return the process's: of the second version, or the one that limits its cores or memory; `/` where all are the
+    root.
+    """
     groups: dict[str, str] = {}
     for line in text_in(root / f"proc/{pid}/cgroup").splitlines():
         _, controllers, name = (*line.split(":", 2), "", "")[:3]
@@ -147,7 +149,7 @@ def numa_of_device(root: Path, pci: str | None) -> int | None:
 
 
 def numa_of_cpus(root: Path, cpus: Iterable[int]) -> int | None:
-    """The node that all of them are of."""
+    """Return the node that all of them are of."""
     own = frozenset(cpus)
     return next((node for node, of in _node_cpus(root).items() if own and own <= of), None)
 

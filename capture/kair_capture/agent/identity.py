@@ -95,7 +95,7 @@ class RankIdentities:
                 self._work = work
 
     def stop(self, wait_s: float) -> None:
-        """Waits for what is under way."""
+        """Wait for what is under way."""
         if self._work is not None:
             self._work.join(wait_s)
 
@@ -126,7 +126,7 @@ class RankIdentities:
             self._waiting = 0
 
     def _tell_one(self, trainer: Trainer) -> None:
-        """Raises OSError where the store is away."""
+        """Raise OSError where the store is away."""
         path = identity_file(self._run_dir, trainer.rank, trainer.pid)
         try:
             status = path.stat()
@@ -189,7 +189,9 @@ def process_in(content: bytes) -> ProcessOf | None:
 
 
 def completed(said: RankIdentity, process: ProcessOf, devices: Nvml | None, root: Path) -> RankIdentity:
-    """What a process says of itself, with what its host (whose root is `root`) and the host's devices tell of it."""
+    """Return what a process says of itself, with what its host (whose root is `root`) and the host's devices tell of
+    it.
+    """
     is_here = process.is_here
     process_root = root / f"proc/{process.pid}/root" if is_here else root
     group = host_facts.control_group(root, process.pid) if is_here else None
@@ -243,7 +245,7 @@ def _only(found: Sequence[Device]) -> Device | None:
 
 
 def _visible(environment: Mapping[str, str], ordinal: int | None) -> str | None:
-    """The UUID, or its beginning, that a process's n-th device was named by."""
+    """Return the UUID, or its beginning, that a process's n-th device was named by."""
     named = [one.strip() for one in environment.get("CUDA_VISIBLE_DEVICES", "").split(",")]
     is_there = ordinal is not None and ordinal < len(named) and named[ordinal].startswith(("GPU-", "MIG-"))
     return named[ordinal] if is_there and ordinal is not None else None
@@ -260,7 +262,7 @@ def _digits(uuid: str) -> str:
 
 
 def merged_device(said: DeviceIdentity, found: Device | None) -> DeviceIdentity:
-    """What a process says of its device, with what the driver tells of the same one."""
+    """Return what a process says of its device, with what the driver tells of the same one."""
     if found is None:
         return said
     return DeviceIdentity(

@@ -103,7 +103,8 @@ class TrainerRings:
         return sum(ring.drops + ring.lost for ring in self._rings.values())
 
     def peek(self, *, to_the_end: bool = False) -> "Drained | None":
-        """The rows of the steps that are over, and what may leave the rings then; None where there is nothing new.
+        """Return the rows of the steps that are over, and what may leave the rings then; None where there is nothing
+        new.
 
         With `to_the_end` records of a step that never came to its end may leave as well.
         """
@@ -140,7 +141,9 @@ class TrainerRings:
         return before
 
     def place(self) -> tuple[int, str]:
-        """The step that the process is in, −1 where that is not known; and what it recorded last, and how long ago."""
+        """Return the step that the process is in, −1 where that is not known; and what it recorded last, and how long
+        ago.
+        """
         whole = [found[0] for ring in self._rings.values() if (found := ring.committed()) is not None]
         step = max(whole, default=-2) + 1
         own = [one for ring in self._rings.values() if len(one := ring.peek())]
@@ -210,7 +213,8 @@ class Drained:
     """Of the script's own scopes, in the steps of the rows."""
 
     def new_rows(self, last: tuple[int, int] | None) -> Rows | None:
-        """The rows that are not among those up to `last`: begin (µs) and number of a step; None where none is left.
+        """Return the rows that are not among those up to `last`: begin (µs) and number of a step; None where none is
+        left.
 
         A row is old where it neither begins later nor has a higher number: a job that went back to a checkpoint counts
         lower numbers at later times.
@@ -229,7 +233,7 @@ class Drained:
 
 
 def trainers_in(names: Iterable[str]) -> dict[Trainer, list[str]]:
-    """The processes whose rings are among a folder's file names."""
+    """Return the processes whose rings are among a folder's file names."""
     found: dict[Trainer, list[str]] = {}
     for name in names:
         if match := _RING.fullmatch(name):
@@ -262,7 +266,7 @@ class RingReader:
     """The one consumer of a ring. How far it has read is kept in the ring: a restarted reader goes on from there."""
 
     def __init__(self, path: Path) -> None:
-        """Raises OSError where the file cannot be opened, NotARingError where it is no (whole) ring."""
+        """Raise OSError where the file cannot be opened, NotARingError where it is no (whole) ring."""
         self.path: Final = path
         self.lost = 0
         """Records whose sequence number was not their own: not yet whole, or overwritten. They are left out."""
@@ -294,18 +298,21 @@ class RingReader:
         return is_running(self.pid, self.began)
 
     def committed(self) -> tuple[int, int] | None:
-        """The last whole step, and a number of records among which all of its are; None before the first."""
+        """Return the last whole step, and a number of records among which all of its are; None before the first."""
         step = int(self._words[WORD_COMMITTED_STEP])
         return (step - 1, int(self._words[WORD_COMMITTED_HEAD])) if step else None
 
     def read(self, limit: int | None = None) -> Records:
-        """The records that were not read yet, oldest first, at most `limit`; their places are free from then on."""
+        """Return the records that were not read yet, oldest first, at most `limit`.
+
+        Their places are free from then on.
+        """
         records, past = self._copied(limit)
         self._words[WORD_TAIL] = past
         return records
 
     def peek(self) -> Records:
-        """The same without taking them."""
+        """Return the same without taking them."""
         return self._copied(None)[0]
 
     def close(self) -> None:

@@ -29,7 +29,7 @@ _GOING: Final = ".dead-"
 
 
 def remove_dead_folders(run_dir: Path, now_s: float | None = None) -> list[str]:
-    """Removes the folders beside `run_dir` in which nobody lives, and names them. `now_s`: Unix.
+    """Remove the folders beside `run_dir` in which nobody lives, and name them. `now_s`: Unix.
 
     Those that this user alone owns; what cannot be removed stays.
     """
@@ -99,7 +99,7 @@ def _is_producing(ring: Path) -> bool:
 
 
 def world_size_in(run_dir: Path) -> int | None:
-    """The job's size, as the rank of this host says it that began last: others may be of an earlier attempt."""
+    """Return the job's size, as the rank of this host says it that began last: others may be of an earlier attempt."""
     stated = ((one.get("started_ns"), one.get("world_size")) for _, one in identities(run_dir))
     sizes = [
         (began if isinstance(began, int) else 0, size)
@@ -133,7 +133,7 @@ def _takes_delays(stated: dict[str, Any]) -> TakesDelays:
 
 
 def identities(run_dir: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """The file of every rank, and what is in it; those that cannot be read are left out."""
+    """Yield the file of every rank, and what is in it; those that cannot be read are left out."""
     for path in sorted(run_dir.glob("rank-*.json")):
         if found := _read(path):
             yield path, found

@@ -52,13 +52,13 @@ class FragmentName:
 
 
 def named(path: Path, host: str, first: int, last: int, key: bytes, *, kind: FragmentKind = "steps") -> FragmentName:
-    """A new name for the file `path`. Raises OSError."""
+    """Return a new name for the file `path`. Raises OSError."""
     number = secrets.token_hex(4)
     return FragmentName(first, last, number, _tag(path, f"{kind}\0{host}\0{first}\0{last}\0{number}", key), kind)
 
 
 def read_name(text: str) -> FragmentName | None:
-    """What a file's name says, None where it is no fragment's."""
+    """Return what a file's name says, None where it is no fragment's."""
     match = _NAME.fullmatch(text)
     if match is None:
         return None
@@ -113,7 +113,7 @@ class Spool:
         return len(self._names())
 
     def put(self, fragment: Path, first: int, last: int, key: bytes, *, kind: FragmentKind = "steps") -> None:
-        """Takes a fragment, which goes from where it is. Without room the oldest go. Raises OSError."""
+        """Take a fragment, which goes from where it is. Without room the oldest go. Raises OSError."""
         name = named(fragment, self._host, first, last, key, kind=kind).text
         beside = self.folder / f".{name}"
         shutil.move(fragment, beside)
@@ -125,13 +125,13 @@ class Spool:
         self._changed.set()
 
     def stop(self, wait_s: float) -> None:
-        """Ends the delivery; what is not delivered by then stays for the next agent."""
+        """End the delivery; what is not delivered by then stays for the next agent."""
         self._ended.set()
         self._changed.set()
         self._thread.join(wait_s)
 
     def _names(self) -> list[str]:
-        """The oldest first; sums of scopes, which are small, go last."""
+        """Return the oldest first; sums of scopes, which are small, go last."""
         with suppress(OSError):
             names = [name for name in os.listdir(self.folder) if read_name(name)]  # noqa: PTH208  (names alone)
             return sorted(names, key=lambda name: (name.startswith("scopes"), name))
@@ -168,7 +168,7 @@ class Spool:
 
 
 def deliver_file(source: Path, target: Path) -> None:
-    """Copies a file so that it appears whole and stays through a power cut. Raises OSError.
+    """Copy a file so that it appears whole and stays through a power cut. Raises OSError.
 
     A store that is away is not made. FileNotFoundError where `source` was given up meanwhile is passed over.
     """
@@ -196,7 +196,7 @@ def deliver_file(source: Path, target: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """A file, or the names in a folder, stay through a power cut. Raises OSError."""
+    """Make a file, or the names in a folder, survive a power cut. Raises OSError."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(handle)

@@ -70,7 +70,7 @@ _MOST: Final = 0xFFFF_FFFF
 
 
 def rows_in(content: bytes) -> Rows:
-    """The rows that were written down; one that is cut off is left out."""
+    """Return the rows that were written down; one that is cut off is left out."""
     return np.frombuffer(content[: len(content) // ROW.itemsize * ROW.itemsize], ROW)
 
 
@@ -92,7 +92,7 @@ class ScopeSum(NamedTuple):
 
 
 def rows_of(rank: int, records: Rows, phase_of: dict[int, str], unix_minus_monotonic_ns: int | None = None) -> Rows:
-    """A row for each STEP record among `records`, which are of one rank's rings together.
+    """Return a row for each STEP record among `records`, which are of one rank's rings together.
 
     `phase_of` gives the phase of a name's number. Records of steps without a STEP record are left out. Overlapping
     waits, and scopes of one name within each other, count once.
@@ -193,7 +193,7 @@ class Journal:
     """Rows in order, waiting to be sent and acknowledged."""
 
     def __init__(self, path: Path) -> None:
-        """Takes up what an agent before left. Raises OSError."""
+        """Take up what an agent before left. Raises OSError."""
         self.path: Final = path
         self.discarded = 0
         self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -215,7 +215,7 @@ class Journal:
         return len(self._waiting)
 
     def append(self, rows: Rows) -> None:
-        """Writes rows down. Raises OSError when there is no room; then none of them is."""
+        """Write rows down. Raises OSError when there is no room; then none of them is."""
         append_whole(self._handle, rows.tobytes())
         self._waiting.extend(rows[at : at + 1].tobytes() for at in range(len(rows)))
         self._written += len(rows)
@@ -228,7 +228,7 @@ class Journal:
         return [self._waiting[at] for at in range(behind, min(behind + count, len(self._waiting)))]
 
     def acknowledge(self, count: int) -> None:
-        """The first `count` of them are kept elsewhere."""
+        """Drop the first `count` of them, which are kept elsewhere."""
         for _ in range(min(count, len(self._waiting))):
             self._waiting.popleft()
         self._acknowledged = self._written - len(self._waiting)
@@ -241,7 +241,7 @@ class Journal:
             self._mark()
 
     def close(self) -> None:
-        """Closes the file, which stays."""
+        """Close the file, which stays."""
         os.close(self._handle)
 
     def _discard(self, count: int) -> None:
@@ -251,7 +251,7 @@ class Journal:
         self._rewrite()
 
     def _rewrite(self) -> None:
-        """A new file in the place of the old one: whoever is killed here leaves one of both."""
+        """Put a new file in the place of the old one: whoever is killed here leaves one of both."""
         write_atomically(self.path, _head(0) + b"".join(self._waiting))
         os.close(self._handle)
         self._handle = os.open(self.path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -293,7 +293,7 @@ class ScopeSums:
         """Sums that found no room."""
 
     def add(self, sums: Sequence[ScopeSum]) -> None:
-        """Writes them down; without room they are counted, and training is not held up."""
+        """Write them down; without room they are counted, and training is not held up."""
         if not sums:
             return
         content = b"".join(msgspec.json.encode(one) + b"\n" for one in sums)
@@ -309,7 +309,7 @@ class ScopeSums:
         return any(True for _ in self._path.parent.glob(f"{_JOURNAL}*"))
 
     def deliver(self, spool: Spool, work: Path, key: bytes, *, at_once: bool = False) -> None:
-        """Puts what was written down into the spool, if it is time. Raises OSError when the disk is full."""
+        """Put what was written down into the spool, if it is time. Raises OSError when the disk is full."""
         if at_once or self._is_due():
             self._since = time.monotonic()
             with self._lock, suppress(FileNotFoundError):
@@ -333,7 +333,7 @@ def _private(path: str, flags: int) -> int:
 
 
 def _read(path: Path) -> list[ScopeSum]:
-    """What is whole: a line may be cut where an agent was killed, or damaged."""
+    """Return what is whole: a line may be cut where an agent was killed, or damaged."""
     found = []
     for line in path.read_bytes().splitlines():
         with suppress(msgspec.MsgspecError, ValueError, RecursionError):

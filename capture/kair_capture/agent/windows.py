@@ -105,7 +105,7 @@ def convert(
 
 
 def _read(file: WindowFile, out: Path, about: HostOfWindow) -> FragmentInfo:
-    """Raises InputError where the file is no trace, or states to be of another rank than its name."""
+    """Raise InputError where the file is no trace, or claims to be of another rank than its name."""
     if file.path.suffix == ".pb":
         from kair_engine.readers.xplane.reader import read_xplane  # with protobuf, which few jobs need
 
@@ -159,7 +159,7 @@ def join_fragments(
 
 
 def alike(info: FragmentInfo) -> str:
-    """What is equal of fragments that can be one."""
+    """Return what is equal of fragments that can be one."""
     return repr((info.world_size, info.device, info.only_group, info.process_groups))
 
 
@@ -205,7 +205,7 @@ def joined_info(infos: Sequence[FragmentInfo], source: str, shift: int) -> Fragm
 
 
 def _metadata(about: HostOfWindow, shift: int, first: int, last: int) -> dict[str, Any]:
-    """What a fragment says of its capture, beside what it holds."""
+    """Return what a fragment says of its capture, beside what it holds."""
     fit = about.fit
     clock = None if fit is None else {
         "at_ns": fit.at_ns, "offset_ns": fit.offset_ns, "drift": fit.drift, "bound_ns": fit.bound_ns,
@@ -232,13 +232,15 @@ class HostState(Protocol):
     """What a conversion asks the agent."""
 
     def about(self, first: int) -> HostOfWindow:
-        """What the files themselves of the window from step `first` on do not say; `missing`: all that were asked."""
+        """Return what the files themselves of the window from step `first` on do not say; `missing`: all that were
+        asked.
+        """
 
     def expected(self, first: int) -> frozenset[int]:
-        """The living ranks that were asked for the window from step `first` on."""
+        """Return the living ranks that were asked for the window from step `first` on."""
 
     def keep(self, file: Path, first: int) -> None:
-        """Keeps the profiler's own file where stacks, memory or shapes were asked for. Raises OSError."""
+        """Keep the profiler's own file where stacks, memory or shapes were asked for. Raises OSError."""
 
 
 class Conversion:
@@ -266,12 +268,12 @@ class Conversion:
         self._thread.start()
 
     def stop(self, wait_s: float) -> None:
-        """Ends after the window that is being converted."""
+        """End after the window that is being converted."""
         self._ended.set()
         self._thread.join(wait_s)
 
     def hurry(self) -> None:
-        """The job is over: what is otherwise delivered now and then is delivered at once."""
+        """Deliver everything as the job is over: what is otherwise delivered now and then is delivered at once."""
         self._hurries = True
 
     @property
@@ -301,7 +303,7 @@ class Conversion:
                 self.last_error = str(error)  # a full disk: the sums wait
 
     def _ready(self, now: float) -> list[list[WindowFile]]:
-        """The windows that all ranks left, or have had time to."""
+        """Return the windows that all ranks left, or have had time to."""
         windows: dict[tuple[int, int], list[WindowFile]] = {}
         for file in window_files(self._folder):
             windows.setdefault((file.first, file.last), []).append(file)

@@ -11,7 +11,7 @@ _WHOLE_MS: Final = 10
 
 
 def in_words(alert: Alert) -> str:
-    """What was noticed, at which step, and by how much."""
+    """Return what was noticed, at which step, and by how much."""
     who = f"rank {', '.join(map(str, alert.ranks[:8]))}" if alert.ranks else "the job"
     where = f" on {', '.join(alert.hosts[:4])}" if alert.hosts else ""
     text = {

@@ -39,7 +39,7 @@ class Attempts:
         """Rank → the attempt of its last step."""
 
     def label(self, rows: Rows, ahead_us: float = 0.0) -> None:
-        """Writes into `rows` which attempt each is of. `ahead_us`: their host's clock minus the coordinator's."""
+        """Write into `rows` which attempt each is of. `ahead_us`: their host's clock minus the coordinator's."""
         for rank, process_s in np.unique(rows[["rank", "process_s"]]).tolist():
             own = np.flatnonzero((rows["rank"] == rank) & (rows["process_s"] == process_s))
             begin_s = rows["begin_us"][own] * 1e-6 - ahead_us * 1e-6
@@ -64,7 +64,7 @@ class Attempts:
             self._note(of["rank"], of["attempt"], (of["begin_us"] + of["step_us"]) * 1e-6)
 
     def _attempts_of(self, rank: int, process_s: int, ahead_s: float) -> tuple[int, int]:
-        """The first and the last that a process takes part in, as far as is known."""
+        """Return the first and the last that a process takes part in, as far as is known."""
         if not process_s:
             return (self.number or self._begin(1, -inf),) * 2
         latest = self._process_s.get(rank, 0)
@@ -77,7 +77,7 @@ class Attempts:
         return first, self.number if process_s >= latest else first
 
     def _begun_in(self, rank: int, process_s: int, began_s: float) -> int:
-        """The attempt of a process that is heard of for the first time; another one, where it is of none so far."""
+        """Return the attempt of a process that is new here; another one, where it is of none so far."""
         now, latest = self.number, self._process_s.get(rank, 0)
         if not now:
             return self._begin(1, -inf)

@@ -68,7 +68,7 @@ class Committer:
         """Delivered files that were not what they should be, by reason."""
 
     def round(self) -> Committed:
-        """Commits what is there. Raises OSError when the store cannot be written, NotOursError."""
+        """Commit what is there. Raises OSError when the store cannot be written, NotOursError."""
         delivered = sorted(self._places.delivered.glob("host=*/steps-*.parquet"))
         job = self._job()
         listed = set() if job is None else {fragment.path for fragment in job.fragments}
@@ -113,7 +113,7 @@ class Committer:
         return (self._places.folder / kept.path).is_relative_to(self._places.delivered)
 
     def compact(self, least: int = COMPACT_FROM) -> bool:
-        """Joins small fragments once there are `least`; whether it did. Raises OSError."""
+        """Join small fragments once there are `least`; whether it did. Raises OSError."""
         job = self._job()
         if job is None:
             return False
@@ -124,7 +124,7 @@ class Committer:
         return False
 
     def tidy(self) -> None:
-        """Removes what was compacted, or delivered twice, once nobody reads a recording from before.
+        """Remove what was compacted, or delivered twice, once nobody reads a recording from before.
 
         And at once what agents had half delivered when they were killed.
         """
@@ -158,7 +158,7 @@ class Committer:
         return job
 
     def _checked(self, path: Path) -> FragmentInfo | None:
-        """What a delivered file holds, None where an agent of this job did not make it."""
+        """Return what a delivered file holds, None where an agent of this job did not make it."""
         name, host = read_name(path.name), path.parent.name.removeprefix("host=")
         try:
             if name is None or path.is_symlink() or not path.is_file() or path.stat().st_size > _MOST_BYTES:

@@ -80,7 +80,7 @@ class Confirming:
         allowed: bool,
         say: Callable[[str], None],
     ) -> None:
-        """`allowed`: whether ranks may be delayed that do not speak against it (--allow-delays)."""
+        """Take `allowed`: whether ranks may be delayed that do not speak against it (--allow-delays)."""
         self._places, self._table, self._hosts, self._watching = places, table, hosts, watching
         self._allowed, self._say = allowed, say
         # Above those of the coordinator before, of which ranks may know.
@@ -106,11 +106,11 @@ class Confirming:
         return self._told.number
 
     def order(self) -> Delays:
-        """What agents ask for."""
+        """Return what agents ask for."""
         return self._told
 
     def ask(self, asked: Mapping[str, str], *, why_not: str = "") -> Values:
-        """A person wants to begin (`do=start`), to see what that would do (`plan`), to stop, or to know.
+        """Answer a person who wants to begin (`do=start`), to see what that would do (`plan`), to stop, or to know.
 
         `why_not`: what speaks against a begin.
         """
@@ -133,14 +133,14 @@ class Confirming:
         return Values(self._state())
 
     def mark(self, rows: Rows) -> None:
-        """Flags the steps in which a rank was to be delayed, also of ranks that did not know."""
+        """Flag the steps in which a rank was to be delayed, also of ranks that did not know."""
         for one in filter(None, (self._now, self._last)):
             steps = np.unique(rows["step"]).tolist()
             covered = np.array([step for step in steps if one.covers(step)], np.uint32)
             rows["flags"][np.isin(rows["step"], covered) & (rows["attempt"] == self._attempt)] |= int(StepFlag.DELAYED)
 
     def turn(self, *, why_off: str = "") -> None:
-        """Takes the steps that were told, looks at them, and renews the order, or ends it. `why_off`: why it must."""
+        """Take the steps that were reported, look at them, and renew the order, or end it. `why_off`: why it must."""
         one = self._now
         if one is None:
             return
@@ -169,7 +169,7 @@ class Confirming:
     # Beginning.
 
     def _planned(self, asked: Mapping[str, str]) -> tuple[Plan, ConfirmRun]:
-        """What would be done, and the record of it before the first delay. Raises RefusedError, InputError."""
+        """Return what would be done, and the record of it before the first delay. Raises RefusedError, InputError."""
         if self._now is not None:
             raise RefusedError(f"kair confirm runs already (kair confirm {self._places.job} --stop)")
         watching = self._watching
@@ -216,7 +216,7 @@ class Confirming:
         )
 
     def _terms(self, plan: Plan, run: ConfirmRun) -> dict[str, str]:
-        """What a person is asked to agree to: the delays, and the most that they can cost."""
+        """Return what a person is asked to agree to: the delays, and the most that they can cost."""
         last, spent_us = int(self._table.latest.max()) + plan.most_steps, self._account.spent_us
         most_us = min(allowed_us(plan.step_us, last, plan.budget) - spent_us, plan.most_steps * plan.doses_us[-1])
         return {
@@ -279,7 +279,7 @@ class Confirming:
     # While it runs.
 
     def _told_until(self, one: Experiment) -> int:
-        """The last step that all ranks have told, without waiting long for any."""
+        """Return the last step that all ranks have told, without waiting long for any."""
         latest = self._table.latest[list(one.plan.ranks)]
         return max(int(latest.min()), self._table.last_common_step - _LATE)
 
@@ -340,7 +340,7 @@ class Confirming:
         self._start(replace(one.plan, mode=Mode.SWEEP, doses_us=doses))
 
     def _end(self, why: str) -> None:
-        """It is over: decided, where nothing else is said."""
+        """End it; decided, unless something else is given."""
         one, self._now, self._why = self._now, None, why
         assert one is not None
         self._tell(b"")
@@ -414,7 +414,7 @@ def _place(text: str) -> Place:
 
 
 def _dose(text: str, step_us: float, excess_us: float) -> float:
-    """The dose that is asked for, else half of the excess; both within what is safe. Raises InputError."""
+    """Return the dose that is asked for, else half of the excess; both within what is safe. Raises InputError."""
     if not text:
         return dose_us(step_us, excess_us)
     most = min(LARGEST_SHARE * step_us, LARGEST_US)

@@ -87,7 +87,7 @@ class Control:
         return Control(kept)
 
     def value(self, key: str, started_with: Any = None) -> Any:  # noqa: ANN401  (of the key's own type)
-        """What was set, or what the coordinator was started with."""
+        """Return what was set, or what the coordinator was started with."""
         return KEYS[key].value(self.values[key]) if key in self.values else started_with
 
     @property
@@ -126,7 +126,7 @@ class Control:
 
 
 def require(key: str, value: str) -> None:
-    """Raises SettingError unless the key may be set to the value, or taken back."""
+    """Raise SettingError unless the key may be set to the value, or taken back."""
     if key not in KEYS:
         raise SettingError(f"there is no setting {key[:40]!r}: {', '.join(KEYS)}")
     if value != DEFAULT and not _is_value(key, value):

@@ -113,7 +113,7 @@ class Coordinator:
     """`run` returns when it is told to stop, or when the job is over and it was to leave then."""
 
     def __init__(self, settings: CoordinatorSettings, say: Callable[[str], None] = lambda _: None) -> None:
-        """Raises BusyError, KeyFileError, OSError or KairError where the address or the store cannot be had.
+        """Raise BusyError, KeyFileError, OSError or KairError where the address or the store cannot be had.
 
         ValueError for a webhook that cannot be asked.
         """
@@ -197,7 +197,7 @@ class Coordinator:
         }
 
     def on_beat(self, sender: int, beat: Beat) -> BeatReply:
-        """An agent lives: when to beat again, and the last window."""
+        """Return an agent lives: when to beat again, and the last window."""
         state = self._hosts.hear(sender, beat, time.monotonic())
         interval_ms = max(_LEAST_INTERVAL_MS, round(_MS_A_HOST * len(self._hosts)))
         self._watching.interval_s = interval_ms / 1000
@@ -216,7 +216,7 @@ class Coordinator:
         return replace_fields(reply, ranks=here, options=what, **order)
 
     def on_host(self, sender: int, host: Host) -> Done | None:
-        """An agent says who it is."""
+        """Take in an agent that says who it is."""
         if not self._hosts.introduce(host, sender, time.monotonic()):
             return None
         self._hangs.lives(host.ranks)
@@ -265,7 +265,7 @@ class Coordinator:
         return Number(self._sampler.generation)
 
     def on_capture(self, capture: Capture) -> CaptureReply:
-        """A person wants a window."""
+        """Return a person wants a window."""
         if not self._control.is_on:
             return CaptureReply(0, 0, f"capture is off (kair capture set {self._settings.places.job} capture=on)")
         if self._hangs.is_open or self._watching.is_stalled:
@@ -288,7 +288,7 @@ class Coordinator:
         return CaptureReply(ordered.first, ordered.steps)
 
     def on_control(self, asked: Values) -> Values:
-        """A person sets something, or asks what is set."""
+        """Return a person sets something, or asks what is set."""
         changes = asked.values
         try:
             control = self._control.changed(changes)
@@ -305,7 +305,7 @@ class Coordinator:
         return Values(control.in_force(max_overhead=started.max_overhead, stalled_after_s=started.stalled_after_s))
 
     def on_confirm(self, asked: Values) -> Values:
-        """A person wants ranks to be delayed, or asks how far that is."""
+        """Return a person wants ranks to be delayed, or asks how far that is."""
         why = "" if self._confirming.is_on else self._why_busy()
         if not self._control.is_on:
             why = f"capture is off (kair capture set {self._settings.places.job} capture=on)"
@@ -393,7 +393,7 @@ class Coordinator:
         return is_over or not any(state.had or not state.is_silent for state in self._hosts)
 
     def stop(self) -> None:
-        """Ends the loop; may be called by a signal's handler."""
+        """End the loop; may be called by a signal's handler."""
         self._stopping = True
 
     def _watch(self, now: float) -> None:
@@ -442,7 +442,7 @@ class Coordinator:
         self._changed = True
 
     def _charge_unasked(self) -> None:
-        """What ranks sampled by themselves: it took the job's time as well, and waits to be earned."""
+        """Charge what ranks sampled by themselves: it took the job's time as well, and waits to be earned."""
         asked = ((one.first_step, one.last_step) for one in self._memory.windows)
         cost = self._unasked.cost_us(self._table, asked)
         if cost > 0:
@@ -460,7 +460,7 @@ class Coordinator:
             self._remember()
 
     def _note_missed(self, rank: int) -> None:
-        """A rank did not sample though it was asked: its last window has one fewer."""
+        """Note that a rank did not sample though it was asked: its last window has one fewer."""
         windows = self._memory.windows
         at = next((at for at in reversed(range(len(windows))) if rank in windows[at].ranks), None)
         if at is not None and rank not in windows[at].missed:
@@ -575,7 +575,7 @@ class Coordinator:
         self._say("the job's folder in the store is another one now: what was written into the one before is not in it")
 
     def _note_unwritten(self, error: OSError | None) -> None:
-        """The store cannot be written; with None it can be again. Told once each."""
+        """Note that the store cannot be written, or with None that it can again. Each is reported once."""
         if error is None and self._unwritten_since is not None:
             self._unwritten_since = None
             self._say("the store can be written again")
@@ -649,7 +649,7 @@ def _listening(address: tuple[str, int], option: str) -> Iterator[None]:
 
 
 def _remove_leftovers(places: JobPlaces) -> None:
-    """What a coordinator that was killed had not finished."""
+    """Remove what a coordinator that was killed had not finished."""
     remove_unwritten(places.capture)
     for folder in (places.steps, places.scopes):
         for path in folder.glob(".*.parquet"):

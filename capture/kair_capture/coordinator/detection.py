@@ -57,7 +57,7 @@ class Least:
     """The job's steps', of those before."""
 
     def of(self, peers: Ints) -> Floats:
-        """That of ranks which have so many others of their role."""
+        """Return the threshold of ranks which have so many others of their role."""
         usual = np.where(peers + 1 >= MANY, LEAST_EXCESS_OF_MANY, LEAST_EXCESS)
         return usual if self.rank is None else np.full(peers.shape, self.rank)
 
@@ -113,8 +113,8 @@ def standing(recent: Recent, drift: float, role: Ints, past: "Past", spread: Spr
 
 
 def computing(recent: Recent) -> Recent | None:
-    """The same steps with CPU times for self times: where more processes compute than there are cores, who waits for
-    one changes from step to step, and hides who computes more. None where half of them are not told.
+    """Return the same steps with CPU times for self times: where more processes compute than there are cores, who waits
+    for one changes from step to step, and hides who computes more. None where half of them are not told.
     """
     told = np.count_nonzero(~np.isnan(recent.cpu_us), axis=1)
     if not len(recent.ranks) or (told * 2 < recent.cpu_us.shape[1]).any():
@@ -123,7 +123,7 @@ def computing(recent: Recent) -> Recent | None:
 
 
 def per_sample(recent: Recent) -> Recent:
-    """The same steps with the times of a sample for ranks' own times; themselves where sizes are not known."""
+    """Return the same steps with the times of a sample for ranks' own times; themselves where sizes are not known."""
     of = recent.samples
     if of is None:
         return recent
@@ -227,7 +227,7 @@ class Who:
     def look(
         self, recent: Recent, role: Ints, *, whole_block: bool, least: Least = USUAL, spread: Spread = OF_WORK
     ) -> tuple[Standing, list[int]]:
-        """The standing, and the ranks that are slow now; `role` has a number per rank, equal for peers.
+        """Return the standing, and the ranks that are slow now; `role` has a number per rank, equal for peers.
 
         `whole_block`: the last such block had none of these steps; `spread` is what healthy ranks differ by.
         """
@@ -253,7 +253,7 @@ class Who:
         return now, sorted(slow | set(recent.ranks[lasts].tolist()))
 
     def forget_past(self) -> None:
-        """What ranks were compared with in their own past, and in earlier tests, says nothing any more."""
+        """Forget what ranks were compared with in their own past and in earlier tests: it says nothing any more."""
         self._past = Past()
         self._tests.clear()
 
@@ -324,12 +324,12 @@ class When:
         return shift, z, self._hits >= HITS
 
     def forget_past(self) -> None:
-        """What steps took before says nothing of the next ones."""
+        """Forget what steps took before: it says nothing about the next ones."""
         self._blocks.clear()
         self._hits = 0
 
     def accept(self) -> None:
-        """What was told is the usual from now on: it is told once."""
+        """Take what was reported as usual from now on: it is reported once."""
         last = self._blocks[-1] if self._blocks else None
         self.forget_past()
         if last is not None:

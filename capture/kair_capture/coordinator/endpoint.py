@@ -50,7 +50,7 @@ class Endpoint:
     """One UDP socket."""
 
     def __init__(self, address: tuple[str, int], key: bytes, handlers: Handlers) -> None:
-        """Raises OSError where the address cannot be had."""
+        """Raise OSError where the address cannot be had."""
         family, kind, protocol, _, found = socket.getaddrinfo(
             *address, type=socket.SOCK_DGRAM, flags=socket.AI_PASSIVE
         )[0]
@@ -97,7 +97,7 @@ class Endpoint:
         return most
 
     def close(self) -> None:
-        """Closes the socket."""
+        """Close the socket."""
         self.socket.close()
 
     def _answer(self, data: bytes, source: object, stamp_ns: int) -> bytes | None:
@@ -153,7 +153,7 @@ Reply = TypeVar("Reply", bound=Body)
 
 
 def ask(address: tuple[str, int], key: bytes, kind: Kind, body: Body, reply: type[Reply]) -> Reply:
-    """The coordinator's answer. Raises NoAnswerError, OSError for an address that cannot be."""
+    """Return the coordinator's answer. Raises NoAnswerError, OSError for an address that cannot be."""
     family, of_socket, protocol, _, found = socket.getaddrinfo(*address, type=socket.SOCK_DGRAM)[0]
     sender, epoch = secrets.randbits(64), 0
     with socket.socket(family, of_socket, protocol) as sock:
@@ -234,7 +234,7 @@ class Hosts:
         return iter(self._by_name.values())
 
     def introduce(self, host: Host, sender: int, now: float) -> bool:
-        """An agent says who it is. False where there are too many hosts already."""
+        """Take in an agent that says who it is. Return False where there are too many hosts already."""
         state = self._state_of(host, sender, now)
         if state is None:
             return False
@@ -269,7 +269,7 @@ class Hosts:
         return state
 
     def hear(self, sender: int, beat: Beat, now: float) -> HostState | None:
-        """A beat of an agent; None where that has not said who it is."""
+        """Return a beat of an agent; None where that has not said who it is."""
         state = self._by_sender.get(sender)
         if state is not None:
             state.beat, state.heard_s = beat, now
@@ -284,7 +284,7 @@ class Hosts:
         return max((state.world_size for state in living or self), default=0)
 
     def clock_offset_us(self, sender: int) -> float:
-        """An agent's clock minus the coordinator's; 0 while that is not known."""
+        """Return an agent's clock minus the coordinator's; 0 while that is not known."""
         state = self._by_sender.get(sender)
         return 0.0 if state is None or state.beat.bound_ns is None else state.beat.offset_ns / 1000
 
@@ -299,7 +299,7 @@ class Hosts:
         return sorted({rank for state in heard if state.beat.ranks or not living for rank in state.ranks})
 
     def forget_departed(self) -> None:
-        """The job was started again: ranks that do not live may have no place in it any more."""
+        """Forget ranks that do not live, since the job was started again and may not have them."""
         for state in self:
             state.had = frozenset(state.ranks if state.beat.ranks and not state.is_silent else ())
 

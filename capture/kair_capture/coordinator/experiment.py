@@ -108,7 +108,7 @@ class Experiment:
         return sum(lease.order.last_step - lease.order.first_step + 1 for lease in self.leases)
 
     def take(self, table: StepTable, until: int) -> bool:
-        """The steps up to this one were told; whether one of them took far longer than usual."""
+        """Note that the steps up to this one were reported; return whether one of them took far longer than usual."""
         if until <= self.until:
             return False
         steps: Ints = np.arange(self.until + 1, until + 1)
@@ -140,7 +140,7 @@ class Experiment:
         return planned
 
     def look(self) -> None:
-        """What the steps say, where enough are new since the last look."""
+        """Look at the steps, if enough are new since the last time."""
         every = LOOK_AT_ALL_EVERY if self.plan.mode is Mode.HALVES else LOOK_EVERY
         if not self.leases or (self.covered // every <= self._looked // every and not self.is_through):
             return
@@ -165,11 +165,11 @@ class Experiment:
         return any(arm_of(lease.order, one) is not Arm.NONE for lease in self.leases for one in (step, step - 1))
 
     def earn(self, steps: int) -> None:
-        """The job has run for so many steps."""
+        """Earn what so many steps of the job allow."""
         self.account = replace(self.account, allowed_us=allowed_us(self.plan.step_us, steps, self.plan.budget))
 
     def lease(self, generation: int, first: int) -> Order | None:
-        """An order from `first` on, for as long as the account allows; None where that is too short."""
+        """Return an order from `first` on, for as long as the account allows; None where that is too short."""
         steps = min(LONGEST_LEASE, self.begun + self.plan.most_steps - first)
         while steps >= SHORTEST_LEASE:
             order = Order(
@@ -204,7 +204,8 @@ class Experiment:
         self.leases = kept
 
     def settle(self, *, at_once: bool = False) -> None:
-        """What leases cost whose steps are told: as estimated, and all that was charged where nothing is known of it.
+        """Settle what leases cost whose steps are known: as estimated, and all that was charged where nothing is known
+        of it.
 
         `at_once`: no more steps are told of them.
         """

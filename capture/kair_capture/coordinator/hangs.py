@@ -75,14 +75,14 @@ class Hangs:
             (self._ended if told.exit_status == 0 else self._died)[told.rank] = told
 
     def lives(self, ranks: Sequence[int]) -> None:
-        """An agent says that these ranks live: those that had ended were started again."""
+        """Note that an agent reports these ranks as living: those that had ended were started again."""
         if self._open is None:
             for rank in ranks:
                 self._ended.pop(rank, None)
                 self._died.pop(rank, None)
 
     def turn(self, now: float, *, is_stalled: bool) -> Hang | None:
-        """The hang of which everything is known now, once; `now`: monotonic, s."""
+        """Return the hang of which everything is known now, once; `now`: monotonic, s."""
         if self.is_open:
             return self._follow(now)
         if self._died or is_stalled:
@@ -92,7 +92,7 @@ class Hangs:
         return None
 
     def close(self) -> None:
-        """Ends the work on it."""
+        """End the work on it."""
         self._work.shutdown(wait=False, cancel_futures=True)
 
     def _follow(self, now: float) -> Hang | None:
@@ -119,7 +119,7 @@ class Hangs:
         return None
 
     def _goes_on(self, last: Hang) -> bool:
-        """The ranks that were missing have ended other steps since, or, where nobody was, the job has."""
+        """Return whether the ranks that were missing have ended other steps since, or, if none was, the job has."""
         if not self._died and all(rank in self._ended for rank in self._hosts.by_rank()):
             return True  # what took so long was no hang
         if last.missing:
@@ -163,7 +163,7 @@ class Hangs:
 
 
 def hang_of(places: JobPlaces, asked: Hang) -> Hang:
-    """The same with who is missing; what ranks answered is kept beside their dumps."""
+    """Return the same with who is missing; what ranks answered is kept beside their dumps."""
     folder = places.hang(asked.number)
     found = verdict_of(places, asked)
     named = {rank for finding in found.findings for rank in finding.ranks}
@@ -180,7 +180,7 @@ def hang_of(places: JobPlaces, asked: Hang) -> Hang:
 
 
 def verdict_of(places: JobPlaces, known: Hang) -> TriageResult:
-    """What the dumps in the store, and where ranks stand, say together."""
+    """Return what the dumps in the store, and where ranks stand, say together."""
     ranks = tuple(Rank(one.rank) for one in known.ranks)
     progress = _progress_in(places.hang(known.number), {one.rank for one in known.ranks})
     job = Job(
@@ -204,7 +204,7 @@ def verdict_of(places: JobPlaces, known: Hang) -> TriageResult:
 
 
 def _progress_in(folder: Path, ranks: set[int]) -> dict[int, tuple[GroupProgress, ...]]:
-    """What can be read: a rank's dump is its own, and may be anything."""
+    """Return what can be read: a rank's dump is its own, and may be anything."""
     found = {}
     for rank in sorted(ranks):
         with suppress(Exception):

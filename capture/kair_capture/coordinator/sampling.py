@@ -34,14 +34,14 @@ class Budget:
     """Up to which time has passed."""
 
     def pass_time(self, step_us: float, until: int) -> None:
-        """The job is at step `until`. A job that went back to a checkpoint earns nothing by going back."""
+        """Note that the job is at step `until`. A job that went back to a checkpoint earns nothing by going back."""
         steps, self.step = max(until - self.step, 0), until
         self.elapsed_us += step_us * steps
         most = max(_MOST_SAVED_STEPS * step_us, _MOST_SAVED_US)
         self.held_us = max(self.held_us, min(self.held_us + self.share * step_us * steps, most))
 
     def spend(self, cost_us: float) -> None:
-        """Takes what was spent, into debt where it must."""
+        """Take what was spent, into debt where it must."""
         self.held_us -= cost_us
         self.spent_us += cost_us
 
@@ -158,7 +158,7 @@ class Sampler:
         now_s: float,
         why: str,
     ) -> Window:
-        """A window of so many steps on the suspects (rank, excess) and random others of `ranks`."""
+        """Return a window of so many steps on the suspects (rank, excess) and random others of `ranks`."""
         for rank, excess in suspects:
             before = self.sampled.get(rank)
             self.sampled[rank] = Sampled(now_s, excess, steps if before is None else before.steps + steps)
@@ -170,17 +170,19 @@ class Sampler:
     def order_by_hand(
         self, ranks: Sequence[int], steps: int, first: int, step_us: float, *, options: int = 0
     ) -> Window:
-        """A window that a person wants: at once, and on the budget's account."""
+        """Return a window that a person wants: at once, and on the budget's account."""
         return self._ordered(first, steps, tuple(sorted(ranks)), step_us, "asked for", options=options)
 
     def forget_window(self) -> None:
-        """The job starts again and counts its steps anew: what was ordered is over, and cost what was guessed."""
+        """Forget the window as the job starts again and counts its steps anew: what was ordered is over, and cost what
+        was guessed.
+        """
         if self.window is not None:
             self.window = Window(self.window.generation, 0, 0, (), self.window.why)
             self.charged_us = 0.0
 
     def settle(self, cost_us: float) -> None:
-        """The last window's cost is known now: in the place of what it was guessed at."""
+        """Put the last window's known cost in the place of the guess."""
         assert self.window is not None
         self.budget.spend(cost_us - self.charged_us)
         self.charged_us = 0.0
@@ -202,7 +204,7 @@ class Sampler:
 
 
 def first_step_of(latest: int, step_us: float, interval_s: float, lag_s: float) -> int:
-    """A step that all ranks will hear of in time, and three steps more.
+    """Return a step that all ranks will hear of in time, and three steps more.
 
     An agent hears that there is a window when it tells of its next steps or with its next beat, asks what it is, and
     looks at the answer within its next turn. `lag_s`: how late steps are told of; the way back takes as long again.
@@ -260,7 +262,7 @@ class Unasked:
         """The last step that was looked at."""
 
     def cost_us(self, table: StepTable, asked: Iterable[tuple[int, int]]) -> float:
-        """What windows that nobody asked for cost since the last call, of the job's time.
+        """Return what windows that nobody asked for cost since the last call, of the job's time.
 
         `asked`: first and last step of each window that was ordered, whose costs are known otherwise.
         """

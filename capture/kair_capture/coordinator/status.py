@@ -83,7 +83,7 @@ _OF_WEBHOOK: Final = {
 
 
 def lines_of(status: WatchResult, webhook: Webhook | None = None) -> Iterator[str]:
-    """The metrics in Prometheus' text format."""
+    """Yield the metrics in Prometheus' text format."""
     job = {"job": status.job}
     ranks: list[tuple[Mapping[str, str], Any]]
     ranks = [({**job, "rank": str(one.rank), "host": one.host or ""}, one) for one in status.ranks]
@@ -127,7 +127,7 @@ class MetricsServer:
     def __init__(
         self, address: tuple[str, int], status: Callable[[], WatchResult | None], webhook: Webhook | None = None
     ) -> None:
-        """Raises OSError where the address cannot be had."""
+        """Raise OSError where the address cannot be had."""
 
         class Handler(BaseHTTPRequestHandler):
             timeout = 5
@@ -158,7 +158,7 @@ class MetricsServer:
         return int(self._server.server_address[1])
 
     def close(self) -> None:
-        """Ends it."""
+        """End it."""
         self._server.shutdown()
         self._server.server_close()
 
@@ -204,7 +204,7 @@ class Remembered:
 
 
 def remembered(path: Path) -> Remembered:
-    """What the file says; nothing where there is none, or it is damaged."""
+    """Return what the file says; nothing where there is none, or it is damaged."""
     try:
         return msgspec.json.decode(read_kept(path), type=Remembered)
     except (OSError, ValueError, msgspec.MsgspecError, RecursionError):
@@ -212,12 +212,12 @@ def remembered(path: Path) -> Remembered:
 
 
 def remember(path: Path, what: Remembered) -> None:
-    """Raises OSError when there is no room."""
+    """Raise OSError when there is no room."""
     write_whole(path, msgspec.json.encode(what))
 
 
 def bounded(windows: list[WatchedWindow], most: int = 20) -> list[WatchedWindow]:
-    """The last ones."""
+    """Return the last ones."""
     return list(deque(windows, maxlen=most))
 
 
@@ -282,7 +282,7 @@ def status_of(
 
 
 def _state(table: StepTable, hosts: Hosts, watching: Watching, now: float, *, has_failed: bool) -> JobState:
-    """A coordinator that was started again waits for agents, though it knows steps.
+    """Return the state; a coordinator that was started again waits for agents, though it knows steps.
 
     `has_failed`: the job stood still or a rank died, and it has not gone on since.
     """

@@ -44,7 +44,7 @@ class StepLog:
     """The folder `steps` of a job; only the coordinator writes it."""
 
     def __init__(self, folder: Path) -> None:
-        """Takes up what is there. Raises OSError."""
+        """Take up what is there. Raises OSError."""
         self.folder: Final = folder
         make_folder(folder)
         self._number = 0
@@ -61,7 +61,7 @@ class StepLog:
         return False
 
     def append(self, rows: Rows) -> None:
-        """Writes rows down. Raises OSError when there is no room; then none of them is."""
+        """Write rows down. Raises OSError when there is no room; then none of them is."""
         if not len(rows):
             return
         append_whole(self._handle, rows.tobytes())
@@ -74,7 +74,7 @@ class StepLog:
                 self._to_pack.append(full)
 
     def recover(self) -> Rows:
-        """The rows of the last journals, for who starts again."""
+        """Return the rows of the last journals, for who starts again."""
         journals = [path for path in sorted(self.folder.iterdir()) if _number(path)]
         return np.concatenate([np.zeros(0, ROW), *map(_read, journals[-2:])])
 
@@ -84,7 +84,7 @@ class StepLog:
         self._take_up()
 
     def pack(self) -> None:
-        """Makes parts of full journals; takes long. Raises OSError; what is not packed is the next time."""
+        """Make parts of full journals, which takes long. Raises OSError; what is not packed is the next time."""
         while self._to_pack:
             journal = self._to_pack[0]
             write_part(self.folder / f"part-{_number(journal)}.parquet", _read(journal))
@@ -93,7 +93,7 @@ class StepLog:
         remove_beyond(sorted(self.folder.glob("part-????????.parquet")), MOST_BYTES)
 
     def close(self) -> None:
-        """Closes the journal, which stays."""
+        """Close the journal, which stays."""
         if self._handle >= 0:
             os.close(self._handle)
         self._handle = -1
@@ -133,7 +133,8 @@ def write_part(path: Path, rows: Rows) -> None:
 
 
 def read_all(folder: Path, most: int | None = None) -> Rows:
-    """The rows of a job's folder `steps`, parts and journals, by step and rank. Raises OSError, pa.ArrowException.
+    """Return the rows of a job's folder `steps`, parts and journals, by step and rank. Raises OSError,
+    pa.ArrowException.
 
     Rows of ranks that cannot be are left out.
     `most`: older parts are left out from so many rows on.
@@ -170,7 +171,7 @@ def _once_each(rows: Rows) -> Rows:
 
 
 def _number(path: Path) -> str | None:
-    """The eight digits of a journal's name; None of any other file."""
+    """Return the eight digits of a journal's name; None of any other file."""
     match = _JOURNAL.fullmatch(path.name)
     return None if match is None else match[1]
 
@@ -195,7 +196,7 @@ class ScopeLog:
         """Delivered files that no agent of the job made."""
 
     def round(self) -> None:
-        """Takes what was delivered. Raises OSError when the store cannot be written."""
+        """Take what was delivered. Raises OSError when the store cannot be written."""
         delivered = sorted(self._delivered.glob("host=*/scopes-*.parquet"))
         if not delivered:
             return
@@ -226,7 +227,7 @@ class ScopeLog:
         return bool(schema.equals(SCHEMA))
 
     def _files(self) -> list[Path]:
-        """The oldest first."""
+        """Return the oldest first."""
         files = (path for path in self._folder.glob("[!.]*.parquet") if path.is_file())
         return sorted(files, key=lambda path: path.stat().st_mtime_ns)
 
@@ -239,7 +240,7 @@ class ScopeLog:
         self._remove_joined()
 
     def _remove_joined(self) -> None:
-        """What a joined file holds."""
+        """Remove what a joined file holds."""
         for path in filter(Path.is_file, self._folder.glob("joined-*.parquet")):
             sources = (pq.read_metadata(path).metadata or {}).get(_SOURCES, b"").decode().split("\n")
             # Files of this folder: from a bucket that others write to, a list may name any of the host's.
@@ -266,7 +267,7 @@ _SAME_US: Final = 2000
 
 
 def attempts_in(rows: Rows) -> tuple[Attempt, ...]:
-    """The attempts among a job's rows; those of earlier versions say of none."""
+    """Return the attempts among a job's rows; those of earlier versions say of none."""
     found = []
     for number in np.unique(rows["attempt"][rows["attempt"] > 0]).tolist():
         of = rows[rows["attempt"] == number]
@@ -285,7 +286,8 @@ def attempts_in(rows: Rows) -> tuple[Attempt, ...]:
 
 
 def scope_series(rows: Rows, scopes: Path, attempt: int | None = None) -> tuple[list[ScopeSeries], float]:
-    """The series of a job's rows and its folder `scopes`, and the median step, µs. Raises OSError, pa.ArrowException.
+    """Return the series of a job's rows and its folder `scopes`, and the median step, µs. Raises OSError,
+    pa.ArrowException.
 
     Of a job that was started again, or went back to a checkpoint, the last attempt, or the one of this number. Raises
     InputError where there are too few rows for so many ranks and steps.
@@ -304,7 +306,10 @@ def scope_series(rows: Rows, scopes: Path, attempt: int | None = None) -> tuple[
 
 
 def _at_present_sizes(series: Sequence[ScopeSeries], rows: Rows) -> list[ScopeSeries]:
-    """The series; where ranks took other numbers of samples before, what follows these as if they took today's."""
+    """Return the series.
+
+    Where ranks took other numbers of samples before, what follows these as if they took today's.
+    """
     sizes = _series("samples", rows["rank"], rows["step"], rows["samples"], waiting="none")
     of = np.where(sizes.time_us > 0, sizes.time_us, np.nan)
     if not len(changes := lasting_changes(of.T)):
@@ -323,7 +328,7 @@ def _at_present_sizes(series: Sequence[ScopeSeries], rows: Rows) -> list[ScopeSe
 
 
 def script_scopes(folder: Path, rows: Rows) -> list[ScopeSeries]:
-    """The script's own scopes, in those of the steps that call them."""
+    """Return the script's own scopes, in those of the steps that call them."""
     sums = _sums_in(folder)
     places, wanted = _places(rows["rank"], rows["step"]), _places(sums["rank"].to_numpy(), sums["step"].to_numpy())
     order = np.argsort(places)
@@ -341,7 +346,7 @@ def script_scopes(folder: Path, rows: Rows) -> list[ScopeSeries]:
 
 
 def _sums_in(folder: Path) -> pa.Table:
-    """The newest files' rows."""
+    """Return the newest files' rows."""
     tables, rows = [SCHEMA.empty_table()], 0
     for path in sorted(folder.glob("[!.]*.parquet"), key=lambda path: -path.stat().st_mtime_ns):
         if rows < MOST_ROWS:
@@ -352,7 +357,9 @@ def _sums_in(folder: Path) -> pa.Table:
 
 
 def last_attempt(rows: Rows, number: int | None = None) -> Rows:
-    """The rows of the job's last attempt, or of the one with this number: of each rank since its numbers went back."""
+    """Return the rows of the job's last attempt, or of the one with this number: of each rank since its numbers went
+    back.
+    """
     rows = rows[rows["attempt"] == (rows["attempt"].max(initial=0) if number is None else number)]
     rows = rows[np.lexsort((rows["begin_us"], rows["rank"]))]
     rank, step = rows["rank"].astype(np.int64), rows["step"].astype(np.int64)
@@ -363,7 +370,7 @@ def last_attempt(rows: Rows, number: int | None = None) -> Rows:
 
 
 def _places(rank: Column, step: Column) -> Ints:
-    """A number for each rank and step."""
+    """Return a number for each rank and step."""
     return rank.astype(np.int64) << 32 | step.astype(np.int64)
 
 

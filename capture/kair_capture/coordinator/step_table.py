@@ -98,7 +98,7 @@ class StepTable:
         return unknown
 
     def add(self, rows: Rows) -> None:
-        """Takes rows; of one place the later one stays, so that the same twice change nothing.
+        """Take rows; of one place the later one stays, so that the same twice change nothing.
 
         Rows of a new attempt take the place of all others; of an earlier one none are taken.
         """
@@ -140,7 +140,7 @@ class StepTable:
             latest[gone] = _NONE
 
     def recent(self, count: int, until: int) -> Recent:
-        """Steps `until − count + 1 … until` of the ranks that have told half of them, but for unfit ones."""
+        """Return steps `until − count + 1 … until` of the ranks that have told half of them, but for unfit ones."""
         steps = np.arange(until - count + 1, until + 1)
         place = steps % HISTORY
         there = (self._held["number"][:, place] == steps + 1) & ((self._held["flags"][:, place] & UNFIT) == 0)
@@ -161,7 +161,7 @@ class StepTable:
         return Recent(ranks, steps, step_us, self_us, cpu_us, ready_us, samples if tells else None)
 
     def steps(self, ranks: Ints, steps: Ints) -> Told:
-        """These steps, unfit ones too, of those of the ranks that were ever heard."""
+        """Return these steps, unfit ones too, of those of the ranks that were ever heard."""
         at = np.ix_(ranks[ranks < self._ranks], steps % HISTORY)
         there = (self._held["number"][at] == steps + 1) & (steps >= 0)
         begin_us, step_us, self_us, input_us, inserted_us = (
@@ -171,7 +171,7 @@ class StepTable:
         return Told(begin_us, step_us, self._held["flags"][at], self_us - input_us, inserted_us)
 
     def _grow(self, ranks: int) -> None:
-        """Makes room for so many; for twice as many as there were, as ranks come host by host."""
+        """Make room for so many; for twice as many as there were, as ranks come host by host."""
         self._ranks = max(self._ranks, ranks)
         if (more := max(2 * len(self._held), ranks, 64) - len(self._held)) and ranks > len(self._held):
             before, self._held = self._held, _empty(len(self._held) + more)
@@ -270,7 +270,7 @@ def _places(told: Mapping[int, Communication]) -> dict[int, _Place]:
 
 
 def _connected(told: Mapping[int, Communication]) -> list[list[int]]:
-    """Sets of ranks that are joined by sends, each in order."""
+    """Set of ranks that are joined by sends, each in order."""
     leader: dict[int, int] = {}
 
     def found(rank: int) -> int:

@@ -30,7 +30,7 @@ _UNFINISHED_S: Final = 3600.0
 
 
 def remote_job_of(places: JobPlaces) -> "RemoteJob | None":
-    """The job behind the URL that the store here mirrors; None for a store of its own."""
+    """Return the job behind the URL that the store here mirrors; None for a store of its own."""
     remote = remote_of(places.store)
     return None if remote is None else RemoteJob(places, remote)
 
@@ -51,7 +51,7 @@ class RemoteJob:
         """Unfinished files there → since when, as far as it is known (Unix, s)."""
 
     def restore(self) -> None:
-        """What another host's coordinator has kept of the job. Raises InputError where that cannot be read."""
+        """Fetch what another host's coordinator has kept of the job. Raises InputError where that cannot be read."""
         restore_job(self._places.store, self._places.job)
         kept = {folder.name: any(folder.glob("[!.]*")) for folder in (self._places.steps, self._places.scopes)}
         for name, size in self._remote.sizes(self._places.job).items():
@@ -75,7 +75,7 @@ class RemoteJob:
             self._delivered.add(name)
 
     def tidy(self) -> None:
-        """Removes what agents and coordinators were putting there when they were killed, once that is long ago."""
+        """Remove what agents and coordinators were putting there when they were killed, once that is long ago."""
         if time.monotonic() - self._tidied < _TIDIED_EVERY_S:
             return
         now, unfinished = time.time(), self._remote.unfinished(self._places.job)
@@ -89,7 +89,7 @@ class RemoteJob:
         self._tidied = time.monotonic()
 
     def tell(self, *, is_last: bool) -> None:
-        """Puts there what is new here, and removes what is no longer here."""
+        """Put there what is new here, and remove what is no longer here."""
         named = None
         if is_job_folder(self._places.folder):
             named = [fragment.path for fragment in read_job_file(self._places.folder).fragments]
@@ -123,7 +123,7 @@ class RemoteJob:
                 self._told[name] = state
 
     def _remove_old(self, named: set[str]) -> None:
-        """Steps that were packed, fragments that became part of others, recordings that were joined."""
+        """Remove steps that were packed, fragments that became part of others, recordings that were joined."""
         gone = [
             name
             for name in {*self._delivered, *self._there, *self._told}
@@ -164,7 +164,7 @@ class StoreWork:
         self._wanted.set()
 
     def stop(self, wait_s: float) -> None:
-        """Ends, after one more round."""
+        """End, after one more round."""
         self._ended.set()
         self._wanted.set()
         self._thread.join(wait_s)

@@ -96,7 +96,7 @@ class Watching:
         return self._is_stalled
 
     def turn(self, now: float, *, muted: bool = False) -> Window | None:
-        """Makes the tests that are due; the window that is to be sampled because of them, if any.
+        """Make the tests that are due; the window that is to be sampled because of them, if any.
 
         `muted`: only learns, from steps of before a restart.
         """
@@ -161,7 +161,7 @@ class Watching:
         return self._window(slow, is_longer)
 
     def _note_sizes(self, recent: Recent) -> None:
-        """What changes where a plan gives ranks other samples is the plan's, and nothing before compares with it."""
+        """Note the sizes of a plan: what changes with them is the plan's doing, and nothing before compares with it."""
         if (tells := recent.samples is not None) != self._tells_samples:
             self._who, self._who_computes, self._tells_samples = Who(), Who(), tells
         changes = [] if recent.samples is None else recent.steps[lasting_changes(recent.samples.T)].tolist()
@@ -217,7 +217,7 @@ class Watching:
         return now - self._behind_since < _MOST_LAG_S
 
     def _order(self, suspects: list[tuple[int, float]], steps: int, now: float, why: str) -> Window | None:
-        """A window on suspects and peers; None while there is no step to count from."""
+        """Return a window on suspects and peers; None while there is no step to count from."""
         ranks = self._hosts.ranks() or np.flatnonzero(self._table.latest >= 0).tolist()
         if not ranks or self.step_us is None:
             return None
@@ -225,12 +225,12 @@ class Watching:
         return self._sampler.order(suspects, ranks, first=first, steps=steps, step_us=step_us, now_s=now, why=why)
 
     def first_step(self) -> int:
-        """A step that every rank will hear of before it begins."""
+        """Return a step that every rank will hear of before it begins."""
         latest = int(self._table.latest.max(initial=0))
         return first_step_of(latest, self.step_us or 1e6, self.interval_s, max(self._lags, default=0.0))
 
     def wait(self, now: float) -> None:
-        """Steps cannot be written down, and so none are taken: that none ends is not known."""
+        """Take no steps while they cannot be written down: whether none ends is then not known."""
         self._progress = (self._progress[0], now)
 
     def note_lag(self, seconds: float) -> None:

@@ -40,7 +40,7 @@ class Webhook:
         timeout_s: float = TIMEOUT_S,
         pauses_s: tuple[float, ...] = PAUSES_S,
     ) -> None:
-        """Raises ValueError for what is not the URL of a host, with http:// or https://."""
+        """Raise ValueError for what is not the URL of a host, with http:// or https://."""
         self._host = host_of(url)
         self._url, self._job, self._say = url, job, say
         self._timeout_s, self._pauses_s = timeout_s, pauses_s
@@ -64,7 +64,7 @@ class Webhook:
             self._drop(f"{MOST_WAITING} wait already")
 
     def close(self) -> None:
-        """What waits is tried once more, for as long as one attempt may take."""
+        """Try once more what waits, for as long as one attempt may take."""
         self._ending.set()
         try:
             self._waiting.put_nowait(None)
@@ -119,7 +119,10 @@ class Webhook:
 
 
 def host_of(url: str) -> str:
-    """The host, which may be shown. Raises ValueError, whose text does not hold the URL, where it cannot be asked."""
+    """Return the host, which may be shown.
+
+    Raises ValueError, whose text does not hold the URL, where it cannot be asked.
+    """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("a webhook is a URL such as https://chat.example/hooks/…")

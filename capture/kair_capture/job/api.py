@@ -15,7 +15,7 @@ from kair_capture.settings import Settings, SettingsError, settings_of
 
 
 def start(job: str | None = None) -> None:
-    """Starts capture in this process, for the job of that name (else KAIR_JOB). A second call does nothing.
+    """Start capture in this process, for the job of that name (else KAIR_JOB). A second call does nothing.
 
     Call it after the framework's import and before the model is wrapped, or not at all: `kair capture run` needs no
     call.
@@ -24,7 +24,7 @@ def start(job: str | None = None) -> None:
 
 
 def start_amid(job: str) -> None:
-    """The same in a process that trains already: the step that is under way is not told whole."""
+    """Start in a process that trains already: the step under way is not recorded whole."""
     _start(job, None)
 
 
@@ -54,12 +54,12 @@ def _say(say: Callable[[Session], object]) -> None:
 
 
 def step() -> None:
-    """A step is over. Where it is called, it alone says so; else the optimizers do."""
+    """End a step. Where it is called, it alone says so; else the optimizers do."""
     _say(lambda session: session.steps.step())
 
 
 def samples(count: int) -> None:
-    """This rank's part of the step that begins now is so many samples; of several calls in a step, their sum.
+    """Note this rank's samples in the step that begins now; of several calls in a step, their sum.
 
     Where all ranks say it, they are compared by what a sample takes. Call it before the forward pass.
     """
@@ -122,7 +122,7 @@ def perf_scope_begin(name: str) -> None:
 
 
 def perf_scope_end(name: str | None = None) -> None:
-    """Ends the innermost scope of that name that this thread began, and those begun within it; None: the innermost.
+    """End the innermost scope of that name that this thread began, and those begun within it; None: the innermost.
 
     Where there is none, nothing ends: an exception may have left its begin out.
     """
@@ -137,7 +137,7 @@ def perf_scope_end(name: str | None = None) -> None:
 
 
 def stop() -> None:
-    """Ends capture in this process. The end of the process does it too."""
+    """End capture in this process. The end of the process does it too."""
     current.stop()
 
 

@@ -37,22 +37,22 @@ class Marks:
         api.start(self._job)
 
     def step(self) -> None:
-        """A step is over."""
+        """End a step."""
         api.step()
 
     def samples(self, batch: object) -> None:
-        """The step takes the samples of this batch, where it can be seen how many these are."""
+        """Note the samples of this batch, if it shows how many these are."""
         if (count := samples_in(batch)) is not None:
             api.samples(count)
 
     def _enter(self, name: str | None) -> None:
-        """What the trainer does now besides training; None: it trains again."""
+        """Note what the trainer does now besides training; None if it trains again."""
         if self._scope is not None:
             self._scope.__exit__(None, None, None)
         self._scope = None if name is None else api.scope(name).__enter__()
 
     def _around(self, owner: object, name: str, scope: str | None) -> None:
-        """The method runs in a scope; None: its end is the step's. Nothing where there is no such method."""
+        """Run the method in a scope; None makes its end the step's. Nothing where there is no such method."""
         method = getattr(owner, name, None)
         if not callable(method):
             return
@@ -86,24 +86,24 @@ class HuggingFace(Marks):
             self._undo.append(hook(self._before_forward, with_kwargs=True).remove)
 
     def on_step_end(self, _args: object, _state: object, control: object, **_: object) -> None:
-        """An optimizer's step is over; the trainer's own callbacks have said what follows it."""
+        """End a step after the optimizer's; the trainer's own callbacks have said what follows it."""
         self.step()
         self._enter(_following(control))
 
     def on_epoch_end(self, _args: object, _state: object, control: object, **_: object) -> None:
-        """An epoch is over, after which it may be evaluated and saved, too."""
+        """Note the end of an epoch, after which it may be evaluated and saved, too."""
         self._enter(_following(control))
 
     def on_evaluate(self, _args: object, _state: object, control: object, **_: object) -> None:
-        """It was evaluated; saving comes after that."""
+        """Note the end of an evaluation; saving comes after that."""
         self._enter(CHECKPOINT if getattr(control, "should_save", False) else None)
 
     def on_save(self, *_: object, **__: object) -> None:
-        """It was saved."""
+        """Note that it was saved."""
         self._enter(None)
 
     def on_step_begin(self, *_: object, **__: object) -> None:
-        """The next step begins, whatever came of the last one's evaluation."""
+        """Begin the next step, whatever came of the last one's evaluation."""
         self._enter(None)
 
     def on_train_end(self, *_: object, **__: object) -> None:
@@ -118,7 +118,7 @@ class HuggingFace(Marks):
 
 
 def _following(control: object) -> str | None:
-    """What Hugging Face's trainer does after this event."""
+    """Return what Hugging Face's trainer does after this event."""
     if getattr(control, "should_evaluate", False):
         return EVALUATION
     return CHECKPOINT if getattr(control, "should_save", False) else None
@@ -134,21 +134,21 @@ class Lightning(Marks):
         self._around(trainer, "save_checkpoint", CHECKPOINT)
 
     def on_train_batch_start(self, _trainer: object, _module: object, batch: object, *_: object) -> None:
-        """A batch, of which a step may take several."""
+        """Note a batch, of which a step may take several."""
         self.samples(batch)
 
     def on_train_batch_end(self, trainer: Any, *_: object) -> None:  # noqa: ANN401
-        """An optimizer has run, or gradients were added up."""
+        """Note that an optimizer has run, or gradients were added up."""
         if trainer.global_step != self._steps:
             self._steps = trainer.global_step
             self.step()
 
     def on_validation_start(self, *_: object) -> None:
-        """It is evaluated."""
+        """Note the begin of an evaluation."""
         self._enter(EVALUATION)
 
     def on_validation_end(self, *_: object) -> None:
-        """It was evaluated."""
+        """Note the end of an evaluation."""
         self._enter(None)
 
     def on_exception(self, *_: object) -> None:
@@ -160,7 +160,10 @@ class Callback(HuggingFace, Lightning):
     """Both, and by `attach` torchtitan's trainer."""
 
     def attach(self, trainer: object) -> object:
-        """A trainer without callbacks, as torchtitan's is: its `train_step` is a step. Gives the trainer back."""
+        """Return a trainer without callbacks, as torchtitan's is: its `train_step` is a step.
+
+        Gives the trainer back.
+        """
         self.begin()
         self._around(trainer, "train_step", None)
         self._around(getattr(trainer, "checkpointer", None), "save", CHECKPOINT)

@@ -61,7 +61,7 @@ class TrainingCalls:
         self._compilation_ended = guard(_record_compilation, unless=never)
 
     def gradient_taken(self) -> None:
-        """The framework was asked for a gradient: what is being traced trains."""
+        """Note that the framework was asked for a gradient: what is being traced trains."""
         # Not by thread: TensorFlow's strategies trace replicas in threads of their own.
         self._gradients += 1
 
@@ -101,7 +101,7 @@ class TrainingCalls:
             self._early.append((begin, end))
 
     def _nested(self, function: TracedFunction, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:  # noqa: ANN401
-        """What is called while another one is traced: what that asks for gradients, the other one does too."""
+        """Note what is called while another one is traced: where it asks for gradients, the other one does too."""
         if function.trains:
             self._gradients += 1
             return original(*args, **kwargs)
@@ -137,12 +137,12 @@ class XplaneProfile(Profile):
     suffix = ".xplane.pb"
 
     def __init__(self, run_dir: Path) -> None:
-        """Makes the folder. Raises OSError."""
+        """Make the folder. Raises OSError."""
         self._folder = Path(tempfile.mkdtemp(prefix=f"profile-{os.getpid()}-", dir=run_dir))
         self._is_over = False
 
     def begin(self, start: Callable[[str], object], taken: tuple[type[Exception], ...]) -> bool:
-        """Starts the profiler by `start(folder)`; false where another profile is under way, which raises `taken`."""
+        """Start the profiler by `start(folder)`; false where another profile is under way, which raises `taken`."""
         try:
             self._wait()
             start(str(self._folder))
@@ -155,7 +155,7 @@ class XplaneProfile(Profile):
         return True
 
     def stop(self) -> None:
-        """Ends the recording, once the devices are done."""
+        """End the recording, once the devices are done."""
         if not self._is_over:
             self._is_over = True
             try:
@@ -166,7 +166,7 @@ class XplaneProfile(Profile):
                 raise
 
     def give_way(self) -> None:
-        """Gives the recording up: the job wants the profiler itself."""
+        """Give the recording up: the job wants the profiler itself."""
         if not self._is_over:
             self.is_lost = True
             self.discard()
@@ -182,7 +182,7 @@ class XplaneProfile(Profile):
             self.discard()
 
     def discard(self) -> None:
-        """Ends the recording without waiting for anything, and keeps nothing of it."""
+        """End the recording without waiting for anything, and keep nothing of it."""
         if not self._is_over:
             self._is_over = True
             with suppress(Exception):
@@ -206,12 +206,12 @@ class ProfilerTurns:
         self._own: XplaneProfile | None = None
 
     def start(self) -> XplaneProfile | None:
-        """A profile for capture; None where the job itself profiles."""
+        """Return a profile for capture; None where the job itself profiles."""
         self._own = self._make()
         return self._own
 
     def giving_way(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """The profiler's `start`, before which capture's own profile ends."""
+        """Return the profiler's `start`, before which capture's own profile ends."""
 
         def start(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
             own, self._own = self._own, None
@@ -229,7 +229,7 @@ class XlaJob(Framework):
         self._turns = turns
 
     def start_profile(self, _: ProfileOptions = NOTHING_MORE, /) -> XplaneProfile | None:
-        """The profiler, where the job does not use it itself."""
+        """Return the profiler, where the job does not use it itself."""
         return self._turns.start()
 
 
@@ -255,7 +255,7 @@ class Jitted:
         self._kairs_calls, self._kairs_state = calls, TracedFunction()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-        """What the function gives."""
+        """Return what the function gives."""
         return self._kairs_calls.call(self._kairs_state, self.__wrapped__, args, kwargs)
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
@@ -265,7 +265,7 @@ class Jitted:
         return getattr(self.__wrapped__, name)
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:  # noqa: ANN401
-        """A method, where it is a class' attribute."""
+        """Return a method, where it is a class' attribute."""
         return self if instance is None else MethodType(self, instance)
 
     def __repr__(self) -> str:

@@ -59,7 +59,7 @@ class Connections:
         self._last: dict[_Connection, Sent] = {}
 
     def look(self) -> None:
-        """Finds them; from here on what they send is counted. Systems other than Linux tell of none."""
+        """Find them; from here on what they send is counted. Systems other than Linux tell of none."""
         found = {}
         for descriptor in _sockets():
             connection = _connection(descriptor)
@@ -119,7 +119,7 @@ def together(several: list[Sent]) -> Sent:
 
 
 def _of_most_bytes(figures: list[tuple[int, int]]) -> int:
-    """The median of figures, each of so many bytes."""
+    """Return the median of figures, each of so many bytes."""
     left = sum(size for _, size in figures)
     for figure, size in sorted(figures):
         left -= 2 * size

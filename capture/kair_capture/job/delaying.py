@@ -87,7 +87,7 @@ class Delays:
             return True
 
     def insert(self, place: Place) -> None:
-        """The step is at this place: holds it up, where that is due here."""
+        """Hold the step up at this place, where that is due here."""
         if place is not self._place:
             return
         self._portions -= 1
@@ -120,7 +120,7 @@ class Delays:
         return was or self._was_delayed
 
     def _read(self) -> None:
-        """Takes up what was ordered; an order that is none, or is older than the last one, ends all."""
+        """Take up what was ordered; an order that is none, or is older than the last one, ends all."""
         self._seen = number = self._told.delays
         with self._file.open("rb") as file:
             text = file.read(MOST_BYTES + 1)
@@ -133,7 +133,7 @@ class Delays:
             self._orders = (*before[-1:], order)
 
     def _note_length(self, length_ns: int) -> None:
-        """A step that took far longer than usual: whatever it was, delays do not add to it."""
+        """Note a step that took far longer than usual: whatever it was, delays do not add to it."""
         if len(self._lengths) >= _FEWEST and length_ns > TOO_LONG * median(self._lengths) and self._orders:
             self._ended_seed, self._orders = self._orders[-1].seed, ()
         self._lengths.append(length_ns)

@@ -58,7 +58,7 @@ class DeviceTime:
             self._gradient = self._recorded(self._gradient)
 
     def backward_is_over(self) -> None:
-        """The stream has waited since the last gradient, if one was seen."""
+        """Note that backward is over, if a gradient was seen: the stream has waited since the last."""
         if self._gradient is not None and not self._is_captured():
             self._waits.append((self._gradient, self._recorded(None)))
             self._gradient = None

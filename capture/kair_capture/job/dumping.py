@@ -36,7 +36,7 @@ class Dumps:
     """Of one process, from its first step on."""
 
     def __init__(self, run_dir: Path, rank: int) -> None:
-        """Raises OSError where the files cannot be made."""
+        """Raise OSError where the files cannot be made."""
         self._files = {end: file_of(run_dir, rank, os.getpid(), end) for end in (ASK, STACKS, CALLS, FAULT, END)}
         self._pid = os.getpid()
         self._held: list[int] = []
@@ -52,7 +52,7 @@ class Dumps:
             threading.Thread(target=self._answer, name="kair-dumps", daemon=True).start()
 
     def close(self) -> None:
-        """The process ends, or capture in it does: says how, as far as Python knows."""
+        """Report how the process, or capture in it, ends, as far as Python knows."""
         if os.getpid() != self._pid:
             return
         error = getattr(sys, "last_value", None)
@@ -66,7 +66,7 @@ class Dumps:
             self._files[end].unlink(missing_ok=True)
 
     def _register_stacks(self) -> int:
-        """A signal that nobody has a use for writes all threads' stacks."""
+        """Have a signal that nobody uses write all threads' stacks."""
         free = (number for number in range(signal.SIGRTMAX - 1, signal.SIGRTMIN, -1) if _is_free(number))
         number = next(free, 0)
         if number:

@@ -28,7 +28,7 @@ class RankLock:
     """
 
     def __init__(self, path: Path, what: str) -> None:
-        """Raises TakenError, OSError where the file cannot be made."""
+        """Raise TakenError, OSError where the file cannot be made."""
         self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.lockf(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -41,7 +41,7 @@ class RankLock:
             raise
 
     def release(self) -> None:
-        """Gives it back; the file stays."""
+        """Give it back; the file stays."""
         os.close(self._handle)
 
     def _owner(self) -> int:
@@ -55,12 +55,12 @@ _TOLD: Final[list[RankLock]] = []
 
 
 def warn(text: str) -> None:
-    """Writes one line to stderr. `warnings` could be turned into errors by a filter, and logging is the job's."""
+    """Write one line to stderr. `warnings` could be turned into errors by a filter, and logging is the job's."""
     tell(f"warning: {text}")
 
 
 def tell(text: str) -> None:
-    """Writes one line to stderr that is no warning."""
+    """Write one line to stderr that is no warning."""
     # A closed or full stderr is the job's business.
     with suppress(Exception):
         sys.stderr.write(f"kair: {text}\n")
@@ -96,7 +96,7 @@ def _is_first(run_dir: Path | None, kind: str) -> bool:
 
 
 def described(error: BaseException) -> str:
-    """The error on one line, with the place in capture where it came up."""
+    """Return the error on one line, with the place in capture where it came up."""
     trace, place = error.__traceback__, ""
     while trace is not None:
         place = f" ({os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno})"  # noqa: PTH119  # no Path objects on this way

@@ -38,34 +38,34 @@ class Profile:
     _mark: AbstractContextManager[object] | None = None
 
     def scope(self, name: str) -> AbstractContextManager[object]:
-        """A stage of the step, as the profiler's own recording has it."""
+        """Return a stage of the step, as the profiler's own recording has it."""
         raise NotImplementedError
 
     def begin_step(self, step: int) -> None:
-        """Marks a step's begin."""
+        """Mark a step's begin."""
         self._mark = self._marked(step)
         self._mark.__enter__()
 
     def end_step(self) -> None:
-        """Marks its end."""
+        """Mark its end."""
         mark, self._mark = self._mark, None
         if mark is not None:
             mark.__exit__(None, None, None)
 
     def stop(self) -> None:
-        """Ends the recording."""
+        """End the recording."""
         raise NotImplementedError
 
     def discard(self) -> None:
-        """Ends it without keeping anything, and without waiting for other ranks: the job may be over."""
+        """End it without keeping anything, and without waiting for other ranks: the job may be over."""
         self.stop()
 
     def save(self, path: Path, details: Mapping[str, Any]) -> None:
-        """Writes what was recorded. Kineto JSON has `details` as its `kair`; a profile of XLA has no place for them."""
+        """Write what was recorded. Kineto JSON has `details` as its `kair`; a profile of XLA has no place for them."""
         raise NotImplementedError
 
     def collectives(self, begin: int, end: int) -> Sequence[Mapping[str, Any]]:  # noqa: ARG002
-        """The collectives that were issued from `begin` to `end` (Unix, ns), as the framework numbers them."""
+        """Return the collectives that were issued from `begin` to `end` (Unix, ns), as the framework numbers them."""
         return []
 
     def _marked(self, step: int) -> AbstractContextManager[object]:
@@ -87,16 +87,16 @@ class Framework:
         return None
 
     def description(self) -> Mapping[str, Any]:
-        """What the rank's file says: name, versions, process groups."""
+        """Return what the rank's file says: name, versions, process groups."""
         return {"framework": "none"}
 
     def watch_communication(self) -> None:
         """From here on, up to `communication`, it is seen how this rank communicates."""
 
     def communication(self) -> Communication | None:
-        """What was seen; None where the framework does not say."""
+        """Return what was seen; None where the framework does not say."""
         return None
 
     def start_profile(self, options: ProfileOptions = NOTHING_MORE, /) -> Profile | None:
-        """Starts its profiler; None where someone else has it. `options` are some of `profile_options`."""
+        """Start its profiler; None where someone else has it. `options` are some of `profile_options`."""
         raise NotImplementedError

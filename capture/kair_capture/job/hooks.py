@@ -15,7 +15,7 @@ from kair_capture.ring import Kind
 
 
 def never() -> bool:
-    """Returns False: for hooks that nothing suppresses."""
+    """Return False: for hooks that nothing suppresses."""
     return False
 
 
@@ -26,7 +26,8 @@ Hook = Callable[Concatenate[Session, Arguments], object]
 def guard(
     hook: Hook[Arguments], *, unless: Callable[[], bool], begins: str | None = None, alone: bool = False
 ) -> Callable[Arguments, None]:
-    """`hook` without its session. What it returns is dropped: a hook's return can replace what it was called with.
+    """Return `hook` without its session. What it returns is dropped: a hook's return can replace what it was called
+    with.
 
     Nothing is done where `unless()` holds, as while a compiler traces. `begins`: the hook is a sign that this framework
     trains, and starts the session that is armed for it; with `alone`, where no other framework is armed.
@@ -51,7 +52,7 @@ def guard(
 
 
 def replace(owner: Any, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:  # noqa: ANN401
-    """Puts `wrap(original)` in the place of an attribute, once."""
+    """Put `wrap(original)` in the place of an attribute, once."""
     original = getattr(owner, name)
     if getattr(original, "is_kairs", False):
         return
@@ -74,7 +75,7 @@ def attempt(framework: str, *parts: Callable[[], None]) -> None:
 def between(
     began: Callable[[], object] | None, ended: Callable[[int], object] | None, *, unless: Callable[[], bool] = never
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Returns a wrapper that runs a function between `began()` and `ended(begin)`, and alone where `unless()` holds."""
+    """Return a wrapper that runs a function between `began()` and `ended(begin)`, and alone where `unless()` holds."""
 
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def called(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
@@ -102,7 +103,7 @@ def around(
     begins: str | None = None,
     is_part: Callable[[], bool] = never,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Returns a wrapper that runs a function between `began(session, args, kwargs)` and `ended(session, begin)`.
+    """Return a wrapper that runs a function between `began(session, args, kwargs)` and `ended(session, begin)`.
 
     It does what `guard` and `between` do together, in a third of their time: a step passes it several times. Where
     `is_part()` holds thinned steps call neither, but `ended` if it took long.
@@ -148,7 +149,7 @@ def around_next(
     unless: Callable[[], bool],
     begins: str | None = None,
 ) -> Callable[[Any], Any]:
-    """An iterator's `__next__`, before `ended(session, begin)`, and in sampled steps a scope of the recording.
+    """Return an iterator's `__next__`, before `ended(session, begin)`, and in sampled steps a scope of the recording.
 
     The end of the data is no wait of a step. `begins`: as in `guard`, where no other framework is armed.
     """
@@ -197,7 +198,7 @@ def begin_phase(session: Session) -> None:
 
 
 def input_ended(session: Session, begin: int) -> bool:
-    """A batch is there; whether this step waited for it, and not a thread that loads ahead."""
+    """Note that a batch is there; return whether this step waited for it, and not a thread that loads ahead."""
     if is_of_loop := session.steps.is_of_loop():
         session.recorder.part(Kind.INPUT, "input", begin)
     return is_of_loop

@@ -77,7 +77,7 @@ class IdentityFile:
         self._has_failed = False
 
     def tell(self) -> None:
-        """Writes what is known by now, where that is more than before. Never raises."""
+        """Write what is known by now, where that is more than before. Never raises."""
         if self._has_failed:
             return
         try:
@@ -133,7 +133,7 @@ def image(environment: Mapping[str, str]) -> str | None:
 
 
 def scheduled(environment: Mapping[str, str], namespace: Path = _NAMESPACE) -> list[str]:
-    """What it is part of, as the events of its scheduler call it: `pod:NAMESPACE/NAME`, `job:4711`.
+    """Return what it is part of, as the events of its scheduler call it: `pod:NAMESPACE/NAME`, `job:4711`.
 
     A pod is called as `POD_NAME` says (fieldRef `metadata.name`), else by its host name, which is the same in most.
     """
@@ -214,7 +214,10 @@ def _tensorflow_versions() -> dict[str, str]:
 
 
 def device() -> dict[str, object]:
-    """The accelerator that the framework has started, by the names of DeviceIdentity; empty where it has none."""
+    """Return the accelerator that the framework has started, by the names of DeviceIdentity.
+
+    It is empty where it has none.
+    """
     for part in (_torch_device, _jax_device):
         with suppress(Exception):  # a release that has its names elsewhere tells less
             if found := part():

@@ -29,7 +29,7 @@ class JaxProfile(XplaneProfile):
 
     @classmethod
     def started(cls, run_dir: Path, start: Callable[..., Any]) -> "JaxProfile | None":
-        """Starts it by `start`, JAX's own `start_trace`; None where another profile is under way."""
+        """Start it by `start`, JAX's own `start_trace`; None where another profile is under way."""
         profile = cls(run_dir)
         options = jax.profiler.ProfileOptions()
         options.python_tracer_level = 0
@@ -37,7 +37,7 @@ class JaxProfile(XplaneProfile):
         return profile if begun else None
 
     def scope(self, name: str) -> AbstractContextManager[object]:
-        """A scope of the script's, in the recording too."""
+        """Return a scope of the script's, in the recording too."""
         scope: AbstractContextManager[object] = jax.profiler.TraceAnnotation(name)
         return scope
 
@@ -98,7 +98,7 @@ def _install(settings: Settings) -> JaxJob:
 
 
 def _watch_profiler(turns: ProfilerTurns) -> None:
-    """The job's own use of it goes before capture's."""
+    """Let the job's own use of it go before capture's."""
     from jax._src import profiler
 
     replace(profiler, "start_trace", turns.giving_way)
@@ -139,7 +139,7 @@ def _watch_compilation(calls: TrainingCalls) -> None:
 
 
 def _watch_marks() -> None:
-    """A script that marks its steps for the profiler marks them for capture too."""
+    """Take a script's marks of steps for the profiler as marks for capture too."""
     began = guard(begin_phase, unless=never, begins="jax")
     ended = guard(lambda session, _: session.steps.step(), unless=never)
     replace(jax.profiler.StepTraceAnnotation, "__enter__", between(began, None))

@@ -16,7 +16,7 @@ SWITCH: Final = "KAIR_CAPTURE"
 
 
 def environment_of(base: Mapping[str, str], *, job: str, run_dir: Path) -> dict[str, str]:
-    """The environment in which a command and all that it starts are captured."""
+    """Return the environment in which a command and all that it starts are captured."""
     paths = [str(SITE), *filter(None, [base.get("PYTHONPATH", "")])]
     environment = {**base, SWITCH: "1", "KAIR_JOB": job, "KAIR_RUN_DIR": str(run_dir), "PYTHONPATH": ":".join(paths)}
     torch_settings(environment)
@@ -31,7 +31,7 @@ def torch_settings(environment: MutableMapping[str, str] = os.environ) -> None:
 
 
 def quiet_profiler(environment: MutableMapping[str, str] = os.environ) -> None:
-    """Keeps the profiler from writing two lines to stderr with every window; read when PyTorch is imported."""
+    """Keep the profiler from writing two lines to stderr with every window; read when PyTorch is imported."""
     environment.setdefault("KINETO_LOG_LEVEL", "6")
 
 
@@ -61,5 +61,5 @@ def arm_attachable() -> None:
 
 
 def arm_framework(framework: str, settings: Settings) -> None:
-    """Puts the framework's hooks into this process, which imports it if it has not."""
+    """Put the framework's hooks into this process, which imports it if it has not."""
     import_module(f"kair_capture.job.{framework}_hooks").arm(settings)

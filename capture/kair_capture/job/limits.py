@@ -63,7 +63,7 @@ class Quota:
 
 
 def groups_around(controller: str, cgroup: str, groups: Path = GROUPS) -> list[Path]:
-    """The group of a controller and those around it, from the inside; inside a container its own is the root.
+    """Return the group of a controller and those around it, from the inside; inside a container its own is the root.
 
     `cgroup`: the text of /proc/PID/cgroup.
     """
@@ -149,7 +149,7 @@ class Halts:
         return halts
 
     def close(self) -> None:
-        """Ends the thread."""
+        """End the thread."""
         if self._file >= 0:
             os.close(self._file)
         self._file = -1

@@ -19,7 +19,7 @@ THREADS: Final = Path("/proc/self/task")
 
 
 def open_schedule(thread: Path) -> int:
-    """What a thread had of the processor, to be read by `schedule_in`; −1 where the kernel does not count it."""
+    """Return what a thread had of the processor, to be read by `schedule_in`; −1 where the kernel does not count it."""
     try:
         return os.open(thread / "schedstat", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -82,11 +82,11 @@ class ProcessorTime:
         return 0 if self._waits_busily else self._mean
 
     def begin(self) -> None:
-        """What was so far is no step's."""
+        """Drop what was so far, which is no step's."""
         self._steps, self._cpu, self._delay = 0, thread_time_ns(), self._delay_ns()
 
     def _open(self) -> None:
-        """A kernel without these figures says nothing of waiting for a core: then none is assumed."""
+        """Open the figures; a kernel without them says nothing about waiting for a core, and none is assumed."""
         self._thread = get_ident()
         self.close()
         self._file = open_schedule(THREADS / str(get_native_id()))
@@ -119,7 +119,7 @@ class CommunicationThreads:
         """The delay of each so far, ns."""
 
     def look(self) -> None:
-        """Finds them; from here on their delays are counted. Systems other than Linux tell of none."""
+        """Find them; from here on their delays are counted. Systems other than Linux tell of none."""
         self.close()
         for folder in self._threads.iterdir() if self._threads.is_dir() else ():
             with suppress(OSError):  # a thread may end at any moment
@@ -133,7 +133,7 @@ class CommunicationThreads:
         return max((max(now - then, 0) for now, then in zip(self._last, before, strict=True)), default=None)
 
     def cpu_ns(self) -> int:
-        """What all of them have computed so far."""
+        """Return what all of them have computed so far."""
         return sum(schedule_in(file)[0] for file in self._files)
 
     def close(self) -> None:
@@ -154,11 +154,11 @@ class HelperThreads:
         self._begin = 0
 
     def begin(self) -> None:
-        """What they computed so far is no step's."""
+        """Drop what they computed so far, which is no step's."""
         self._begin = self._so_far()
 
     def cpu_ns(self) -> int:
-        """What they computed since `begin`."""
+        """Return what they computed since `begin`."""
         return max(self._so_far() - self._begin, 0)
 
     def _so_far(self) -> int:

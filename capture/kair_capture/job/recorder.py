@@ -43,7 +43,7 @@ class ThreadRings:
         """Records of threads past the most."""
 
     def close(self) -> None:
-        """Ends all rings; their files stay for the agent."""
+        """End all rings; their files stay for the agent."""
         with self._lock:
             rings, self._rings = self._rings, []
         for _, ring in rings:
@@ -80,7 +80,7 @@ class ThreadRings:
         return None
 
     def _free_path(self) -> Path:
-        """The next that is not there: a process can be captured twice."""
+        """Return the next that is not there: a process can be captured twice."""
         names = (self._stem.with_name(f"{self._stem.name}-{number}.ring") for number in count())
         return next(path for path in names if not path.exists())
 
@@ -122,19 +122,19 @@ class Recorder:
         self._pause_began = 0
 
     def scope(self, name: str, begin: int, depth: int = 0) -> None:
-        """A scope that is over now."""
+        """Record a scope that is over now."""
         if self.is_on:
             number = self._numbers.get(name) or self._number(name)
             self._here.emit(_SCOPE, begin, clock() - begin, self.step, number, depth)
 
     def part(self, kind: int, name: str, begin: int) -> None:
-        """A part of the step that is over now, which thinned steps leave out where it is short."""
+        """Record a part of the step that is over now, which thinned steps leave out where it is short."""
         if self.is_on and (length := clock() - begin) >= self.shortest_ns:
             number = self._numbers.get(name) or self._number(name)
             self._here.emit(kind, begin, length, self.step, number)
 
     def wait(self, name: str, begin: int) -> None:
-        """A wait in a collective that is over now."""
+        """Record a wait in a collective that is over now."""
         end = clock()
         if self.shortest_ns:
             self._waited_ns += end - begin
@@ -142,19 +142,19 @@ class Recorder:
             self.span(Kind.COLLECTIVE, name, begin, end)
 
     def span(self, kind: Kind, name: str, begin: int, end: int) -> None:
-        """A wait, or anything else that had a begin and an end."""
+        """Record a wait, or anything else that had a begin and an end."""
         if self.is_on:
             number = self._numbers.get(name) or self._number(name)
             self._here.emit(kind, begin, end - begin, self.step, number)
 
     def event(self, name: str, value: int = 0) -> None:
-        """A named moment."""
+        """Record a named moment."""
         if self.is_on:
             number = self._number(name)
             self._here.emit(Kind.USER_EVENT, clock(), value, self.step, number)
 
     def end_step(self, begin: int, end: int, flags: int, processor: int = 0, samples: int = 0) -> None:
-        """A step that is over, the pauses in it, and now and then the two clocks beside each other.
+        """Record a step that is over, the pauses in it, and now and then a pair of readings of the two clocks.
 
         `processor`: what the training thread had of one, as ProcessorTime packs it; 0 where that tells nothing. A
         thinned step says in its place what it waited.
@@ -178,7 +178,7 @@ class Recorder:
         here.commit(step)
 
     def device(self, times_ms: Sequence[float]) -> None:
-        """What steps took on the device that were over there when this one ended on the host."""
+        """Record what steps took on the device that were over there when this one ended on the host."""
         if self.is_on and times_ms:
             mean_ns = round(1e6 * sum(times_ms) / len(times_ms))
             self._here.emit(Kind.DEVICE, clock(), mean_ns, self.step, 0, 0, len(times_ms))
@@ -188,7 +188,7 @@ class Recorder:
         gc.callbacks.append(self._pause)
 
     def close(self) -> None:
-        """Ends the recording; files stay."""
+        """End the recording; files stay."""
         if self._pause in gc.callbacks:
             gc.callbacks.remove(self._pause)
         self._rings.close()

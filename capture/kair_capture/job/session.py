@@ -46,7 +46,7 @@ def write_identity(
     *,
     dump_signal: int = 0,
 ) -> None:
-    """Writes `rank-<r>.json` whole, again once it is known how the rank communicates. Raises OSError."""
+    """Write `rank-<r>.json` whole, again once it is known how the rank communicates. Raises OSError."""
     identity = {
         "job": settings.job,
         "rank": rank,
@@ -118,7 +118,7 @@ class StepTracker:
         """The host hands steps to a device, and goes on before they are over."""
 
     def optimizer_ran(self, optimizer: int, *, skipped: bool = False) -> None:
-        """An optimizer's step is over, or was left out."""
+        """Note that an optimizer's step is over, or was left out."""
         if self._is_explicit:
             return
         self._thread = get_ident()
@@ -155,7 +155,7 @@ class StepTracker:
         return self._thread == get_ident()
 
     def step(self) -> None:
-        """The script itself says that a step is over; from then on it alone does."""
+        """End a step as the script itself says; from then on it alone does."""
         if not self._is_explicit:
             self._is_explicit = True
             self._thread = get_ident()
@@ -163,7 +163,7 @@ class StepTracker:
         self._end(clock())
 
     def takes(self, samples: int) -> None:
-        """The step that is under way, or that begins now, takes so many samples more."""
+        """Add so many samples to the step that is under way, or that begins now."""
         self.phase_begins()
         if self.is_of_loop():
             self.samples = min(max(self.samples + samples, 0), _MOST_SAMPLES)
@@ -216,7 +216,7 @@ class Session:
     """What the hooks write to."""
 
     def __init__(self, settings: Settings, framework: Framework, *, begin: int | None) -> None:
-        """Makes the process' files. `begin`: of the first step (CLOCK_MONOTONIC, ns); None where it is under way.
+        """Make the process' files. `begin`: of the first step (CLOCK_MONOTONIC, ns); None where it is under way.
 
         Raises TakenError where another process is this rank, OSError.
         """
@@ -258,20 +258,20 @@ class Session:
             unless_made.pop_all()
 
     def sampled_scope(self, name: str) -> AbstractContextManager[object] | None:
-        """A scope in the profiler's recording; None in steps that are not sampled."""
+        """Return a scope in the profiler's recording; None in steps that are not sampled."""
         return self._windows.scope(name) if self._windows.profiles else None
 
     def input_scope(self) -> AbstractContextManager[object]:
-        """The same for waiting for data, of which some profilers tell by themselves."""
+        """Return the same for waiting for data, of which some profilers tell by themselves."""
         scope = None if self._marks_input else self.sampled_scope("input")
         return nullcontext() if scope is None else scope
 
     def given(self, size: int) -> None:
-        """A model is given so many bytes, in a step that is sampled."""
+        """Note that a model is given so many bytes, in a step that is sampled."""
         self._windows.given(size)
 
     def close(self) -> None:
-        """Ends the last step, and the recording."""
+        """End the last step, and the recording."""
         try:
             if self._dumps is not None:
                 self._dumps.close()
@@ -314,7 +314,7 @@ class Session:
         return paused
 
     def _obey(self, control: RankControl) -> bool:
-        """What was set while the job runs; the next step begins anew."""
+        """Set what was ordered while the job runs, and return True: the next step begins anew."""
         every = self._settings.sample_every if control.sample_every is None else control.sample_every
         share = self._settings.max_overhead if control.max_overhead is None else control.max_overhead
         self._windows.pace(every, share)
@@ -350,12 +350,12 @@ class Current:
         self._failed = False
 
     def arm(self, framework: str, start: Callable[[int | None], Session], run_dir: Path) -> None:
-        """A session is to be started by `start(begin)` at the first sign that this framework trains."""
+        """Have a session started by `start(begin)` at the first sign that this framework trains."""
         if not self._failed:
             self._starts[framework], self._run_dir = start, run_dir
 
     def begin(self, begin: int | None = None, *, framework: str | None = None, alone: bool = False) -> Session | None:
-        """The session, started now where it is armed. `begin` as in Session.
+        """Return the session, started now where it is armed. `begin` as in Session.
 
         A job may have imported several frameworks: `framework` says which one trains; with `alone` nothing starts
         where others are armed too. None: the one that is likeliest to train without being noticed.
@@ -383,14 +383,14 @@ class Current:
             _closed(session)
 
     def stop(self) -> None:
-        """Ends the session."""
+        """End the session."""
         session, self.session = self.session, None
         self._starts.clear()
         if session is not None:
             _closed(session)
 
     def _stop_with_worker(self) -> None:
-        """Ends the session with a process that multiprocessing forked, which leaves without `atexit`."""
+        """End the session with a process that multiprocessing forked, which leaves without `atexit`."""
         if (util := sys.modules.get("multiprocessing.util")) is not None:
             util.Finalize(None, self.stop, exitpriority=0)
 

@@ -32,7 +32,7 @@ class TensorFlowProfile(XplaneProfile):
 
     @classmethod
     def started(cls, run_dir: Path, start: Callable[..., Any]) -> "TensorFlowProfile | None":
-        """Starts it by `start`, TensorFlow's own; None where another profile is under way."""
+        """Start it by `start`, TensorFlow's own; None where another profile is under way."""
         profile = cls(run_dir)
         options = tf.profiler.experimental.ProfilerOptions(
             host_tracer_level=2, python_tracer_level=0, device_tracer_level=1
@@ -42,7 +42,7 @@ class TensorFlowProfile(XplaneProfile):
         return profile if begun else None
 
     def scope(self, name: str) -> AbstractContextManager[object]:
-        """A scope of the script's, in the recording too."""
+        """Return a scope of the script's, in the recording too."""
         scope: AbstractContextManager[object] = tf.profiler.experimental.Trace(name)
         return scope
 
@@ -96,7 +96,7 @@ def _install(settings: Settings) -> TensorFlowJob:
 
 
 def _watch_profiler(turns: ProfilerTurns) -> None:
-    """The job's own use of it, Keras' TensorBoard included, goes before capture's."""
+    """Let the job's own use of it, Keras' TensorBoard included, go before capture's."""
     from tensorflow.python.profiler import profiler_v2
 
     replace(profiler_v2, "start", turns.giving_way)
@@ -174,7 +174,7 @@ def _watch_tracing(calls: TrainingCalls) -> None:
 
 
 def _watch_input() -> None:
-    """Iterating over a `tf.data.Dataset`, whatever framework trains."""
+    """Watch iterations over a `tf.data.Dataset`, whatever framework trains."""
     from tensorflow.python.data.ops.iterator_ops import OwnedIterator
 
     replace(OwnedIterator, "__next__", partial(around_next, ended=input_ended, unless=_is_tracing))

@@ -33,7 +33,7 @@ class Thinning:
         self._usual_ns = 0.0
 
     def begin(self, step: int, now: int) -> int:
-        """A step begins. Returns what its flags say of it."""
+        """Return a step begins. Returns what its flags say of it."""
         if not step % BLOCK:
             if self._began is not None:
                 self._usual_ns = (now - self._began) / BLOCK

@@ -139,14 +139,14 @@ class CommunicationFinder:
         replace(ProcessGroup, "recv", self._around(self._receives))
 
     def begin(self) -> None:
-        """Counts from here on."""
+        """Count from here on."""
         self._sends.clear()
         self._receives.clear()
         self._calls = _calls_so_far()
         self._counts = True
 
     def end(self) -> Communication:
-        """What there was since."""
+        """Return what there was since."""
         self._counts = False
         sizes = {name: len(_ranks_of(group)) for name, group in _groups()}
         since = {name: count - self._calls.get(name, 0) for name, count in _calls_so_far().items()}
@@ -166,7 +166,7 @@ class CommunicationFinder:
         return wrap
 
     def _note(self, seen: set[int], group: object, peer: int) -> None:
-        """The other end as a rank of the job; it is counted within the group."""
+        """Note the other end as a rank of the job; it is counted within the group."""
         with suppress(AttributeError, KeyError, StopIteration, TypeError):
             seen.add(next(rank for rank, place in _ranks_of(group).items() if place == peer))
 
@@ -203,7 +203,7 @@ class TorchProfile(Profile):
     """One use of the profiler."""
 
     def __init__(self, options: ProfileOptions) -> None:
-        """Starts it."""
+        """Start it."""
         self._is_over = False
         activities = [ProfilerActivity.CPU]
         if torch.cuda.is_available() and torch.cuda.is_initialized():
@@ -222,18 +222,18 @@ class TorchProfile(Profile):
         self._profile.profiler.acc_events = False
 
     def scope(self, name: str) -> AbstractContextManager[object]:
-        """A scope of the script's, in the recording too."""
+        """Return a scope of the script's, in the recording too."""
         scope: AbstractContextManager[object] = record_function(name)
         return scope
 
     def stop(self) -> None:
-        """Ends the recording. Takes 2 to 6 µs an event."""
+        """End the recording. Takes 2 to 6 µs an event."""
         if not self.is_lost:
             self._is_over = True
             self._profile.stop()
 
     def yield_to(self, other: object) -> bool:
-        """Gives the recording up where another profiler than this one is about to start. Whether it did."""
+        """Give the recording up where another profiler than this one is about to start. Whether it did."""
         if self.is_lost or self._is_over or other is self._profile.profiler:
             return False
         self.is_lost = True
@@ -241,12 +241,15 @@ class TorchProfile(Profile):
         return True
 
     def save(self, path: Path, details: Mapping[str, Any]) -> None:
-        """Writes Kineto JSON, 1.4 µs an event, and `details` into it as `kair`."""
+        """Write Kineto JSON, 1.4 µs an event, and `details` into it as `kair`."""
         self._profile.export_chrome_trace(str(path))
         add_to_json(path, "kair", details)
 
     def collectives(self, begin: int, end: int) -> Sequence[Mapping[str, Any]]:
-        """The flight recorder's entries of that time (Unix, ns); empty where it is off (TORCH_FR_BUFFER_SIZE)."""
+        """Return the flight recorder's entries of that time (Unix, ns).
+
+        It is empty where it is off (TORCH_FR_BUFFER_SIZE).
+        """
         with suppress(ImportError, AttributeError, RuntimeError, ValueError, TypeError):
             from torch._C._distributed_c10d import _dump_fr_trace_json
 
@@ -274,7 +277,7 @@ class ProfilerOwner:
         replace(autograd_profile, "__exit__", self._around_exit)
 
     def start(self, options: ProfileOptions) -> TorchProfile | None:
-        """A profile for capture; None where the job itself profiles."""
+        """Return a profile for capture; None where the job itself profiles."""
         if self._others or torch._C._autograd._profiler_enabled():
             return None
         self._starts_own = True
@@ -341,7 +344,7 @@ class TorchJob(Framework):
         }
 
     def watch_communication(self) -> None:
-        """Sends, receives, and calls of each process group are counted."""
+        """Count sends, receives, and calls of each process group."""
         if self.place() is not None:
             with suppress(*_OTHER_RELEASE):
                 self._communication.begin()
@@ -353,7 +356,7 @@ class TorchJob(Framework):
         return None
 
     def start_profile(self, options: ProfileOptions = NOTHING_MORE, /) -> TorchProfile | None:
-        """The profiler, where the job does not use it itself."""
+        """Return the profiler, where the job does not use it itself."""
         return self._owner.start(options)
 
 

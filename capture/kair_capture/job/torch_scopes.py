@@ -53,7 +53,7 @@ class ScopeFinder:
         self._waits = GradientWaits()
 
     def install(self) -> None:
-        """Registers the hooks of this process, which stay."""
+        """Register the hooks of this process, which stay."""
         register_optimizer_step_pre_hook(self._before_optimizer)
         register_optimizer_step_post_hook(self._after_optimizer)
         let_replicas_go()
@@ -62,7 +62,7 @@ class ScopeFinder:
         replace(torch.amp.GradScaler, "step", self._around_scaler)
 
     def input_ended(self) -> None:
-        """The loop has its data: forward begins here at the earliest."""
+        """Note that the loop has its data: forward begins here at the earliest."""
         self._phase_ended = clock()
 
     def _around_backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -211,7 +211,7 @@ class Models:
 
 
 def find_roots(optimizer: Optimizer) -> Models:
-    """The outermost modules with some of the optimizer's parameters. Takes 0.1 s in a process of 10⁶ objects."""
+    """Return the outermost modules with some of the optimizer's parameters. Takes 0.1 s in a process of 10⁶ objects."""
     wanted = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     modules = _modules()
     inner = {id(child) for module in modules for child in module._modules.values()}
@@ -293,7 +293,7 @@ def watch_calls(
 
 
 def let_replicas_go() -> None:
-    """Keeps `DataParallel`'s replicas, which are made of a model's dictionary, from calling that model."""
+    """Keep `DataParallel`'s replicas, which are made of a model's dictionary, from calling that model."""
     replace(nn.Module, "_replicate_for_data_parallel", _around_replicate)
 
 

@@ -69,12 +69,12 @@ class Periodic:
         return self._is_free or (self._spent <= self._share * self._elapsed and job_overhead <= self._share)
 
     def passed(self, length: int) -> None:
-        """A step that was not sampled is over, ns."""
+        """Note the length (ns) of a step that was not sampled."""
         self._steps.append(length)
         self._elapsed += length
 
     def spent(self, lengths: list[int], pauses: int, *, is_own: bool) -> None:
-        """A window is over: its steps, and how long training stood still for its profiler, ns.
+        """Note the steps of a window that is over, and how long training stood still for its profiler (ns).
 
         `is_own`: nobody asked for it, and it came to its end: it tells what the next one will cost.
         """
@@ -136,7 +136,7 @@ class ControlWords:
     number of the last order to delay ranks."""
 
     def __init__(self, path: Path) -> None:
-        """Opens the file, or makes it. Raises OSError."""
+        """Open the file, or make it. Raises OSError."""
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             # Without its page a full /dev/shm would end the training process by SIGBUS at the first touch.
@@ -149,7 +149,7 @@ class ControlWords:
         self._seen = self._words[_GENERATION]
 
     def asked(self) -> Window | None:
-        """A window that was asked for since the last call. Costs 0.1 µs where there is none."""
+        """Return a window that was asked for since the last call. Costs 0.1 µs where there is none."""
         generation = self._words[_GENERATION]
         if generation == self._seen:
             return None
@@ -268,7 +268,7 @@ class Windows:
         return self._open is None and self._wanted is None and (self._periodic is None or self._is_off)
 
     def scope(self, name: str) -> AbstractContextManager[object] | None:
-        """A scope for the profiler's recording; None in steps that are not sampled."""
+        """Return a scope for the profiler's recording; None in steps that are not sampled."""
         opened = self._open  # which the training thread may close while another one asks
         return None if opened is None else opened[1].scope(name)
 
@@ -284,7 +284,7 @@ class Windows:
         self._given_so_far += size
 
     def took(self, step: int, samples: int) -> None:
-        """A step that is sampled took so many samples of data."""
+        """Note how many samples of data a sampled step took."""
         self._samples[step] = samples
 
     def between(self, step: int, begin: int, end: int, had: Had | None) -> bool:
@@ -312,7 +312,7 @@ class Windows:
         return True
 
     def close(self) -> None:
-        """Gives up a window that is not over."""
+        """Give up a window that is not over."""
         if self._open is not None:
             profile, self._open = self._open[1], None
             profile.discard()
@@ -407,7 +407,7 @@ class Windows:
             warn(f"{', '.join(options.names)} are not recorded: PyTorch's profiler alone does that, not {framework}'s")
 
     def _finish(self, window: Window, profile: Profile, end: int) -> None:
-        """Ends the profile, and says how long training stood still for it."""
+        """End the profile, and return how long training stood still for it."""
         if profile.is_lost:
             self._miss(window)
             return

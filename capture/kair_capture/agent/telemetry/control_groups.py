@@ -83,7 +83,7 @@ def _memory_limit(folder: Path) -> float | None:
 
 
 def _kept(before: KeptFile | None, folder: Path | None, name: str) -> KeptFile | None:
-    """The same file as before where that is still meant."""
+    """Return the same file as before where that is still meant."""
     path = None if folder is None else str(folder / name)
     if before is not None:
         if before.path == path:

@@ -17,11 +17,11 @@ class Devices:
         self._of = [_OfDevice(rows, device, family) for device in nvml.devices()]
 
     def tasks(self) -> list[Task]:
-        """What is to be read of them."""
+        """Return what is to be read of them."""
         return [Task("devices", EACH, self._each), Task("processes on devices", SELDOM, self._seldom)]
 
     def notes(self) -> tuple[str, ...]:
-        """What is not told, in words."""
+        """Return what is not told, in words."""
         if not self._of:
             return ("NVML: no device may be seen",)
         return ("NVML: no permission for a part",) if any(one.device.was_refused for one in self._of) else ()
@@ -46,8 +46,11 @@ class _OfDevice:
             self._add(name, time_ns, value)
 
     def seldom(self, time_ns: int) -> None:
-        """Processes of others. Only where those of the job are among a device's: in a container they may be numbered
-        otherwise, and all would seem to be others."""
+        """Read processes of others.
+
+        Only where those of the job are among a device's: in a container they may be numbered otherwise, and all would
+        seem to be others.
+        """
         family = self._family()
         found = self.device.memory_of_processes()
         if not family & found.keys():

@@ -77,7 +77,7 @@ _MEMORY: Final = (
 
 
 def host_tasks(rows: Rows, proc: Path = PROC, sys: Path = SYS) -> list[Task]:
-    """What there is to read on this host."""
+    """Return what there is to read on this host."""
     host = _Host(rows, proc, sys)
     return [
         Task("pressure", EACH, partial(host.read_counts, _PRESSURE, EACH)),
@@ -120,7 +120,7 @@ class _Host:
             self._note(HOST, name, pace, time_ns, _scaled(number_after(begin + rest, label), unit))
 
     def read_cores(self, time_ns: int) -> None:
-        """What all cores did, and what the hypervisor took of them."""
+        """Read what all cores did, and what the hypervisor took of them."""
         words = self._text("stat").partition(b"\n")[0].split()
         if len(words) >= 9 and words[0] == b"cpu":
             user, nice, system, _, _, interrupts, soft, steal = (number_in(one) or 0.0 for one in words[1:9])
@@ -255,7 +255,7 @@ class _Port:
 
 
 def unescaped(path: str) -> str:
-    r"""A path in a list of mounts, where a blank is written `\040`."""
+    r"""Return a path in a list of mounts, where a blank is written `\040`."""
     return re.sub(r"\\([0-3][0-7]{2})", lambda found: chr(int(found[1], 8)), path)
 
 

@@ -30,7 +30,7 @@ class DeliveredFiles:
         self._folder, self._put, self._remove = folder, put, remove
 
     def keep(self, path: Path) -> None:
-        """Takes a file that was delivered. One that cannot be kept is joined with none."""
+        """Take a file that was delivered. One that cannot be kept is joined with none."""
         try:
             make_secure_dir(self._folder)
             path.rename(self._folder / path.name)
@@ -38,7 +38,7 @@ class DeliveredFiles:
             path.unlink(missing_ok=True)
 
     def join(self, *, is_last: bool = False) -> None:
-        """Joins what is there once that is enough, or the last. Raises what `put` does; again it goes on from there."""
+        """Join what is there once that is enough, or the last. Raises what `put` does; again it goes on from there."""
         for joined in self._folder.glob("joined-*.parquet"):
             self._deliver(joined)
         # After a store was away there are many: as much at once as at other times.
@@ -96,7 +96,7 @@ class DeliveredFiles:
 
 
 def _at_once(parts: list[Path]) -> list[Path]:
-    """The oldest, up to as many bytes as are joined at once, and two at least."""
+    """Return the oldest, up to as many bytes as are joined at once, and two at least."""
     sizes, count = 0, 0
     for part in parts:
         sizes, count = sizes + part.stat().st_size, count + 1
@@ -106,6 +106,6 @@ def _at_once(parts: list[Path]) -> list[Path]:
 
 
 def in_order(folder: Path) -> list[Path]:
-    """A sampler's files in a folder, the oldest first."""
+    """Return a sampler's files in a folder, the oldest first."""
     found = [path for path in folder.glob("samples-*.parquet") if path.stem[8:].isdecimal()]
     return sorted(found, key=lambda path: int(path.stem[8:]))

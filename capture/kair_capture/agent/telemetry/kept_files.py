@@ -73,7 +73,7 @@ class KeptFile:
 
 
 def read_once(path: Path | str, size: int = 1 << 16) -> bytes:
-    """The begin of a file; empty where it cannot be read."""
+    """Return the begin of a file; empty where it cannot be read."""
     file = KeptFile(path, size)
     try:
         return file.read()
@@ -90,7 +90,7 @@ def number_in(text: bytes) -> float | None:
 
 
 def number_after(text: bytes, label: bytes) -> float | None:
-    """The number that follows the label `label`; None where that is not in the text."""
+    """Return the number that follows the label `label`; None where that is not in the text."""
     at = text.find(label)
     if at < 0:
         return None

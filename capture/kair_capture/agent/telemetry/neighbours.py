@@ -35,7 +35,7 @@ class Neighbours:
         """Process of a rank → CPU time of others on its cores, s, since that was looked at first."""
 
     def tasks(self) -> list[Task]:
-        """What is to be read of them."""
+        """Return what is to be read of them."""
         return [Task("other processes", OFTEN, self._look)]
 
     def _look(self, time_ns: int) -> None:

@@ -51,7 +51,7 @@ class Task:
         return least if self.pace == EACH else max(least, (self.cost_s or 0) / _SHARE)
 
     def spent(self, seconds: float) -> None:
-        """A run has cost so much."""
+        """Note that a run has cost so much."""
         self._runs += 1
         if self._runs > 1:
             self.cost_s = seconds if self.cost_s is None else self.cost_s + _RECENT * (seconds - self.cost_s)
@@ -71,7 +71,7 @@ class Pacer:
         """When the stretch was thought over last, and the CPU time of this thread then, s."""
 
     def run(self, now_s: float, time_ns: int, *, is_burst: bool = False) -> None:
-        """What is due. `now_s`: of a clock that never goes back; `time_ns`: Unix."""
+        """Do what is due. `now_s`: of a clock that never goes back; `time_ns`: Unix."""
         for task in self.tasks:
             # A bit early is on time: who reads wakes a bit before or after the interval (SHAKEN).
             is_due = now_s >= task.due_s - _EARLY * PACES[EACH] * self.stretched
@@ -103,7 +103,7 @@ class Pacer:
             self.stretched = stretched
 
     def notes(self) -> tuple[str, ...]:
-        """What a reader should know of intervals that are not those of the paces."""
+        """Return what a reader should know of intervals that are not those of the paces."""
         found = [
             f"{task.words}: read every {task.period_s * self.stretched:.0f} s, as more would cost too much"
             for task in self.tasks

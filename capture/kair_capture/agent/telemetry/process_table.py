@@ -68,7 +68,7 @@ class ProcessTable:
         self._children: dict[int, list[int]] = {}
 
     def refresh(self) -> None:
-        """Finds those that are new, and forgets those that have ended."""
+        """Find those that are new, and forget those that have ended."""
         here = self.numbers()
         parents = {pid: parent for pid in here if (parent := self._parents.get(pid)) is not None}
         for pid in here:
@@ -93,7 +93,10 @@ class ProcessTable:
         return stat_in(self.text(pid, "stat"))
 
     def text(self, pid: int, name: str) -> bytes:
-        """The begin of a file of a process; empty where it cannot be read. There may be thousands of processes."""
+        """Return the begin of a file of a process; empty where it cannot be read.
+
+        There may be thousands of processes.
+        """
         try:
             handle = os.open(f"{self._root}/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:

@@ -75,7 +75,7 @@ class RankProcess:
         return None if self._last is None else self._last.core
 
     def each(self, time_ns: int) -> None:
-        """What is read each second."""
+        """Read what is read each second."""
         stat = stat_in(self._stat.read())
         if stat is None or stat.state in "ZX":
             return
@@ -101,7 +101,7 @@ class RankProcess:
         self._add(EACH, "process_memory_stalls", time_ns, self._groups.memory_stalls_s(time_ns))
 
     def seldom(self, time_ns: int) -> None:
-        """What is read every ten seconds; the table has been refreshed."""
+        """Read what is read every ten seconds; the table has been refreshed."""
         self._last = self._last or stat_in(self._stat.read())
         if self._last is None or self.is_gone:
             return
@@ -215,7 +215,7 @@ class _Workers:
             self._last[pid] = now
 
     def waits(self, time_ns: int) -> list[str | None]:
-        """What a few of them wait in, others each time."""
+        """Return what a few of them wait in, others each time."""
         pids = list(self._states)
         self._turn += _WORKERS_LOOKED_AT
         chosen = {pids[(self._turn + one) % len(pids)] for one in range(_WORKERS_LOOKED_AT)} if pids else set()
@@ -254,7 +254,9 @@ class Places:
         return self._groups[cgroup]
 
     def clock_of(self, core: int) -> tuple[float | None, str | None]:
-        """A core's clock, MHz, and its governor; None where the system does not tell, as in most virtual machines."""
+        """Return a core's clock, MHz, and its governor; None where the system does not tell, as in most virtual
+        machines.
+        """
         if core not in self._clocks:
             folder = self._cores / f"cpu{core}" / "cpufreq"
             self._clocks[core] = KeptFile(folder / "scaling_cur_freq", 64), KeptFile(folder / "scaling_governor", 64)
@@ -273,7 +275,7 @@ class RankProcesses:
         """rank → its process."""
 
     def tasks(self) -> list[Task]:
-        """What is to be read of them."""
+        """Return what is to be read of them."""
         return [
             # Before what is told each second, which counts what data workers did before the first look.
             Task("processes of ranks", SELDOM, self._seldom),
@@ -290,7 +292,7 @@ class RankProcesses:
                 self.of[rank] = RankProcess(rank, pid, self._rows, self._places, self._table)
 
     def family(self) -> set[int]:
-        """The processes of ranks, and all that they began."""
+        """Return the processes of ranks, and all that they began."""
         own = {one.pid for one in self.of.values()}
         return own | self._table.descendants(own)
 

@@ -59,7 +59,7 @@ class Rows:
         return len(self._rows)
 
     def add(self, series: Series, time_ns: int, value: float | str | None) -> None:
-        """Notes a reading, unless it is None or says again what was said lately."""
+        """Note a reading, unless it is None or repeats a recent one."""
         if value is None or (value == series.last and time_ns - series.written_ns < HEARTBEAT_S * 1e9):
             return
         series.last, series.written_ns = value, time_ns
@@ -68,7 +68,7 @@ class Rows:
     def note(  # noqa: PLR0917  (a reading, in the order of its parts)
         self, entity: str, name: str, pace: int, time_ns: int, value: float | str | None, rank: int | None = None
     ) -> None:
-        """The same of a series that is known by what it is of."""
+        """Note a reading of a series that is known by what it is of."""
         if value is not None:
             key = (entity, name, rank)
             if key not in self._series:
@@ -82,7 +82,7 @@ class Rows:
             looks.append(time_ns)
 
     def take(self, notes: tuple[str, ...], stretched: float = 1.0) -> EvidenceFile | None:
-        """What waits, which waits no longer; None where nothing does.
+        """Return what waits, which waits no longer; None where nothing does.
 
         `stretched`: how many times as long as its pace says the time between looks was. A source is told for each
         pace; by its interval its times are known, too.

@@ -109,7 +109,7 @@ class Telemetry:
         self._wanted = dict(ranks)
 
     def hurry(self, seconds: float = _BURST_FOR_S) -> None:
-        """Steps will be sampled: what is read each second is read four times as often for so long."""
+        """Prepare for steps that will be sampled: what is read each second is read four times as often for so long."""
         self._burst_until_s = time.monotonic() + seconds
 
     def close(self) -> None:
@@ -123,14 +123,14 @@ class Telemetry:
             self._nvml.close()
 
     def sample_host(self, now_s: float, time_ns: int, *, is_burst: bool = False) -> None:
-        """Reads of the host what is due."""
+        """Read of the host what is due."""
         self._ranks.follow(self._wanted)
         self.pacer.run(now_s, time_ns, is_burst=is_burst)
         if self._devices is not None:
             self._family = frozenset(self._ranks.family())
 
     def sample_devices(self, now_s: float, time_ns: int, *, is_burst: bool = False) -> None:
-        """Reads of the devices what is due. The first call opens the driver's library."""
+        """Read of the devices what is due. The first call opens the driver's library."""
         if not self._has_asked_nvml:
             self._nvml, self._nvml_note = self._open()
             self._has_asked_nvml = True
@@ -140,13 +140,13 @@ class Telemetry:
         self.device_pacer.run(now_s, time_ns, is_burst=is_burst)
 
     def notes(self) -> tuple[str, ...]:
-        """What a reader of the samples should know, in words."""
+        """Return what a reader of the samples should know, in words."""
         of_devices = self._devices.notes() if self._devices is not None else (self._nvml_note,)
         found = (*of_devices, *self.pacer.notes(), *self.device_pacer.notes(), *sorted(self._troubles))
         return tuple(note for note in found if note)
 
     def flush(self) -> None:
-        """Writes what was read into a file of the folder. Raises OSError."""
+        """Write what was read into a file of the folder. Raises OSError."""
         stretched = max(self.pacer.stretched, self.device_pacer.stretched)
         evidence = self.rows.take(self.notes(), stretched)
         if evidence is None:

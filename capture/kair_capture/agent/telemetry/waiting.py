@@ -50,7 +50,9 @@ _KINDS: Final = ("socket:", "pipe:", "anon_inode:")
 
 
 def calls_of(machine: str) -> Mapping[int, str]:
-    """Number → name of a call, of the processor `machine` (as of `uname`); empty for one that is not known."""
+    """Return the names of calls by their numbers, of the processor `machine` (as of `uname`); empty for one that is not
+    known.
+    """
     return {number: name for name, numbers in _TABLES.get(machine, {}).items() for number in numbers}
 
 
@@ -111,7 +113,7 @@ class Waiting:
         return name if file is None else f"{name} {file}"
 
     def _file(self, number: int, time_ns: int) -> str | None:
-        """What an open file of it is."""
+        """Return what an open file of it is."""
         try:
             path = str((self._process / "fd" / str(number)).readlink())
         except OSError:
@@ -123,7 +125,7 @@ class Waiting:
         return self._told(path, None if mount is None else self._all_mounts(time_ns).get(int(mount)))
 
     def _path_at(self, address: int, time_ns: int) -> str | None:
-        """A path in its memory; None of one that is told from another folder than the outermost."""
+        """Return a path in its memory; None of one that is told from another folder than the outermost."""
         memory = KeptFile(self._process / "mem", _PATH_BYTES)
         text = memory.read_at(address).partition(b"\0")[0].decode(errors="replace")
         memory.close()
@@ -154,7 +156,9 @@ def _is_below(path: str, folder: str) -> bool:
 
 
 def mounts_in(text: str) -> dict[int, Mount]:
-    """Number of a mount → where and what it is, of /proc/PID/mountinfo; lines that are damaged are passed over."""
+    """Return where and what each mount is, by its number, of /proc/PID/mountinfo; lines that are damaged are passed
+    over.
+    """
     found: dict[int, Mount] = {}
     for line in text.splitlines():
         before, separator, after = line.partition(" - ")
@@ -170,7 +174,7 @@ def waits_for_a_file(text: str) -> bool:
 
 
 def waits_of(process: Path, state: str, time_ns: int) -> str | None:
-    """The same of a process that is looked at once."""
+    """Return the same of a process that is looked at once."""
     waiting = Waiting(process)
     try:
         return waiting.text(state, time_ns)

@@ -33,7 +33,7 @@ class _AfterImport:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The real spec, its loader wrapped; None for everything else."""
+        """Return the real spec, its loader wrapped; None for everything else."""
         if name not in self._awaited:
             return None
         self._awaited.discard(name)
@@ -59,7 +59,7 @@ def _arm_after(loader: Loader, framework: str) -> None:
 
 
 def _arm(framework: str) -> None:
-    """The package by its place: the job's interpreter may be another one than Kair's."""
+    """Load the package by its place: the job's interpreter may be another one than Kair's."""
     try:
         if "kair_capture" not in sys.modules:
             from importlib.util import module_from_spec, spec_from_file_location
@@ -77,7 +77,7 @@ def _arm(framework: str) -> None:
 
 
 def _run_next() -> None:
-    """The `sitecustomize` that would have been imported. Its errors are its own: Python reports them as ever."""
+    """Run the `sitecustomize` that would have been imported. Its errors are its own: Python reports them as ever."""
     elsewhere = [folder for folder in sys.path if os.path.abspath(folder) != _HERE]  # noqa: PTH100  # see above
     spec = PathFinder.find_spec("sitecustomize", elsewhere)
     if spec is not None and spec.loader is not None:
