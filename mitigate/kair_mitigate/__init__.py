@@ -16,14 +16,15 @@ __all__ = ["commit_checkpoint", "loader", "shard_client"]
 
 
 def loader(dataset: Any, batch_size: int, seed: int = 0, **options: Any) -> "Loader":  # noqa: ANN401 (torch's types)
-    """A Loader of this rank's batches; its docstring has the options."""
+    """Return a Loader of this rank's batches; its docstring has the options."""
     from kair_mitigate.training_loader import Loader  # torch is the job's, and no other part of Kair loads it
 
     return Loader(dataset, batch_size, seed, **options)
 
 
 def shard_client(worker: str | None = None) -> "ShardClient":
-    """This worker's client of the service that `kair mitigate shards` runs for its job; it waits until that is there.
+    """Return this worker's client of the service that `kair mitigate shards` runs for its job; it waits until that is
+    there.
 
     `worker`: a name that no other worker has, and this one again after a restart. Default: host and rank, or without
     $RANK the process' number, whose shard comes back 30 s after a kill. Raises RuntimeError outside of a run.

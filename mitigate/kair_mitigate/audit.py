@@ -83,17 +83,17 @@ class AuditLog:
         self.close()
 
     def write(self, row: Mapping[str, int | str]) -> None:
-        """Adds a row. Raises OSError."""
+        """Add a row. Raises OSError."""
         self._file.write(json.dumps(row, separators=(",", ":")) + "\n")
         self._file.flush()
 
     def close(self) -> None:
-        """Closes the file."""
+        """Close the file."""
         self._file.close()
 
 
 def audit(files: Iterable[Path], samples: int, epochs: int, *, committed: Committed | None = None) -> Audit:
-    """Compares the rows of all processes with `epochs` times the positions [0, `samples`). Raises OSError."""
+    """Compare the rows of all processes with `epochs` times the positions [0, `samples`). Raises OSError."""
     rows, damaged = read_rows(files)
     return audit_rows(rows, samples, epochs, committed=committed, damaged=damaged)
 
@@ -101,7 +101,7 @@ def audit(files: Iterable[Path], samples: int, epochs: int, *, committed: Commit
 def audit_files(
     files: Iterable[Path], records: Mapping[str, int], epochs: int, *, committed: Committed | None = None
 ) -> dict[str, Audit]:
-    """The same for a dataset of files, by the number of records each has. Raises OSError."""
+    """Return the same for a dataset of files, by the number of records each has. Raises OSError."""
     rows, damaged = read_rows(files)
     of_file: defaultdict[str, list[Row]] = defaultdict(list)
     for row in rows:
@@ -115,7 +115,7 @@ def audit_files(
 def audit_rows(
     rows: Sequence[Row], samples: int, epochs: int, *, committed: Committed | None = None, damaged: int = 0
 ) -> Audit:
-    """Compares rows with what was to be trained; `damaged` is only passed on."""
+    """Compare rows with what was to be trained; `damaged` is only passed on."""
     counting = list(_counting(rows, committed or {}))
     by_epoch: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
     for row in counting:
@@ -154,7 +154,10 @@ def read_rows(files: Iterable[Path]) -> tuple[list[Row], int]:
 
 
 def _read(line: str) -> tuple[Row | None, bool]:
-    """The row of a line, and whether that was all of it: behind one that a kill cut may stand the next, whole."""
+    """Return the row of a line, and whether that was all of it.
+
+    Behind one that a kill cut may stand the next, whole.
+    """
     row = _parsed(line)
     if row is not None:
         return row, True

@@ -73,7 +73,7 @@ class Control:
         return self._asked is not None
 
     def answer(self) -> Plan | None:
-        """What they met for, a step after `ask`, so that nobody waits for whoever is late in between.
+        """Return what they met for, a step after `ask`, so that nobody waits for whoever is late in between.
 
         All or none: rank 0 has no plan in force that others have not taken part in hearing.
         """
@@ -86,7 +86,7 @@ class Control:
         return _unpacked(packed, farthest + _FETCHED_MEANWHILE) if packed[0] else None
 
     def end(self, begun: tuple[torch.Tensor, dist.Work | None]) -> torch.Tensor | None:
-        """What `begin` began; None where they could not meet."""
+        """Return what `begin` began; None where they could not meet."""
         values, work = begun
         try:
             if work is not None:
@@ -113,7 +113,7 @@ class Control:
         )
 
     def _read(self) -> Plan | None:
-        """The newest plan; the last good one where the file is damaged, a stranger's, gone, or what it was."""
+        """Return the newest plan; the last good one where the file is damaged, a stranger's, gone, or what it was."""
         if self._folder is None or self._key is None:
             return None
         with contextlib.suppress(OSError, ValueError):
@@ -134,7 +134,7 @@ class Control:
 
 
 def _packed(plan: Plan) -> list[int]:
-    """The numbers of a plan, as many for all plans of a job."""
+    """Return the numbers of a plan, as many for all plans of a job."""
     batches = plan.batches or (0,) * len(plan.sizes)
     each = [size | count << _SIZE_BITS for size, count in zip(plan.sizes, batches, strict=True)]
     kind = _KINDS.index(plan.kind) + len(_KINDS) * (RULES.index(plan.learning_rate) + len(RULES) * plan.claims)
@@ -142,7 +142,7 @@ def _packed(plan: Plan) -> list[int]:
 
 
 def _unpacked(numbers: Sequence[int], first: int) -> Plan:
-    """The plan, which begins at step `first` at the earliest."""
+    """Return the plan, which begins at step `first` at the earliest."""
     version, from_step, kind, deadline_us, *each = numbers
     sizes = tuple(one & (1 << _SIZE_BITS) - 1 for one in each)
     batches = tuple(one >> _SIZE_BITS for one in each) if each[0] >> _SIZE_BITS else ()

@@ -78,7 +78,7 @@ class Controller:
         self._policy = self.make_policy()
 
     def run(self, *, once: bool = False) -> None:
-        """Looks every EVERY_S seconds, or `once`. Raises ValueError for units that there are not, OSError."""
+        """Look every EVERY_S seconds, or `once`. Raises ValueError for units that there are not, OSError."""
         said, seen, since = None, self._seen, time.monotonic()
         while True:
             self.look()
@@ -92,7 +92,7 @@ class Controller:
             time.sleep(EVERY_S)
 
     def look(self) -> Action:
-        """Takes in the steps that are new, and decides after each.
+        """Take in the steps that are new, and decide after each.
 
         Raises OSError where they cannot be read, ValueError where the job has no such units as were told.
         """
@@ -271,7 +271,7 @@ def stepped(steps: Path, known: JobState) -> Steps | None:
 
 
 def _told(rows: npt.NDArray[Any], ranks: int, known: JobState) -> Steps | None:
-    """Capture's steps, numbered as the loader's."""
+    """Return capture's steps, numbered as the loader's."""
     of_first = rows[rows["rank"] == 0]
     if not len(of_first):
         return None
@@ -285,7 +285,7 @@ def _told(rows: npt.NDArray[Any], ranks: int, known: JobState) -> Steps | None:
 
 
 def _matrices(rows: npt.NDArray[Any], ranks: int) -> Steps:
-    """The steps by capture's own numbers."""
+    """Return the steps by capture's own numbers."""
     rows = rows[rows["rank"] < ranks]
     numbers, place, counts = np.unique(rows["step"], return_inverse=True, return_counts=True)
     whole = np.flatnonzero(counts == ranks)

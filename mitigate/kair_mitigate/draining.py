@@ -38,7 +38,7 @@ class Ran:
 
 
 def drain_template(text: str) -> list[str]:
-    """The words of a site's command, in which `{host}`, `{reason}`, `{device}` and `{job}` are filled in later.
+    """Return the words of a site's command, in which `{host}`, `{reason}`, `{device}` and `{job}` are filled in later.
 
     Raises ValueError where it is none, names no host, or holds another placeholder.
     """
@@ -58,7 +58,7 @@ def drain_template(text: str) -> list[str]:
 def drain_commands(
     host: str, reason: str, *, device: str = "", job: str = "", template: Sequence[str] | None = None
 ) -> list[list[str]]:
-    """The words of the site's command, else of the schedulers that are seen here; of both where none is.
+    """Return the words of the site's command, else of the schedulers that are seen here; of both where none is.
 
     Words of the template stay one word each, whatever is filled in. Raises ValueError for what names no host.
     """
@@ -93,7 +93,7 @@ def _filled(word: str, values: Mapping[str, str]) -> str:
 
 
 def run_command(command: Sequence[str]) -> Ran:
-    """Runs it, without a shell."""
+    """Run it, without a shell."""
     try:
         done = subprocess.run(
             command,
@@ -112,7 +112,7 @@ def run_command(command: Sequence[str]) -> Ran:
 
 
 def drain(commands: Sequence[Sequence[str]]) -> None:
-    """Runs them one after another. Raises OSError with what one of them said if it fails."""
+    """Run them one after another. Raises OSError with what one of them said if it fails."""
     for command in commands:
         if (ran := run_command(command)).failed:
             raise OSError(f"{command[0]}: {ran.said or f'status {ran.status}'}")

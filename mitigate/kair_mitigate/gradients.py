@@ -24,7 +24,7 @@ _NODES = 32
 
 
 def weigh(weight: float | None, of_step: float | None = None, *, continues: bool = False) -> None:
-    """The weight of every backward pass from here on; None, and 1, leave it as it is, bit for bit.
+    """Set the weight of every backward pass from here on; None, and 1, leave it as it is, bit for bit.
 
     `of_step` is the mean weight of the step's batches, for a loss that is divided by what all of these have. Where the
     batch before was of the same step (`continues`) and no backward pass came since, batches are taken ahead, as Hugging
@@ -41,14 +41,14 @@ def weigh(weight: float | None, of_step: float | None = None, *, continues: bool
 
 
 def unpatch() -> None:
-    """Puts PyTorch's own function back."""
+    """Put PyTorch's own function back."""
     _weights.clear()
     _divides.clear()
     torch.autograd.backward = _original
 
 
 def without_weight(batch: Any) -> Any:  # noqa: ANN401 (whatever a data set holds)
-    """A batch that is to count for nothing, as the caller takes it.
+    """Return a batch that is to count for nothing, as the caller takes it.
 
     Hugging Face's Trainer, where it divides by the labels of a step's batches, would count this one's: they are ignored
     ones then, unless it has no others to divide by.

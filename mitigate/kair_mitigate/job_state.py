@@ -52,7 +52,7 @@ class StateWriter:
         self._thread = ThreadPoolExecutor(1, "kair-state")
 
     def write_soon(self, state: State, samples: int, fetched: int) -> None:
-        """Writes it in a thread, for a loop that must not wait: ext4 flushes a file that replaces another, 10 ms."""
+        """Write it in a thread, for a loop that must not wait: ext4 flushes a file that replaces another, 10 ms."""
         self._due = (state, samples, fetched)
         self._thread.submit(self._write_due)
 
@@ -62,7 +62,7 @@ class StateWriter:
             self.write(*due)
 
     def write(self, state: State, samples: int, fetched: int) -> None:
-        """Puts this moment in place of the one before; nothing where that cannot be written."""
+        """Put this moment in place of the one before; nothing where that cannot be written."""
         if not self._in_force or _shares(self._in_force[-1]) != _shares(state.plan):
             later = [plan for plan in self._in_force if plan.from_step < state.plan.from_step]
             self._in_force = [*later, state.plan][-_MOST_IN_FORCE:]
@@ -85,7 +85,7 @@ def _shares(plan: Plan) -> tuple[object, ...]:
 
 
 def read_state(folder: Path) -> JobState | None:
-    """The newest moment; None where there is none, or what is there is damaged."""
+    """Return the newest moment; None where there is none, or what is there is damaged."""
     try:
         with (folder / FILE).open("rb") as file:
             document: Mapping[str, Any] = json.loads(file.read(_MOST_BYTES))

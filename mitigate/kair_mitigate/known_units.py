@@ -18,7 +18,10 @@ _MOST_BYTES = 1 << 24
 
 
 def told_units(ranks: int, units: str | None, size: int | None, micro_batch: int | None) -> Units | None:
-    """What a person said; None where that is nothing. Raises ValueError where that is no units of so many ranks."""
+    """Return what a person said; None where that is nothing.
+
+    Raises ValueError where that is no units of so many ranks.
+    """
     if units is not None and size is not None:
         raise ValueError("either --units or --unit-size, not both")
     if units is not None:
@@ -40,7 +43,7 @@ def found_units(places: JobPlaces, ranks: int, micro_batch: int | None) -> Units
 
 
 def _recorded(folder: Path, ranks: int) -> list[tuple[int, ...]] | None:
-    """What ties ranks in the newest step that all of them recorded; None without one that tells."""
+    """Return what ties ranks in the newest step that all of them recorded; None without one that tells."""
     from kair_engine.errors import KairError
     from kair_engine.recording.job_file import holds_job, open_job_folder
     from kair_engine.trace.loading import load_step
@@ -64,12 +67,12 @@ def units_of(folder: Path, ranks: int) -> Units:
 
 
 def keep_units(folder: Path, units: Units) -> None:
-    """Writes them down in the job's folder, whole. Raises OSError."""
+    """Write them down in the job's folder, whole. Raises OSError."""
     write_whole(folder / FILE, msgspec.json.encode(units))
 
 
 def kept_units(folder: Path, ranks: int) -> Units | None:
-    """What was written down of a job of so many ranks; None where that is nothing, or damaged."""
+    """Return what was written down of a job of so many ranks; None where that is nothing, or damaged."""
     try:
         with (folder / FILE).open("rb") as file:
             units = msgspec.json.decode(file.read(_MOST_BYTES), type=Units)

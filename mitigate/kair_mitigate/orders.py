@@ -25,7 +25,7 @@ class RunKeyError(Exception):
 
 
 def make_key(folder: Path) -> None:
-    """Makes the run's key, unless it has one. Raises OSError."""
+    """Make the run's key, unless it has one. Raises OSError."""
     with contextlib.suppress(FileExistsError):
         handle = os.open(folder / KEY, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         with os.fdopen(handle, "w", encoding="ascii") as file:
@@ -33,7 +33,7 @@ def make_key(folder: Path) -> None:
 
 
 def read_key(folder: Path) -> bytes:
-    """The run's key. Raises RunKeyError where it is missing, damaged, another user's, or readable by others."""
+    """Return the run's key. Raises RunKeyError where it is missing, damaged, another user's, or readable by others."""
     path = folder / KEY
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
@@ -51,24 +51,24 @@ def read_key(folder: Path) -> bytes:
 
 
 def write_plan(folder: Path, plan: Plan, key: bytes) -> None:
-    """Puts the plan in place of the one before, whole. Raises OSError."""
+    """Put the plan in place of the one before, whole. Raises OSError."""
     write_whole(folder / PLAN, sealed(plan, key))
 
 
 def read_plan(folder: Path, key: bytes) -> Plan:
-    """The newest plan. Raises OSError without one, ValueError where it is damaged or a stranger's."""
+    """Return the newest plan. Raises OSError without one, ValueError where it is damaged or a stranger's."""
     with (folder / PLAN).open("rb") as file:
         return unsealed(file.read(_MOST_BYTES + 1), key)
 
 
 def sealed(plan: Plan, key: bytes) -> bytes:
-    """The plan as text with its signature."""
+    """Return the plan as text with its signature."""
     body = json.dumps(plan.as_json(), separators=(",", ":"))
     return json.dumps({"plan": body, "signature": _signature(body, key)}).encode("ascii")
 
 
 def unsealed(data: bytes, key: bytes) -> Plan:
-    """The plan of `sealed`. Raises ValueError for anything else."""
+    """Return the plan of `sealed`. Raises ValueError for anything else."""
     if len(data) > _MOST_BYTES:
         raise ValueError("no plan: it is too long")
     try:

@@ -18,7 +18,7 @@ class Permutation:
     """A permutation of range(samples), another one for each seed and epoch."""
 
     def __init__(self, samples: int, seed: int, epoch: int) -> None:
-        """`samples` is at least 1 and below 2⁶⁴."""
+        """Take `samples`, at least 1 and below 2⁶⁴."""
         if not 0 < samples < 1 << 64:
             raise ValueError(f"there are {samples} samples to permute: it takes at least one")
         self.samples = samples
@@ -27,7 +27,7 @@ class Permutation:
         self._keys = [np.uint64(_mixed(seed & (1 << 64) - 1, epoch, number)) for number in range(ROUNDS)]
 
     def of(self, *places: range) -> list[int]:
-        """The samples at these places, each in range(samples): many at once take little longer than a few."""
+        """Return the samples at these places, each in range(samples): many at once take little longer than a few."""
         place = self._permuted(np.concatenate([np.arange(one.start, one.stop, dtype=np.uint64) for one in places]))
         while (outside := np.flatnonzero(place >= self.samples)).size:
             place[outside] = self._permuted(place[outside])
@@ -44,7 +44,7 @@ class Permutation:
 
 
 def _mixed(seed: int, epoch: int, number: int) -> int:
-    """A key of 32 bits by splitmix64's finalizer."""
+    """Return a key of 32 bits by splitmix64's finalizer."""
     value = (seed + (epoch * ROUNDS + number + 1) * 0x9E3779B97F4A7C15) & (1 << 64) - 1
     value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9 & (1 << 64) - 1
     value = (value ^ value >> 27) * 0x94D049BB133111EB & (1 << 64) - 1

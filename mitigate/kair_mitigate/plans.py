@@ -59,7 +59,7 @@ class Plan:
             raise ValueError(f"no plan: a deadline of {self.deadline_us} µs, {max(self.batches, default=1)} batches")
 
     def as_json(self) -> dict[str, Any]:
-        """The plan as a JSON object."""
+        """Return the plan as a JSON object."""
         kind = {"version": self.version, "from_step": self.from_step, "kind": self.kind}
         sizes = {"sizes": list(self.sizes), "batches": list(self.batches)}
         shares = {"deadline_us": self.deadline_us, "learning_rate": self.learning_rate, "claims": self.claims}
@@ -67,7 +67,7 @@ class Plan:
 
     @classmethod
     def from_json(cls, document: Any) -> "Plan":  # noqa: ANN401 (whatever was read)
-        """Raises ValueError where that is no plan: a file or a datagram can hold anything."""
+        """Raise ValueError where that is no plan: a file or a datagram can hold anything."""
         try:
             version, from_step, kind = document["version"], document["from_step"], document["kind"]
             sizes, batches = tuple(document["sizes"]), tuple(document.get("batches", ()))
@@ -112,11 +112,11 @@ class Share:
         return _cut(self.spans, begin, end)
 
     def weight(self, rank: int) -> float:
-        """What the rank's gradient of a mean loss counts when all ranks' are averaged: W · n / N."""
+        """Return what the rank's gradient of a mean loss counts when all ranks' are averaged: W · n / N."""
         return len(self.sizes) * self.sizes[rank] / self.samples
 
     def undone(self, done: Sequence[int]) -> tuple[Span, ...]:
-        """The places that ranks left out which trained the first `done` of theirs each."""
+        """Return the places that ranks left out which trained the first `done` of theirs each."""
         left = (self.places(rank, count) for rank, count in enumerate(done))
         return tuple((one.start, one.stop) for ranges in left for one in ranges)
 
@@ -162,7 +162,7 @@ class State:
         return replace(self, coming=(*earlier, plan))
 
     def next(self, samples: int) -> tuple[Share, "State"]:
-        """The step that is due, of an epoch of so many samples, and the state after it."""
+        """Return the step that is due, of an epoch of so many samples, and the state after it."""
         plan, coming = self.plan, self.coming
         while coming and coming[0].from_step <= self.step:
             plan, coming = coming[0], coming[1:]
@@ -177,7 +177,7 @@ class State:
         return share, State(self.seed, epoch, offset, self.step + 1, plan, coming, owed, self.batch)
 
     def _due(self, most: int, samples: int) -> tuple[tuple[Span, ...], tuple[tuple[int, Span], ...]]:
-        """(what is owed in this step, what remains so)."""
+        """Return (what is owed in this step, what remains so)."""
         due, left, step = list[Span](), list[tuple[int, Span]](), self.step
         if self.owed and self.offset >= samples:  # a step is of something, however soon other ranks came here
             step = max(step, min(from_step for from_step, _ in self.owed))
@@ -201,7 +201,7 @@ class State:
         return any(one.kind == "leave" and one.from_step == step for one in (self.plan, *self.coming))
 
     def for_ranks(self, count: int) -> "State":
-        """The same position for another number of ranks: the samples of a step are divided evenly."""
+        """Return the same position for another number of ranks: the samples of a step are divided evenly."""
         if len(self.plan.sizes) == count:
             return self
         even = divided(sum(self.plan.sizes), (1,) * count)
@@ -217,7 +217,7 @@ class State:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> "State":
-        """Raises ValueError where that is no state."""
+        """Raise ValueError where that is no state."""
         try:
             numbers = [document[name] for name in ("seed", "epoch", "offset", "step")]
             plan, coming, batch = document["plan"], list(document["coming"]), document.get("batch", 0)
@@ -244,7 +244,7 @@ def divided(total: int, shares: Sequence[int]) -> tuple[int, ...]:
 
 @lru_cache(maxsize=64)  # the loader asks four times for a step's
 def _cut(spans: tuple[Span, ...], first: int, last: int) -> tuple[range, ...]:
-    """The `first`-th to before the `last`-th of the spans' places."""
+    """Return the `first`-th to before the `last`-th of the spans' places."""
     cut = list[range]()
     for begin, end in spans:
         one = range(begin + max(first, 0), begin + min(last, end - begin))

@@ -62,7 +62,7 @@ class collated:  # noqa: N801 (it is called as a function is; workers that are s
         self._collate = collate
 
     def __call__(self, samples: list[Any]) -> Batch:
-        """The batch of what a data set gave for some samples."""
+        """Return the batch of what a data set gave for some samples."""
         good = [one for one in samples if not isinstance(one, Poisoned)]
         poisoned = tuple(one for one in samples if isinstance(one, Poisoned))
         if not good:

@@ -46,7 +46,7 @@ class Ordered:
 
 
 def make_run_folder(folder: Path) -> None:
-    """Makes the folder of a job under mitigation, of its owner alone, with a key. Raises OSError."""
+    """Make the folder of a job under mitigation, of its owner alone, with a key. Raises OSError."""
     make_folder(folder.parent, modes_below(folder.parent.parent))
     make_folder(folder)
     orders.make_key(folder)
@@ -88,14 +88,14 @@ class Records:
             _replace(database, 0, why)
 
     def carry_out(self, proposal: MitigationProposal, by: str) -> Plan:
-        """Sends what was proposed to the job. Raises ValueError, RunKeyError, OSError as `order` does."""
+        """Send what was proposed to the job. Raises ValueError, RunKeyError, OSError as `order` does."""
         kind: Kind = "leave" if proposal.action == "kill_restart" else "sizes"
         shares = {name: getattr(proposal, name) or None for name in ("batches", "deadline_us", "learning_rate")}
         shares["claims"] = True if proposal.action == "claim" else None
         return self.order(proposal.sizes, by, kind=kind, proposal=proposal.number, **shares)  # type: ignore[arg-type]
 
     def decide(self, proposal: int, decision: Literal["approved", "denied"], by: str) -> MitigationProposal | None:
-        """The proposal as decided; None where there is no such open one."""
+        """Return the proposal as decided; None where there is no such open one."""
         with self._opened() as database:
             changed = database.execute(
                 "UPDATE proposal SET decision = ?, decided_at = ?, decided_by = ? WHERE id = ? AND decision = 'open'",
@@ -116,7 +116,7 @@ class Records:
         learning_rate: Rule | None = None,
         claims: bool | None = None,
     ) -> Plan:
-        """Sends a plan to the job, newer than all before; what is None stays as it was.
+        """Send a plan to the job, newer than all before; what is None stays as it was.
 
         Raises ValueError for what is no plan, RunKeyError, OSError.
         """
@@ -135,12 +135,12 @@ class Records:
         return plan
 
     def proposals(self, most: int = 100) -> list[MitigationProposal]:
-        """The newest first."""
+        """Return the newest first."""
         with self._opened() as database:
             return list(_proposals(database, "ORDER BY id DESC LIMIT ?", most))
 
     def history(self, most: int = 100) -> list[Ordered]:
-        """The plans that were sent, the newest first."""
+        """Return the plans that were sent, the newest first."""
         with self._opened() as database:
             return list(_ordered(database, most))
 
@@ -163,7 +163,7 @@ class Records:
 
 
 def _heard(folder: Path) -> int:
-    """The newest version that the job has heard of."""
+    """Return the newest version that the job has heard of."""
     known = read_state(folder)
     return 0 if known is None else known.state.newest_version
 
@@ -191,12 +191,12 @@ def _proposals(database: sqlite3.Connection, rest: str, *values: Any) -> Iterato
 
 
 def moment(at: float) -> str:
-    """A time (Unix, s) as results have it."""
+    """Return a time (Unix, s) as results have it."""
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
 
 
 def _ordered(database: sqlite3.Connection, most: int) -> Iterator[Ordered]:
-    """The newest plan first."""
+    """Yield the newest plan first."""
     rows = database.execute("SELECT * FROM ordered ORDER BY version DESC LIMIT ?", (most,)).fetchall()
     for version, at, kind, from_step, sizes, by, proposal, batches, *rest_of_plan, claims in rows:
         shares = tuple(json.loads(batches)), *rest_of_plan, bool(claims)

@@ -16,7 +16,7 @@ _RESTARTS_IN_PLACE = 10_000
 
 
 def run_folder() -> Path | None:
-    """The folder of the run that this process belongs to; None where no wrapper started it."""
+    """Return the folder of the run that this process belongs to; None where no wrapper started it."""
     folder = os.environ.get(RUN_FOLDER)
     return Path(folder) if folder else None
 
@@ -32,12 +32,12 @@ def attempt() -> int:
 
 
 def generation() -> int:
-    """A number that grows with every start of the job, also with those that torchrun makes in place."""
+    """Return a number that grows with every start of the job, also with those that torchrun makes in place."""
     return generation_of(attempt()) + _number("TORCHELASTIC_RESTART_COUNT")
 
 
 def generation_of(attempt: int) -> int:
-    """The number with which an attempt begins."""
+    """Return the number with which an attempt begins."""
     return attempt * _RESTARTS_IN_PLACE
 
 
@@ -48,13 +48,13 @@ def _number(variable: str) -> int:
 
 
 def say_left(step: int) -> None:
-    """Marks that this attempt ended as it was ordered to, after that step: the wrapper starts the next one."""
+    """Mark that this attempt ended as it was ordered to, after that step: the wrapper starts the next one."""
     if (folder := run_folder()) is not None:
         write_whole(folder / f"left-{attempt()}", str(step).encode())
 
 
 def commit_checkpoint(temporary: str | os.PathLike[str], final: str | os.PathLike[str]) -> bool:
-    """Renames a checkpoint that was written beside to its name, durably; False, and nothing, if the attempt is over."""
+    """Rename a checkpoint that was written beside to its name, durably; False, and nothing, if the attempt is over."""
     source, target = Path(temporary), Path(final)
     with source.open("rb") if source.is_file() else contextlib.nullcontext() as file:
         if file is not None:
@@ -73,7 +73,7 @@ def commit_checkpoint(temporary: str | os.PathLike[str], final: str | os.PathLik
 
 
 def write_whole(path: Path, text: bytes) -> None:
-    """Puts a file of its owner alone in place of the one before, whole or not at all. Raises OSError."""
+    """Put a file of its owner alone in place of the one before, whole or not at all. Raises OSError."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     with open(beside, "wb", opener=own) as file:  # Path.open takes no opener
         file.write(text)

@@ -27,7 +27,7 @@ _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def environment_of(folder: Path, attempt: int, environment: Mapping[str, str]) -> dict[str, str]:
-    """What the command is started with."""
+    """Return what the command is started with."""
     paths = [str(SITE), *filter(None, [environment.get("PYTHONPATH", "")])]
     return {
         # A restart in place meets the addresses of who was there before unless each attempt has a store of its own.
@@ -48,7 +48,7 @@ def run(
     failures: int = 0,
     say: Callable[[str], None] = lambda _: None,
 ) -> int:
-    """The exit status of the last attempt; as a shell has it where a signal ended it.
+    """Return the exit status of the last attempt; as a shell has it where a signal ended it.
 
     An attempt that fails is followed by another one `failures` times. Raises OSError where the command cannot be run.
     """
@@ -102,7 +102,7 @@ def first_attempt(folder: Path, host: str) -> int:
 
 
 def left_out(folder: Path) -> set[str]:
-    """The hosts that are to start no further attempt."""
+    """Return the hosts that are to start no further attempt."""
     try:
         return set((folder / LEFT_OUT).read_text(encoding="utf-8").split("\n")) - {""}
     except OSError:

@@ -23,7 +23,7 @@ _ANY: Final = ("", "0.0.0.0", "::")
 def serve(
     folder: Path, listen: Address, make: Callable[[ShardStore], None], ended: Event, *, began: Callable[[Address], None]
 ) -> None:
-    """Serves the run's shards until all epochs are over, or `ended` is set.
+    """Serve the run's shards until all epochs are over, or `ended` is set.
 
     `make` is given the store, to make its dataset; `began` the address that workers are told.
 

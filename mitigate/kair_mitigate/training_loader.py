@@ -277,7 +277,7 @@ class Loader:
         self._telling, self._must_hear = self._control.begin(told, dist.ReduceOp.SUM), True
 
     def _hear_done(self, model: torch.nn.Module, share: Share) -> None:
-        """Makes the gradients those of what all ranks have done; the rest is owed from a step on that nobody fetched.
+        """Make the gradients those of what all ranks have done; the rest is owed from a step on that nobody fetched.
 
         Raises RuntimeError where ranks no longer meet: their gradients would be of different samples.
         """
@@ -333,7 +333,7 @@ class Loader:
         return [self.ranks * self.accumulate * count / whole for count in counts]
 
     def _hear(self) -> None:
-        """Takes the plan, if there is one, that all ranks asked for before the last step."""
+        """Take the plan, if there is one, that all ranks asked for before the last step."""
         if self._control is not None and self._control.has_asked:
             plan = self._control.answer()
             if plan is not None:
@@ -358,7 +358,9 @@ class Loader:
             restarts.say_left(self._state.step - 1)
 
     def next_indices(self) -> Iterator[list[int]]:
-        """The samples of this rank's batches, from the state on to the epoch's end, a step ahead of what is trained."""
+        """Yield the samples of this rank's batches, from the state on to the epoch's end, a step ahead of what is
+        trained.
+        """
         for share in self._drawn_steps(claims=False):
             places, count = share.places(self.rank), self._count(share)
             self._fetched.append((share.step, places, count))
@@ -386,7 +388,7 @@ class Loader:
                 claimed.claim(at)
 
     def _ghosts(self) -> list[int]:
-        """A rank that had no samples yet takes the epoch's first ones."""
+        """Return a rank that had no samples yet takes the epoch's first ones."""
         assert self._order is not None
         return self._trained[:GHOSTS] or self._order[1].of(range(min(GHOSTS, self._samples)))
 
@@ -410,7 +412,7 @@ class Loader:
         return share.cut(0, share.samples) if self._is_claiming else share.places(self.rank)
 
     def _draw(self, order: Permutation, state: State) -> None:
-        """The samples of the next steps' places as the plans are now."""
+        """Draw the samples of the next steps' places as the plans are now."""
         upcoming, epoch = list[tuple[range, ...]](), state.epoch
         while len(upcoming) < DRAWN_AHEAD and state.epoch == epoch:
             share, state = state.next(self._samples)

@@ -54,7 +54,7 @@ PATTERNS = (
 
 
 def pattern(name: str) -> Pattern:
-    """The pattern of that name; raises KeyError where there is none."""
+    """Return the pattern of that name; raises KeyError where there is none."""
     return {one.name: one for one in PATTERNS}[name]
 
 
@@ -89,7 +89,7 @@ class Conditions:
         return self.compute_s[step] * lasting / (self.fixed_samples + self.sizes), rest_s
 
     def slow_network(self, step: int, cured: Bools) -> Ints:
-        """The ranks that the network's slowness is blamed on in this step."""
+        """Return the ranks that the network's slowness is blamed on in this step."""
         return self.host if self._network_slow(step, cured) else self.host[:0]
 
     def static_s(self) -> float:
@@ -104,7 +104,7 @@ class Conditions:
 
 
 def conditions_of(pattern: Pattern, ranks: int, steps: int, seed: int) -> Conditions:
-    """A job with the pattern's faults; equal seeds draw equal jobs."""
+    """Return a job with the pattern's faults; equal seeds draw equal jobs."""
     rng = np.random.default_rng(seed)
     compute = _noise(rng, steps, ranks)
     if pattern.spells:
@@ -134,7 +134,7 @@ def conditions_of(pattern: Pattern, ranks: int, steps: int, seed: int) -> Condit
 
 
 def recorded_conditions(compute_s: Floats, rest_s: Floats, sizes: Ints, fixed_share: float) -> Conditions:
-    """A recorded job's; raises ValueError where its tables do not belong together."""
+    """Return a recorded job's; raises ValueError where its tables do not belong together."""
     steps, ranks = compute_s.shape
     if rest_s.shape != (steps,) or sizes.shape != (ranks,):
         raise ValueError(f"{steps} steps of {ranks} ranks need as many rests and sizes: {rest_s.shape}, {sizes.shape}")
@@ -169,7 +169,7 @@ def _noise(rng: np.random.Generator, steps: int, ranks: int) -> Floats:
 def _add_spells(
     rng: np.random.Generator, compute: Floats, gap: float, lasts: tuple[int, int], factor: tuple[float, float]
 ) -> None:
-    """Makes stretches of steps of each rank longer; between them lie exponentially distributed gaps."""
+    """Make stretches of steps of each rank longer; between them lie exponentially distributed gaps."""
     steps, ranks = compute.shape
     for rank in range(ranks):
         begin = int(rng.exponential(gap))

@@ -93,7 +93,7 @@ class Guarded:
 
 
 def _read_only(view: View) -> View:
-    """The view with arrays that a policy cannot change by accident."""
+    """Return the view with arrays that a policy cannot change by accident."""
     arrays = {name: getattr(view, name).view() for name in ("sizes", "lowest", "highest", "compute_s", "done")}
     for array in arrays.values():
         array.flags.writeable = False
@@ -139,7 +139,7 @@ def _faults_of_sizes(action: Action, view: View) -> Iterator[str]:
 
 
 def _said(error: BaseException) -> str:
-    """The exception in a line, with the place that raised it."""
+    """Return the exception in a line, with the place that raised it."""
     text = " ".join(str(error).split())[:200]
     frames = [one for one in traceback.extract_tb(error.__traceback__) if one.filename != __file__]
     where = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""  # noqa: PTH119

@@ -123,7 +123,7 @@ class EachStep:
         self._by_ranks = by_ranks
 
     def decide(self, view: View) -> Action:
-        """The sizes that the mean speeds call for, if they differ from those of the newest plan."""
+        """Return the sizes that the mean speeds call for, if they differ from those of the newest plan."""
         seen = view.compute_s / np.maximum(view.done, 1)
         self._slope = seen if self._slope is None else self._slope + WEIGHT * (seen - self._slope)
         wanted = split(np.zeros_like(seen), self._slope, view.batch, view.lowest, view.highest)
@@ -202,7 +202,7 @@ class Continuous:
         self._lost_s: Floats | None = None
 
     def decide(self, view: View) -> Action:
-        """A restart where its break-even holds, else the deadline, else other sizes, where they save enough."""
+        """Return a restart where its break-even holds, else the deadline, else other sizes, where they save enough."""
         if not view.rates.counted:
             return NOTHING
         fit = view.rates.fitted()
@@ -229,7 +229,7 @@ class Continuous:
         return _adjusted(view, sizes, prices.resizing(recent, view.sizes, sizes, fit, self._fixed_share))
 
     def _leave_off(self, view: View, fit: Fit) -> Action | None:
-        """The deadline, if there is none yet, when it would have paid in the last steps."""
+        """Return the deadline, if there is none yet, when it would have paid in the last steps."""
         if self._deadline is None or view.has_deadline:
             return None
         price = prices.deadline(view.rates.recent(REPLAYED), view.sizes, fit.fixed_samples, self._deadline)
@@ -239,7 +239,7 @@ class Continuous:
         return Action("backup_workers", deadline=self._deadline, price=price, reason=reason)
 
     def _restart(self, view: View, fit: Fit, wanted: Ints) -> Action | None:
-        """A restart of the units, and of the host with the slow network, that have cost the most, if it pays."""
+        """Return a restart of the units, and of the host with the slow network, that have cost the most, if it pays."""
         best, best_rest = view.rates.best(), view.rates.best_rest_s
         if view.restart_s is None or best is None or best_rest is None:
             return None
@@ -310,13 +310,13 @@ class Claims:
 
 
 def _restored(fit: Fit, best: Fit, units: Bools) -> Fit:
-    """The fit with these units as fast as they have been at best."""
+    """Return the fit with these units as fast as they have been at best."""
     slope = np.where(units, np.minimum(fit.slope_s, best.slope_s), fit.slope_s)
     return Fit(fit.fixed_samples * slope, slope, fit.two_sizes)
 
 
 def _adjusted(view: View, sizes: Ints, price: StepPrice | None, micro_batches: Ints | None = None) -> Action:
-    """The action that gives the units these sizes."""
+    """Return the action that gives the units these sizes."""
     units = np.flatnonzero(sizes != view.sizes)
     reason = {"units": float(len(units)), "moved": float(np.abs(sizes - view.sizes).sum() // 2)}
     if price is not None:

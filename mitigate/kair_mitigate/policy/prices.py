@@ -82,7 +82,9 @@ def replayed_s(
 
 
 def resizing(recorded: Recorded, now: Ints, wanted: Ints | Floats, fit: Fit, fixed_share: float) -> StepPrice:
-    """The price of other sizes; of units seen with one size alone, this share of computing may be independent of it."""
+    """Return the price of other sizes; of units seen with one size alone, this share of computing may be independent of
+    it.
+    """
     fixed, told = fit.fixed_samples, fixed_share / (1 - fixed_share) * now
     worst = np.where(fit.two_sizes, fixed, np.maximum(fixed, told))
     before = replayed_s(recorded, now, fixed)
@@ -95,7 +97,7 @@ def resizing(recorded: Recorded, now: Ints, wanted: Ints | Floats, fit: Fit, fix
 def restarting(
     now_s: float, after_s: float, steps_left: int, *, restart_s: float, lost_steps: float, already_lost_s: float
 ) -> RestartPrice:
-    """The price of a restart: seconds of a step after the best sizes without it and with it, and what it costs.
+    """Return the price of a restart: seconds of a step after the best sizes without it and with it, and what it costs.
 
     `lost_steps` are done again, 0 where the job itself checkpoints before it leaves.
     """
@@ -104,7 +106,7 @@ def restarting(
 
 
 def deadline(recorded: Recorded, sizes: Ints, fixed_samples: Floats, times_median: float) -> StepPrice:
-    """The price of leaving off after so many times the median unit's computing; samples undone come again."""
+    """Return the price of leaving off after so many times the median unit's computing; samples undone come again."""
     times = recorded.compute_s * ((sizes + fixed_samples) / (recorded.samples + fixed_samples))
     part = parts_done(times, times_median * np.median(times, axis=1, keepdims=True))
     batches = (part * sizes).sum(axis=1).mean() / sizes.sum()
@@ -114,7 +116,7 @@ def deadline(recorded: Recorded, sizes: Ints, fixed_samples: Floats, times_media
 
 
 def parts_done(times_s: Floats, deadline_s: Floats | float) -> Floats:
-    """The share of its batch that each unit does which begins no micro-batch that would end past the deadline.
+    """Return the share of its batch that each unit does which begins no micro-batch that would end past the deadline.
 
     `times_s` are of the whole batches. Every unit does its first micro-batch.
     """

@@ -39,7 +39,7 @@ class Fit:
     two_sizes: Bools
 
     def times(self, samples: Ints) -> Floats:
-        """The seconds each unit computes for so many samples."""
+        """Return the seconds each unit computes for so many samples."""
         result: Floats = self.fixed_s + self.slope_s * samples
         return result
 
@@ -103,7 +103,7 @@ class Rates:
         return self._rest_level
 
     def add(self, step: int, compute_s: Floats, sizes: Ints, rest_s: float = 0.0, done: Ints | None = None) -> None:
-        """Takes in one step: every unit's seconds of computing, its planned samples, and those done if not all were.
+        """Take in one step: every unit's seconds of computing, its planned samples, and those done if not all were.
 
         A unit of which nothing is known in this step has NaN seconds, or 0 samples.
         """
@@ -129,26 +129,26 @@ class Rates:
             self._keep_best()
 
     def fitted(self) -> Fit:
-        """The units' times by the short window."""
+        """Return the units' times by the short window."""
         sizes = np.ones(len(self._level), dtype=np.int64) if self._sizes is None else self._sizes
         return self._fit(self._level / np.maximum(sizes + self._fixed_samples, 1.0))
 
     def lasting(self) -> Fit | None:
-        """The units' times by the medians of the long window; None until that is full."""
+        """Return the units' times by the medians of the long window; None until that is full."""
         if self._rows >= LONG_WINDOW and self._lasting is None:
             window = self.recent(LONG_WINDOW)
             self._lasting = self._fit(_median_of_known(window.compute_s / (window.samples + self._fixed_samples)))
         return self._lasting
 
     def best(self) -> Fit | None:
-        """The shortest times that a unit has kept to over a long window; None until there has been one."""
+        """Return the shortest times that a unit has kept to over a long window; None until there has been one."""
         if self._best is None:
             return None
         level, sizes = self._best
         return self._fit(level / (sizes + self._fixed_samples))
 
     def recent(self, steps: int) -> Recorded:
-        """The last counted steps, at most so many and at most the long window, the oldest first.
+        """Return the last counted steps, at most so many and at most the long window, the oldest first.
 
         They are views, which the next `add` may change.
         """
@@ -163,7 +163,7 @@ class Rates:
         return Fit(self._fixed_samples * slope, slope, self._two_sizes.copy())
 
     def _change_sizes(self, step: int, sizes: Ints) -> None:
-        """Expects the units at their new sizes to take as long as the fit says, until steps of these are counted."""
+        """Expect the units at their new sizes to take as long as the fit says, until steps of these are counted."""
         assert self._sizes is not None
         self._before = (self._level, self._sizes) if self._counted >= COMPARED else None
         fixed = self._fixed_samples
@@ -171,7 +171,7 @@ class Rates:
         self._sizes, self._plan_from, self._counted = sizes.copy(), step, 0
 
     def _follow(self) -> None:
-        """Moves the short window's levels; of a new plan they are the mean of its steps while these are few.
+        """Move the short window's levels; of a new plan they are the mean of its steps while these are few.
 
         From the third step on the middle one of the last three counts: one long step is no change of speed.
         """
@@ -187,7 +187,9 @@ class Rates:
         self._rest_level += max(WEIGHT, 1 / self._rows) * (rest - self._rest_level)
 
     def _at_planned_sizes(self, steps: int) -> Floats:
-        """Computing of the last steps, as long as it would have been for all planned samples (steps × units)."""
+        """Return the computing time of the last steps, as long as it would have been for all planned samples (steps ×
+        units).
+        """
         assert self._sizes is not None
         recent, fixed = self.recent(steps), self._fixed_samples
         result: Floats = recent.compute_s * ((self._sizes + fixed) / (recent.samples + fixed))
@@ -226,7 +228,7 @@ class Rates:
 
 
 def _median_of_known(values: Floats) -> Floats:
-    """The median of each column's numbers, which come before its NaNs once sorted; every column has one.
+    """Return the median of each column's numbers, which come before its NaNs once sorted; every column has one.
 
     Of 150 rows and 2,048 columns this takes a quarter of the time of `np.median`.
     """

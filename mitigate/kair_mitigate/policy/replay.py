@@ -78,7 +78,7 @@ def replay(
 
 
 def _plays(steps: int, ranks: int) -> Iterator[Ints]:
-    """The steps to play: those recorded in their order, or as many as policies need drawn from them.
+    """Yield the steps to play: those recorded in their order, or as many as policies need drawn from them.
 
     Later draws are from a resampled recording, since another one would have had other steps.
     """
@@ -111,7 +111,9 @@ def _with_savings(row: SimulatedPolicy, played: Sequence[Simulated], mean_us: fl
 
 
 def _saves_most(rows: Sequence[SimulatedPolicy], mean_us: float) -> str | None:
-    """The policy that surely saves something, and most: the first of those that are as good but for the dead band."""
+    """Return the policy that surely saves something, and most: the first of those that are as good but for the dead
+    band.
+    """
     worth = {
         row.policy: row.saved_us
         for row in rows

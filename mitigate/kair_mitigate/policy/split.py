@@ -18,7 +18,7 @@ _SLACK = 1e-9
 
 
 def split(fixed_s: Floats, slope_s: Floats, batch: int, lowest: Ints, highest: Ints) -> Ints:
-    """The samples per unit with the least `max(fixed_s + slope_s * samples)`, exactly `batch` in all.
+    """Return the samples per unit with the least `max(fixed_s + slope_s * samples)`, exactly `batch` in all.
 
     Arrays have one entry per unit: seconds a step, seconds a sample, and bounds in samples. Raises ValueError where the
     bounds cannot hold the batch.
@@ -38,7 +38,7 @@ def split(fixed_s: Floats, slope_s: Floats, batch: int, lowest: Ints, highest: I
 def split_in_micro_batches(
     fixed_s: Floats, slope_s: Floats, batch: int, lowest: Ints, largest: Ints, *, most: int
 ) -> tuple[Ints, Ints]:
-    """The samples and the micro-batches per unit with the least `max(micro * fixed_s + slope_s * samples)`.
+    """Return the samples and the micro-batches per unit with the least `max(micro * fixed_s + slope_s * samples)`.
 
     A unit takes at least `lowest` samples in 1 to `most` micro-batches of at most `largest` samples, as few as hold
     its samples; `fixed_s` is paid by every micro-batch. Raises ValueError where the bounds cannot hold the batch.
@@ -62,7 +62,8 @@ def split_in_micro_batches(
 
 
 def half_way(now: Ints, wanted: Ints) -> Ints:
-    """The sizes half way between two plans with the same sum, which they keep; halves are rounded towards `wanted`.
+    """Return the sizes half way between two plans with the same sum, which they keep; halves are rounded towards
+    `wanted`.
 
     Raises ValueError where the sums differ.
     """
@@ -80,7 +81,7 @@ def half_way(now: Ints, wanted: Ints) -> Ints:
 def _checked(
     fixed_s: Floats, slope_s: Floats, batch: int, lowest: Ints, highest: Ints
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """The same as arrays of floats; raises ValueError where no plan can come of them."""
+    """Return the same as arrays of floats; raises ValueError where no plan can come of them."""
     fixed, slope, low, high = (np.asarray(one, dtype=np.float64) for one in (fixed_s, slope_s, lowest, highest))
     if not len(fixed) or not (fixed.shape == slope.shape == low.shape == high.shape):
         raise ValueError("every unit needs a fixed part, a slope, a lowest and a highest number of samples")
@@ -98,7 +99,7 @@ def _checked(
 def _balanced(
     capacity: Callable[[float], Floats], times: Callable[[Floats], Floats], batch: int, low: Floats, high: Floats
 ) -> Ints:
-    """The samples per unit at the shortest time in which the units' capacities hold the batch."""
+    """Return the samples per unit at the shortest time in which the units' capacities hold the batch."""
 
     def held(time_s: float) -> Floats:
         # Fewer than its lowest number no unit takes, however long that lasts.
@@ -122,7 +123,7 @@ def _balanced(
 
 
 def _without_surplus(samples: Floats, times: Callable[[Floats], Floats], batch: int, low: Floats) -> Floats:
-    """Takes what exceeds the batch from those that would take longest, again until nothing does.
+    """Take what exceeds the batch from those that would take longest, again until nothing does.
 
     Once is not enough where all that may shrink would have to give more than they have above their lowest.
     """

@@ -42,7 +42,7 @@ class Units:
         return sum(map(len, self.members))
 
     def compute_s(self, of_ranks: Floats) -> Floats:
-        """What each unit computes, which is what its slowest rank does, s."""
+        """Return what each unit computes, which is what its slowest rank does, s."""
         return np.maximum.reduceat(of_ranks[self._order], self._starts)
 
     def micro_batches(self, sizes: Sequence[int] | Ints) -> Ints:
@@ -51,18 +51,18 @@ class Units:
         return np.asarray(-(-samples // (self.micro_batch or 1)), dtype=np.int64)
 
     def sizes(self, micro_batches: Ints) -> tuple[int, ...]:
-        """Samples of each rank where the units take so many micro-batches."""
+        """Return the samples of each rank where the units take so many micro-batches."""
         result = np.empty(len(self._order), dtype=np.int64)
         result[self._order] = np.repeat(micro_batches * (self.micro_batch or 1), list(map(len, self.members)))
         return tuple(result.tolist())
 
     def of_ranks(self, of_units: Ints) -> tuple[int, ...]:
-        """What holds for each unit, for each of its ranks."""
+        """Return what holds for each unit, for each of its ranks."""
         each = {rank: int(value) for ranks, value in zip(self.members, of_units, strict=True) for rank in ranks}
         return tuple(each[rank] for rank in sorted(each))
 
     def slowest(self, of_ranks: Floats, unit: int) -> int:
-        """The rank that computes longest in a unit."""
+        """Return the rank that computes longest in a unit."""
         return max(self.members[unit], key=lambda rank: float(of_ranks[rank]))
 
     def why_fixed(self, sizes: Sequence[int]) -> str | None:
@@ -90,7 +90,10 @@ class Units:
         return next((f"sizes stay: {why}" for holds, why in reasons if holds), None)
 
     def sentence(self, sizes: Sequence[int]) -> str | None:
-        """What a person is to know of the units; None where each rank is resized by itself, and that is known."""
+        """Return what a person is to know of the units.
+
+        It is None where each rank is resized by itself, and that is known.
+        """
         if (why := self.why_fixed(sizes)) is not None:
             return why
         if self.known == "assumed":
@@ -122,7 +125,7 @@ class Units:
 
 
 def joined(ranks: int, tied: Iterable[Sequence[int]]) -> Members:
-    """The connected components of ranks 0 to `ranks` − 1 under what ties them, by their first ranks."""
+    """Return the connected components of ranks 0 to `ranks` − 1 under what ties them, by their first ranks."""
     import networkx as nx  # 0.1 s that a job told by a person does without
 
     graph = nx.empty_graph(ranks)
@@ -132,7 +135,7 @@ def joined(ranks: int, tied: Iterable[Sequence[int]]) -> Members:
 
 
 def tied_in(ops: Operations) -> list[tuple[int, ...]] | None:
-    """The ranks that meet in every micro-batch of a recorded step; None where it does not tell the forward pass.
+    """Return the ranks that meet in every micro-batch of a recorded step; None where it does not tell the forward pass.
 
     That is who sends to whom, and who meets in the forward pass: tensor, context and expert parallel ranks do, and
     FSDP's, which gather parameters. DDP's all-reduce is of the backward pass alone, and what it broadcasts in the

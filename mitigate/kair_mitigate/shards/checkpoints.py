@@ -10,7 +10,7 @@ from kair_mitigate.shards.shard import CheckpointError, NotOwnerError, OutOfPlac
 
 
 def commit_positions(connection: sqlite3.Connection, checkpoint: str, positions: Mapping[str, Position]) -> list[Row]:
-    """Takes what each worker named had done before its position, and tells what that is; the rest stays uncommitted.
+    """Take what each worker named had done before its position, and return what that is; the rest stays uncommitted.
 
     The same again changes nothing. Raises CheckpointError, StaleGenerationError, NotOwnerError, OutOfPlaceError.
     """
@@ -25,7 +25,7 @@ def commit_positions(connection: sqlite3.Connection, checkpoint: str, positions:
 
 
 def commit_everything(connection: sqlite3.Connection, checkpoint: str) -> None:
-    """Takes all cursors as they stand. Raises CheckpointError."""
+    """Take all cursors as they stand. Raises CheckpointError."""
     seq = _insert(connection, checkpoint, _text({}))
     connection.execute("UPDATE shard SET done_in = ? WHERE state = 'DONE' AND done_in IS NULL", (seq,))
     connection.execute("UPDATE shard SET committed = cursor WHERE done_in IS NULL AND cursor > begin")
@@ -33,7 +33,7 @@ def commit_everything(connection: sqlite3.Connection, checkpoint: str) -> None:
 
 
 def return_to(connection: sqlite3.Connection, checkpoint: str | None, seed: int) -> None:
-    """Sets all shards to where they were at a checkpoint, None: at the beginning; later checkpoints are forgotten.
+    """Set all shards to where they were at a checkpoint, None: at the beginning; later checkpoints are forgotten.
 
     Each worker's generation ends. Quarantined shards stay so, and a try that the restart ended does not count.
     Raises CheckpointError.

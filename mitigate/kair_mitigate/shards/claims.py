@@ -24,19 +24,19 @@ class Held:
 
 
 def generation_of(connection: sqlite3.Connection, worker: str) -> int | None:
-    """The only generation of a worker that may ask for anything, None where it never did."""
+    """Return the only generation of a worker that may ask for anything, None where it never did."""
     row = connection.execute("SELECT generation FROM worker WHERE name = ?", (worker,)).fetchone()
     return None if row is None else int(row[0])
 
 
 def check_generation(connection: sqlite3.Connection, worker: str, generation: int) -> None:
-    """Raises StaleGenerationError for a worker that was given up, or is not known."""
+    """Raise StaleGenerationError for a worker that was given up, or is not known."""
     if generation_of(connection, worker) != generation:
         raise StaleGenerationError(f"generation {generation} of {worker} was given up, or never joined")
 
 
 def take(connection: sqlite3.Connection, worker: str, generation: int, claim: int, seed: int) -> Shard | None:
-    """The shard that the worker has already, or else the next in order, None where there is none."""
+    """Return the shard that the worker has already, or else the next in order, None where there is none."""
     row = connection.execute(f"SELECT {_SHARD} FROM shard WHERE state = 'DOING' AND owner = ?", (worker,)).fetchone()
     if row is None:
         row = connection.execute(
@@ -54,7 +54,7 @@ def take(connection: sqlite3.Connection, worker: str, generation: int, claim: in
 
 
 def held(connection: sqlite3.Connection, worker: str, generation: int, shard: int) -> Held:
-    """What a worker says that it has. Raises StaleGenerationError, NotOwnerError."""
+    """Return what a worker says that it has. Raises StaleGenerationError, NotOwnerError."""
     check_generation(connection, worker, generation)
     row = connection.execute(
         "SELECT id, cursor, end, reached FROM shard WHERE id = ? AND owner = ? AND state = 'DOING'", (shard, worker)
@@ -71,7 +71,7 @@ def has_done(connection: sqlite3.Connection, worker: str, shard: int) -> bool:
 
 
 def advance(connection: sqlite3.Connection, shard: Held, cursor: int) -> None:
-    """Moves a cursor forwards. Who gets further than all before does not hold poison: its try is the first again."""
+    """Move a cursor forwards. Who gets further than all before does not hold poison: its try is the first again."""
     connection.execute(
         """
         UPDATE shard SET cursor = ?1, tries = CASE WHEN ?1 > reached THEN 1 ELSE tries END, reached = MAX(reached, ?1)
@@ -82,7 +82,7 @@ def advance(connection: sqlite3.Connection, shard: Held, cursor: int) -> None:
 
 
 def end(connection: sqlite3.Connection, shard: Held, cursor: int | None, commit: CommitPoint) -> None:
-    """Ends a shard, which for a file says how long that is. Raises OutOfPlaceError where samples are left."""
+    """End a shard, which for a file says how long that is. Raises OutOfPlaceError where samples are left."""
     last = shard.end
     if last is None:
         last = shard.cursor if cursor is None else cursor
@@ -97,7 +97,7 @@ def end(connection: sqlite3.Connection, shard: Held, cursor: int | None, commit:
 def give_back(
     connection: sqlite3.Connection, worker: str, how: Ending, reason: str, *, commit: CommitPoint, most_tries: int
 ) -> None:
-    """Returns what a worker has in hand to its place, and where it died with it, what it did since the last checkpoint.
+    """Put back what a worker has in hand and, where it died with it, what it did since the last checkpoint.
 
     A shard that was tried `most_tries` times without getting further goes to quarantine instead.
     """

@@ -127,7 +127,7 @@ class ShardClient:
         self._ask({**self._mine("push"), **request})
 
     def done(self, records: int | None = None) -> None:
-        """Ends the shard in hand. `records`: how many a file had."""
+        """End the shard in hand. `records`: how many a file had."""
         ending: Message = {"shard": self._in_hand().id}
         if records is not None:
             ending["cursor"] = records
@@ -135,7 +135,7 @@ class ShardClient:
         self._shard = None
 
     def failed(self, reason: str) -> None:
-        """Gives the shard in hand back as one that cannot be trained; after some tries it is left out, loudly.
+        """Give the shard in hand back as one that cannot be trained; after some tries it is left out, loudly.
 
         Where only the checkpoint counts, this worker is given up with it.
         """
@@ -143,7 +143,7 @@ class ShardClient:
         self._shard = None
 
     def commit(self, checkpoint: str, positions: Mapping[str, Position]) -> None:
-        """Makes a checkpoint the one that counts, by the positions of all its workers: before it gets its final name.
+        """Make a checkpoint the one that counts, by the positions of all its workers: before it gets its final name.
 
         Where samples count by the push, all that was pushed is taken, and `positions` is empty.
         Raises ShardError where one of them was given up meanwhile: the checkpoint must not be used then.
@@ -152,11 +152,11 @@ class ShardClient:
         self._ask({"do": "commit", "checkpoint": checkpoint, "positions": told})
 
     def restore(self, checkpoint: str | None) -> None:
-        """Returns all shards to a checkpoint, None: to the beginning. Once per restart, before anybody joins."""
+        """Return all shards to a checkpoint, None: to the beginning. Once per restart, before anybody joins."""
         self._ask({"do": "restore", "checkpoint": checkpoint})
 
     def add(self, files: Sequence[str]) -> None:
-        """Adds files to a growing stream."""
+        """Add files to a growing stream."""
         self._ask({"do": "add", "files": list(files)})
 
     def end_stream(self) -> None:
@@ -164,7 +164,7 @@ class ShardClient:
         self._ask({"do": "end_stream"})
 
     def close(self, *, well: bool = True) -> None:
-        """Ends the signs of life. A worker that is well leaves; of another one all that is lost returns in time."""
+        """End the signs of life. A worker that is well leaves; of another one all that is lost returns in time."""
         self._ended.set()
         with self._talking:
             if well and self._generation is not None and self._given_up is None:
@@ -187,7 +187,7 @@ class ShardClient:
         return {"do": what, "worker": self._worker, "generation": self.generation}
 
     def _ask(self, request: Message) -> Message:
-        """Waits for the service as long as it takes. Raises ShardError."""
+        """Wait for the service as long as it takes. Raises ShardError."""
         wait_s = _LEAST_WAIT_S
         while True:
             if self._given_up is not None:
@@ -224,6 +224,6 @@ class ShardClient:
 
 
 def _pause(wait_s: float) -> float:
-    """Waits, and says how long to wait next time; by chance, so that workers do not all come at once."""
+    """Wait, and return how long to wait next time; by chance, so that workers do not all come at once."""
     time.sleep(wait_s * random.uniform(0.5, 1.0))
     return min(2 * wait_s, _MOST_WAIT_S)

@@ -39,7 +39,7 @@ class Connection:
         self._number = 0
 
     def ask(self, request: Message) -> Message:
-        """The reply.
+        """Return the reply.
 
         Raises ShardError where the request was refused, and OSError where there was no reply: it may have been heard
         or not.
@@ -58,7 +58,7 @@ class Connection:
         return reply
 
     def close(self) -> None:
-        """Ends the conversation."""
+        """End the conversation."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None

@@ -13,7 +13,7 @@ VALUES (0, ?, ?, ?, ?, ?, ?, ?, ?)
 
 
 def insert_ranges(connection: sqlite3.Connection, size: int, shard_size: int, seed: int) -> None:
-    """Makes the first epoch of a dataset of `size` samples."""
+    """Make the first epoch of a dataset of `size` samples."""
     begins = range(0, size, shard_size)
     places = _places(len(begins), seed, epoch=0)
     connection.executemany(
@@ -26,7 +26,7 @@ def insert_ranges(connection: sqlite3.Connection, size: int, shard_size: int, se
 
 
 def insert_files(connection: sqlite3.Connection, files: Sequence[str], seed: int) -> None:
-    """Adds files to the first epoch, in shuffled order behind those that are there."""
+    """Add files to the first epoch, in shuffled order behind those that are there."""
     (first,) = connection.execute("SELECT COUNT(*) FROM shard WHERE epoch = 0").fetchone()
     order = keyed_order(len(files), seed, f"files/{first}")
     places = {number: place for place, number in enumerate(order)}
@@ -36,7 +36,7 @@ def insert_files(connection: sqlite3.Connection, files: Sequence[str], seed: int
 
 
 def begin_epochs_due(connection: sqlite3.Connection, seed: int, epochs: int) -> bool:
-    """Makes the next epoch when nothing is left of the last; whether one began.
+    """Make the next epoch when nothing is left of the last; whether one began.
 
     What was quarantined in an epoch before stays out of the new one.
     """
@@ -50,7 +50,7 @@ def begin_epochs_due(connection: sqlite3.Connection, seed: int, epochs: int) -> 
 
 
 def only_first_epoch(connection: sqlite3.Connection, seed: int) -> None:
-    """Deletes all epochs but the first, which is made again where parts of it are no longer there."""
+    """Delete all epochs but the first, which is made again where parts of it are no longer there."""
     newest = newest_epoch(connection)
     counts = dict(connection.execute("SELECT epoch, COUNT(*) FROM shard WHERE epoch IN (0, ?) GROUP BY 1", (newest,)))
     if counts.get(0) != counts.get(newest):
@@ -70,7 +70,7 @@ def has_doing(connection: sqlite3.Connection) -> bool:
 
 
 def newest_epoch(connection: sqlite3.Connection) -> int:
-    """The newest epoch that has begun, 0 where nothing has."""
+    """Return the newest epoch that has begun, 0 where nothing has."""
     (epoch,) = connection.execute("SELECT COALESCE(MAX(epoch), 0) FROM shard").fetchone()
     return int(epoch)
 
@@ -95,7 +95,7 @@ def _insert_epoch(connection: sqlite3.Connection, epoch: int, seed: int) -> int:
 
 
 def _places(shards: int, seed: int, epoch: int) -> list[int]:
-    """The place of each shard by its number."""
+    """Return the place of each shard by its number."""
     places = [0] * shards
     for place, number in enumerate(keyed_order(shards, seed, f"epoch/{epoch}")):
         places[number] = place

@@ -49,7 +49,7 @@ class ShardAudit:
 
 @contextmanager
 def looked_at(file: Path) -> Iterator[sqlite3.Connection]:
-    """A store's database, to be read. Raises OSError where it cannot be."""
+    """Open a store's database, to be read. Raises OSError where it cannot be."""
     try:
         with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as database:
             yield database
@@ -58,7 +58,7 @@ def looked_at(file: Path) -> Iterator[sqlite3.Connection]:
 
 
 def dataset_of(database: sqlite3.Connection) -> Dataset:
-    """What a store was made for. Raises sqlite3.Error."""
+    """Return what a store was made for. Raises sqlite3.Error."""
     settings = dict(database.execute("SELECT name, value FROM setting WHERE name IN ('epochs', 'growing', 'commit')"))
     newest = newest_epoch(database)
     (samples,) = database.execute("SELECT MAX(end) FROM shard WHERE epoch = ? AND file IS NULL", (newest,)).fetchone()

@@ -21,7 +21,7 @@ _MOST_BYTES: Final = 4096
 
 
 def publish(folder: Path, address: Address, *, over: bool = False) -> None:
-    """Writes the service's address; `over`: it has ended, as there is nothing left to claim. Raises OSError."""
+    """Write the service's address; `over`: it has ended, as there is nothing left to claim. Raises OSError."""
     write_whole(folder / ADDRESS, json.dumps({"host": address[0], "port": address[1], "over": over}).encode())
 
 
@@ -47,7 +47,7 @@ def find(folder: Path) -> tuple[Address, bytes]:
 
 
 def client_of_run(worker: str | None = None) -> ShardClient:
-    """The client of this process. Raises RuntimeError outside of a run."""
+    """Return the client of this process. Raises RuntimeError outside of a run."""
     folder = run_folder()
     if folder is None:
         raise RuntimeError(

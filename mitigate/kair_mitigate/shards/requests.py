@@ -13,7 +13,7 @@ _MOST_TOLD: Final = 1000
 
 
 def answer(store: ShardStore, request: Message) -> Message:
-    """Does what is asked. Raises ConversationError, ShardError, sqlite3.Error; then nothing has changed."""
+    """Do what is asked. Raises ConversationError, ShardError, sqlite3.Error; then nothing has changed."""
     handler = _HANDLERS.get(text_of(request, "do"))
     if handler is None:
         raise ConversationError("nobody knows what is asked for")
@@ -30,7 +30,7 @@ def _claim(store: ShardStore, request: Message) -> Message:
 
 
 def _beat(store: ShardStore, request: Message) -> Message:
-    """A sign of life, with the place in the shard where only the checkpoint moves the cursor that counts."""
+    """Return a sign of life, with the place in the shard where only the checkpoint moves the cursor that counts."""
     worker, generation = _who(request)
     if "shard" in request:
         store.progress(worker, generation, whole_of(request, "shard"), whole_of(request, "cursor"))

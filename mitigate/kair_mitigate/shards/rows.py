@@ -18,7 +18,7 @@ Row = dict[str, int | str]
 
 
 def row_of(worker: str, generation: int, shard: tuple[int, int, str | None], begin: int, end: int) -> Row:
-    """What a worker did of a shard, (number, epoch, file), as the audit reads it."""
+    """Return what a worker did of a shard, (number, epoch, file), as the audit reads it."""
     number, epoch, file = shard
     row: Row = {"gen": generation, "worker": worker, "shard": number, "epoch": epoch, "begin": begin, "end": end}
     return row if file is None else {**row, "file": file}
@@ -28,12 +28,12 @@ class CountedRows:
     """The file of one store, which alone writes there."""
 
     def __init__(self, path: Path) -> None:
-        """Raises OSError."""
+        """Raise OSError."""
         path.parent.mkdir(0o700, parents=True, exist_ok=True)
         self._handle = own(str(path), os.O_RDWR | os.O_CREAT)
 
     def write(self, length: int, rows: Sequence[Row]) -> int:
-        """Puts rows behind the first `length` bytes, in place of what is there; the new length. Raises OSError."""
+        """Put rows behind the first `length` bytes, in place of what is there; the new length. Raises OSError."""
         self.cut(length)
         text = "".join(json.dumps(row, separators=(",", ":")) + "\n" for row in rows).encode("ascii")
         while text:
@@ -46,9 +46,9 @@ class CountedRows:
         os.ftruncate(self._handle, length)
 
     def to_disk(self) -> None:
-        """Waits until all is on the disk. Raises OSError."""
+        """Wait until all is on the disk. Raises OSError."""
         os.fsync(self._handle)
 
     def close(self) -> None:
-        """Closes the file."""
+        """Close the file."""
         os.close(self._handle)

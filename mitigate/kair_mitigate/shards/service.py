@@ -83,7 +83,7 @@ class ShardService:
         return self._host, self._port
 
     def stop(self) -> None:
-        """Ends all connections and leases; the store stays open."""
+        """End all connections and leases; the store stays open."""
         self._end()
         self._thread.join()
 
@@ -181,7 +181,7 @@ class ShardService:
         return {"lease_s": self._lease_s, **reply}
 
     async def _end_leases(self) -> None:
-        """Gives up who was silent for a lease, not counting time in which the service itself could not listen."""
+        """Give up who was silent for a lease, not counting time in which the service itself could not listen."""
         pause_s = self._lease_s / _CHECKS_PER_LEASE
         while True:
             before = time.monotonic()

@@ -34,7 +34,7 @@ class Shard:
     seed: int
 
     def __iter__(self) -> Iterator[int]:
-        """Indices of the dataset from the cursor on; of a file, the numbers of its records, without an end."""
+        """Return indices of the dataset from the cursor on; of a file, the numbers of its records, without an end."""
         if self.end is None:
             return count(self.cursor)
         return iter(self.indices(self.cursor, self.end))

@@ -94,7 +94,7 @@ class ShardStore:
         kept_checkpoints: int = KEPT_CHECKPOINTS,
         rows: Path | None = None,
     ) -> None:
-        """Opens or makes the file; what counts is written into the file `rows`, for the audit.
+        """Open or make the file; what counts is written into the file `rows`, for the audit.
 
         Raises sqlite3.Error, OSError.
         """
@@ -110,14 +110,14 @@ class ShardStore:
         (self._claims,) = self._connection.execute("SELECT COALESCE(MAX(claimed), 0) FROM shard").fetchone()
 
     def close(self) -> None:
-        """Closes the files."""
+        """Close the files."""
         with self._lock:
             self._connection.close()
             if self._rows is not None:
                 self._rows.close()
 
     def check_file(self) -> None:
-        """Reads all of the file. Raises sqlite3.DatabaseError where it is damaged."""
+        """Read all of the file. Raises sqlite3.DatabaseError where it is damaged."""
         with self._lock:
             (found,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
         if found != "ok":
@@ -138,7 +138,7 @@ class ShardStore:
     def make(
         self, size: int, shard_size: int, *, seed: int, epochs: int = 1, commit: CommitPoint = "checkpoint"
     ) -> None:
-        """Makes the shards of a dataset of `size` samples. The same again, when a job goes on, changes nothing."""
+        """Make the shards of a dataset of `size` samples. The same again, when a job goes on, changes nothing."""
         if size < 1 or shard_size < 1 or epochs < 1:
             raise ShardError(f"{epochs} epochs of {size} samples in shards of {shard_size} are no dataset")
         with self._transaction() as connection:
@@ -154,7 +154,7 @@ class ShardStore:
         commit: CommitPoint = "checkpoint",
         growing: bool = False,
     ) -> None:
-        """Makes a shard of each file; a growing stream can be added to until `end_stream`. Twice is harmless."""
+        """Make a shard of each file; a growing stream can be added to until `end_stream`. Twice is harmless."""
         if len(set(files)) != len(files) or not (files or growing) or epochs < 1:
             raise ShardError("a dataset of files needs at least one, and none twice")
         made = f"stream of {len(files)} files at first" if growing else f"{len(files)} files"
@@ -163,7 +163,7 @@ class ShardStore:
                 insert_files(connection, files, seed)
 
     def add(self, files: Sequence[str]) -> int:
-        """Adds files to a growing stream, and says how many it did not have yet."""
+        """Add files to a growing stream, and return how many it did not have yet."""
         with self._transaction() as connection:
             if not self._number("growing"):
                 raise ShardError("the dataset is no stream, or the stream has ended: nothing can be added")
@@ -179,14 +179,14 @@ class ShardStore:
             self._begin_epochs()
 
     def join(self, worker: str) -> int:
-        """A new generation of a worker; the one before is taken for dead."""
+        """Return a new generation of a worker; the one before is taken for dead."""
         with self._transaction() as connection:
             generation = (claims.generation_of(connection, worker) or 0) + 1
             self._replace(worker, generation)
             return generation
 
     def claim(self, worker: str, generation: int) -> Shard | Nothing:
-        """The next shard in order, or the one that the worker has already.
+        """Return the next shard in order, or the one that the worker has already.
 
         A generation newer than the known one, where somebody else numbers them, replaces that.
         """
@@ -207,7 +207,7 @@ class ShardStore:
             return has_todo(self._connection) or self._is_over()
 
     def progress(self, worker: str, generation: int, shard: int, cursor: int) -> None:
-        """Notes how far a worker is, for who looks on, and to tell poison from bad luck: this commits nothing."""
+        """Note how far a worker is, for who looks on, and to tell poison from bad luck: this commits nothing."""
         with self._transaction() as connection:
             self._require("checkpoint")
             held = claims.held(connection, worker, generation, shard)
@@ -217,7 +217,7 @@ class ShardStore:
                 claims.advance(connection, held, cursor)
 
     def push(self, worker: str, generation: int, shard: int, span: tuple[int, int], apply: Callable[[], None]) -> bool:
-        """Applies a gradient of the positions of `span`, [begin, end), and moves the cursor there: both or neither.
+        """Apply a gradient of the positions of `span`, [begin, end), and move the cursor there: both or neither.
 
         False where that was applied before: a push that was repeated because the answer got lost. What `apply` raises
         passes through. Where the cursor cannot be written behind it, sqlite3.Error is raised, and the server has to
@@ -241,7 +241,7 @@ class ShardStore:
             return True
 
     def done(self, worker: str, generation: int, shard: int, cursor: int | None = None) -> None:
-        """Ends a shard. `cursor`: how many records a file had."""
+        """End a shard. `cursor`: how many records a file had."""
         with self._transaction() as connection:
             claims.check_generation(connection, worker, generation)
             if claims.has_done(connection, worker, shard):
@@ -251,12 +251,12 @@ class ShardStore:
             self._begin_epochs()
 
     def check(self, worker: str, generation: int) -> None:
-        """Raises StaleGenerationError where the worker was given up."""
+        """Raise StaleGenerationError where the worker was given up."""
         with self._lock:
             claims.check_generation(self._connection, worker, generation)
 
     def fail(self, worker: str, generation: int, shard: int, reason: str) -> None:
-        """Gives back a shard that cannot be trained; the last of its tries puts it into quarantine.
+        """Give back a shard that cannot be trained; the last of its tries puts it into quarantine.
 
         Where only the checkpoint counts, the worker's state may have a part of the shard in it that no other can know:
         it is given up with all that it did since the last one, and has to join again from that.
@@ -279,7 +279,7 @@ class ShardStore:
             self._give_back(worker, "left", "")
 
     def release(self, worker: str) -> None:
-        """Gives a worker up: what is lost with it returns to its place, and its generation ends."""
+        """Give a worker up: what is lost with it returns to its place, and its generation ends."""
         with self._transaction():
             self._give_back(worker, "died", "the worker died")
             self._fence(worker)
@@ -301,7 +301,7 @@ class ShardStore:
             return self.holders() | {owner for (owner,) in self._connection.execute(uncommitted)}
 
     def commit(self, checkpoint: str, positions: Mapping[str, Position]) -> None:
-        """Takes what each worker named had done before its position at a checkpoint; on the disk on return.
+        """Take what each worker named had done before its position at a checkpoint; on the disk on return.
 
         What workers not named have done stays uncommitted. The same commit again changes nothing.
         """
@@ -311,21 +311,21 @@ class ShardStore:
             self._end_commit()
 
     def commit_all(self, checkpoint: str) -> None:
-        """Takes all cursors as they stand into a checkpoint; on the disk on return."""
+        """Take all cursors as they stand into a checkpoint; on the disk on return."""
         with self._transaction(durable=True) as connection:
             self._require("push")
             checkpoints.commit_everything(connection, checkpoint)
             self._end_commit()
 
     def restore(self, checkpoint: str | None) -> None:
-        """Returns to one of the last checkpoints, None: to the beginning. Whoever worked before is refused then."""
+        """Return to one of the last checkpoints, None: to the beginning. Whoever worked before is refused then."""
         with self._transaction(durable=True) as connection:
             checkpoints.return_to(connection, checkpoint, self._number("seed"))
             self._begin_epochs()
         self._cut_rows()
 
     def checkpoints(self) -> dict[str, dict[str, int]]:
-        """The checkpoints that hold, the oldest first, each with the generations of its workers."""
+        """Return the checkpoints that hold, the oldest first, each with the generations of its workers."""
         with self._lock:
             return checkpoints.generations(self._connection)
 
@@ -372,7 +372,7 @@ class ShardStore:
             self._prune()
 
     def _count(self, rows: Sequence[Row]) -> None:
-        """Writes rows that are there once the transaction is committed. Raises OSError."""
+        """Write rows that are there once the transaction is committed. Raises OSError."""
         if self._rows is not None and rows:
             length = self._rows.write(self._counted(), rows)
             self._connection.execute("INSERT OR REPLACE INTO counted VALUES (0, ?)", (length,))

@@ -28,7 +28,7 @@ class ConversationError(Exception):
 
 
 def sign(key: bytes, about: bytes, body: bytes) -> bytes:
-    """The signature of a body in its place: `about` is the challenge, or the signature of what is replied to."""
+    """Return the signature of a body in its place: `about` is the challenge, or the signature of what is replied to."""
     return hmac.digest(key, struct.pack(">I", len(about)) + about + body, "sha256")
 
 
@@ -38,7 +38,7 @@ def is_signed(signature: bytes, key: bytes, about: bytes, body: bytes) -> bool:
 
 
 def to_bytes(message: Message) -> bytes:
-    """The body of a message. Raises ValueError where it is too long."""
+    """Return the body of a message. Raises ValueError where it is too long."""
     body = json.dumps(message, separators=(",", ":")).encode()
     if len(body) > MOST_BYTES:
         raise ValueError(f"a message of {len(body)} bytes is too long for the shard service")
@@ -46,7 +46,7 @@ def to_bytes(message: Message) -> bytes:
 
 
 def to_message(body: bytes) -> Message:
-    """The message of a body. Raises ConversationError."""
+    """Return the message of a body. Raises ConversationError."""
     try:
         message = json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -57,7 +57,7 @@ def to_message(body: bytes) -> Message:
 
 
 def text_of(message: Message, name: str) -> str:
-    """A field that is a text of at most 1,000 characters. Raises ConversationError."""
+    """Return a field that is a text of at most 1,000 characters. Raises ConversationError."""
     value = message.get(name)
     if not isinstance(value, str) or not 0 < len(value) <= 1000:
         raise ConversationError(f"{name} is not a text")
@@ -65,7 +65,7 @@ def text_of(message: Message, name: str) -> str:
 
 
 def whole_of(message: Message, name: str) -> int:
-    """A field that is a whole number from 0 on which SQLite can hold. Raises ConversationError."""
+    """Return a field that is a whole number from 0 on which SQLite can hold. Raises ConversationError."""
     value = message.get(name)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 63:
         raise ConversationError(f"{name} is not a whole number")
