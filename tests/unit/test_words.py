@@ -2,6 +2,7 @@
 
 import ast
 import re
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ("kair_tui", "engine", "capture/kair_capture", "mitigate/kair_mitigate")
+DESCRIBED = ("engine/kair_engine/localize", "engine/kair_engine/blame")
+"""Rooms whose docstrings and comments are plain English too."""
 PAGES = (*ROOT.glob("README.md"), *sorted((ROOT / "docs").glob("*.md")))
 UNREAD = re.compile(
     r"\b(?:tells?|told|beside|held against|laid to|imposed|innocents?|of then|is none)\b", re.IGNORECASE
@@ -16,13 +19,28 @@ UNREAD = re.compile(
 """Words of translated English: "shows", "reported", "next to", "compared with", "healthy" are read at once."""
 
 
+def docstrings(tree: ast.AST) -> Iterator[ast.Constant]:
+    """Yield the strings that stand alone: docstrings, also those of constants and fields."""
+    bodies = (body for node in ast.walk(tree) if isinstance(body := getattr(node, "body", None), list))
+    for line in (line for body in bodies for line in body):
+        if isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant) and _is_text(line.value):
+            yield line.value
+
+
+def descriptions(module: Path) -> Iterator[tuple[int, str]]:
+    """Yield the line and the text of every docstring and comment."""
+    with module.open("rb") as file:
+        for token in tokenize.tokenize(file.readline):
+            if token.type == tokenize.COMMENT:
+                yield token.start[0], token.string
+    for text in docstrings(ast.parse(module.read_text(encoding="utf-8"))):
+        yield text.lineno, str(text.value)
+
+
 def sentences(module: Path) -> Iterator[tuple[int, str]]:
     """Yield the line and the text of every string with a blank in it that is no docstring."""
     tree = ast.parse(module.read_text(encoding="utf-8"))
-    bodies = (body for node in ast.walk(tree) if isinstance(body := getattr(node, "body", None), list))
-    documented = {
-        id(line.value) for body in bodies for line in body if isinstance(line, ast.Expr) and _is_text(line.value)
-    }
+    documented = set(map(id, docstrings(tree)))
     for node in ast.walk(tree):
         if _is_text(node) and id(node) not in documented and " " in node.value.strip():  # type: ignore[attr-defined]
             yield node.lineno, node.value  # type: ignore[attr-defined]
@@ -43,6 +61,17 @@ def test_messages_are_plain_english(room: str) -> None:
         f"{module.relative_to(ROOT)}:{line}: {text[:100]}"
         for module in (ROOT / room).rglob("*.py")
         for line, text in sentences(module)
+        if unread(text)
+    }
+    assert found == set()
+
+
+@pytest.mark.parametrize("room", DESCRIBED)
+def test_docstrings_and_comments_are_plain_english(room: str) -> None:
+    found = {
+        f"{module.relative_to(ROOT)}:{line}: {text[:100]}"
+        for module in (ROOT / room).rglob("*.py")
+        for line, text in descriptions(module)
         if unread(text)
     }
     assert found == set()

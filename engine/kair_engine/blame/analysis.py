@@ -82,7 +82,7 @@ class Tally:
     rejected: int = 0
     steps_seen: int = 0
     begins: StepBegins | None = None
-    """Of the first step: why ranks began it late the step before tells, which is among others' steps."""
+    """Of the first step. Why ranks began it late is shown by the step before, which is among the others' steps."""
     began_late_ns: dict[Rank, float] = field(default_factory=dict)
     """By how much they did, at most."""
     ends: StepEnds | None = None
@@ -240,11 +240,11 @@ def tally_step(tally: Tally, sync: Synchronisation, role: Ints, shown: Bools | N
 
 
 def waits_made_late(collectives: Collectives, role: Ints, late: Lateness) -> Ints:
-    """Per member, ns: what it waited because the last one was late.
+    """Return, per member, how long (ns) it waited because the last one was late.
 
-    Of ranks that run one program, that is all: whoever comes last should have come with the others. Where ranks meet
-    that run different ones, as the stages of a pipeline, some wait though nobody is late: the bubble. There it is no
-    more than how much later than its peers the last one came; of a rank without peers nobody can tell, and it is all.
+    If all ranks run one program, that is the whole wait: the last one should have come with the others. If ranks with
+    different programs meet, such as the stages of a pipeline, some wait though nobody is late: the bubble. There it is
+    at most how much later than its peers the last one came; if that rank has no peers, it is the whole wait.
     """
     if not len(collectives):
         return collectives.wait_ns

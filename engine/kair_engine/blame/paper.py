@@ -46,8 +46,8 @@ def blame_paper(
     to its direct predecessor on the rank, and where that was normal and on time, the edge is the cause.
 
     `rank` defaults to stage 1's candidate. Blamed time is the root cause's deviation from its mean over the
-    ranks, counted once per root cause: the paper ranks causes and prices none, so no waiting is told. Starts count from
-    the rank's own begin of the step; of the `clock` job from the first rank's.
+    ranks, counted once per root cause: the paper ranks causes and prices none, so no waiting is reported. Starts count
+    from the rank's own begin of the step; with the `clock` job from the first rank's.
     """
     chosen = rank
     if chosen is None:

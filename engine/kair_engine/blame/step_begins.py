@@ -1,8 +1,8 @@
 """Finds why a rank began a step late: what its host did at the end of the step before.
 
-Between a step's last operation and the begin of the next one a rank runs nothing that its peers could be compared in.
-Loops log, save and evaluate there. Where the rank took longer for it than its peers did, by most of what it is late,
-that is its host's time.
+Between a step's last operation and the next step's first one a rank runs no operation in which peers could be compared.
+Loops log, save and evaluate there. If the rank took longer for it than its peers, by most of what it is late, that is
+its host's time.
 """
 
 from dataclasses import replace

@@ -73,7 +73,7 @@ def walk_back(graph: ExecutionGraph, late: Lateness, row: int, noise_ns: float) 
         before = predecessor(row)
         if before == NONE or before in seen:
             return account.closed(path)
-        # What no peer runs is NaN late, which is below nothing and tells nothing.
+        # What no peer runs has a lateness of NaN, which is below nothing and shows nothing.
         if (late_ns := cut(before)) < account.standing:
             account.charge(late_ns, _between(graph, before, path[known:]))
         instance = instance_of(before)

@@ -17,7 +17,7 @@ against one another this."""
 NO_TEST = 1.0
 """The p-value of what no test says."""
 FEWEST_STEPS = 3
-"""In fewer steps a slow rank cannot be told from a slow moment."""
+"""With fewer steps a slow rank and a slow moment look the same."""
 
 
 @dataclass(frozen=True)

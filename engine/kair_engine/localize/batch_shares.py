@@ -29,7 +29,7 @@ _OF_SAMPLES = [CLASSES.index(name) for name in ("compute", "input", "host")]
 
 @dataclass(frozen=True)
 class BatchShare:
-    """What slow ranks take of the samples, beside their peers: samples of a step, and what one of them takes."""
+    """The samples of slow ranks compared with their peers': how many a step has, and how long one takes."""
 
     samples: float
     usual: float
@@ -43,9 +43,9 @@ class BatchShare:
 
 
 def batch_share(job: JobExcess, samples: Floats | None, slow: Anomaly) -> BatchShare | None:
-    """Of the ranks of an anomaly; None where their samples, or their peers', are not known, or are as many.
+    """Return the shares of an anomaly's ranks; None if their samples or their peers' are unknown, or are as many.
 
-    `samples`: (steps × ranks), NaN where they are not told.
+    `samples`: (steps × ranks), NaN where they were not recorded.
     """
     if samples is None:
         return None
@@ -106,7 +106,7 @@ def without_new_sizes(trace: Trace) -> tuple[Trace, tuple[KairWarning, ...]]:
 
 
 def _explained(job: JobExcess, samples: Floats, slow: Anomaly) -> BatchShare | None:
-    """Return what the ranks take, if it is why they are slow: what they lose beyond it is too little to be told."""
+    """Return the ranks' shares if these are why they are slow: what they lose beyond that is too little to report."""
     share = batch_share(job, samples, slow)
     if share is None or not share.is_larger or slow.class_index not in _OF_SAMPLES or slow.kind == "intermittent":
         return None

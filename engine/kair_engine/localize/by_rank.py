@@ -1,8 +1,8 @@
-"""What stage 1 needs of many steps, read rank by rank: each file once, for all steps of its ranks.
+"""Reads what stage 1 needs of many steps rank by rank: each file once, for all steps of its ranks.
 
-Nesting, self time, launches and gaps need one rank only, so they are worked out for all steps of some ranks at once,
-and what stays of these is sums, communication, and when devices compute. Step by step, every step would open every
-file. That is so of jobs with devices; which threads nobody waits for, in jobs without, is told of all ranks together.
+Nesting, self time, launches and gaps need one rank only. They are computed for all steps of some ranks at once, and
+only sums, communication and the times when devices compute are kept. Read step by step, every step would open every
+file. This holds for jobs with devices; without devices, finding threads that nobody waits for takes all ranks together.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -78,7 +78,7 @@ def _by_rank(trace: Trace) -> Iterator[StepByRank]:
         chosen = [(part, np.flatnonzero(part.step == step)) for part in parts]
         chosen = [(part, cells) for part, cells in chosen if len(cells)]
         if not any(part.on_stream[cells].any() for part, cells in chosen):
-            # Of a step in which no device took part it is told otherwise what its threads waited for.
+            # In a step without devices, what its threads waited for is found in another way.
             ops = load_step(trace, step)
             yield StepByRank(rank_times(ops), synchronise(ops), None)
             continue
@@ -88,7 +88,7 @@ def _by_rank(trace: Trace) -> Iterator[StepByRank]:
 
 
 def _part(cells: Cells) -> _Part:
-    """Return what stays of some ranks beside their meetings."""
+    """Return what is kept of some ranks in addition to their meetings."""
     ops = cells.ops
     fetched = by_operator(ops, np.flatnonzero(ops.kind == INPUT))
     on_stream = np.bincount(ops.rank, weights=ops.on_stream, minlength=len(ops.ranks)) > 0

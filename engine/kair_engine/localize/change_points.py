@@ -30,8 +30,8 @@ MOST_CUTS = 12
 MOST_CHANGED = 0.25
 """Of the things that are compared with one another, so many may have changed at one time."""
 BY_ORDER = 0.05
-"""Slow steps that come in any order lie so much in one run with a lower chance than this, over all candidates: the
-usual level, since this test only keeps pauses in single steps out."""
+"""Slow steps count as one run if steps in random order would form it less often than this, over all candidates. The
+usual level suffices, since the test only keeps pauses in single steps out."""
 NO_CHANGE = 0.5
 """The chance of what does not rise."""
 _MEDIAN_VARIANCE = math.pi / 2
@@ -49,7 +49,7 @@ class Change:
     before: float
     """The median of the other steps, in the values' unit."""
     since: float
-    """The median of its own."""
+    """The median of its steps."""
     p_value: float
     """The chance that a healthy series changes so; corrected for all places that were tried, and for nothing else."""
 
@@ -97,7 +97,7 @@ def change_points(values: Floats, spread: Spread, *, relative: bool = False) -> 
 
 
 def varying(values: Floats, by: float) -> Ints:
-    """Columns of (steps × things) that take so much longer in some part of the steps than in another, as a share.
+    """Return the columns of (steps × things) that take this share longer in one part of the steps than in another.
 
     The parts are so short that every change has most of the steps of one.
     """

@@ -35,10 +35,11 @@ _SMALLEST_SET = 2
 LEAST_OF_SET = 0.5
 """Of what a host or a group is slower by, the part by which each of its members must be."""
 _RANKS_PER_HIDDEN = 4
-"""One of four ranks may be slow alike and be seen though each hides the others: who is like every third is none."""
+"""Up to one rank in four may be slow in the same way and still be found, though each hides the others; ranks that are
+like every third one are not slow."""
 _ALWAYS_HIDDEN = 4
-"""So many are looked behind in any case; behind more only while each of them takes so much longer that it would be
-told."""
+"""This many ranks are always set aside to look for slower ones behind them; more only while each of them takes so much
+longer that it would be reported."""
 _MOST_LOOKS = 64
 """A large job's ranks leave several at a time, so that a quarter of them is gone after so many looks."""
 
@@ -81,8 +82,8 @@ class Detections:
     t: Floats
     """The largest distance from its peers of any class of time, in standard errors."""
     p_value: Floats
-    """Of a rank by itself, corrected for all that was tried; NaN without peers. What is surely there may be too little
-    to be told."""
+    """The p-value of a rank by itself, corrected for all tests tried; NaN without peers. A sure effect may still be too
+    small to report."""
     anomalies: tuple[Anomaly, ...]
     """`since` is a place among the steps."""
     left: tuple[Left, ...] = ()
@@ -235,7 +236,7 @@ class _Looks:
 
     @cached_property
     def _units(self) -> tuple[Sequence[Ints], Columns]:
-        """(the ranks of every unit, the columns of what they take by themselves in the mean)."""
+        """Return the ranks of every unit, and the columns of what they take by themselves on average."""
         unit, own = self._job.unit, self.own.above_ns
         if unit is None:
             return list(np.arange(len(self._job.role))[:, None]), Columns.of(own)
@@ -269,7 +270,7 @@ class _Looks:
 
 @dataclass(frozen=True)
 class _Slow:
-    """Accused ranks beside their peers that are left."""
+    """Compares accused ranks with the peers that are left."""
 
     job: Excesses
     own_ns: Floats
@@ -279,7 +280,7 @@ class _Slow:
 
     @property
     def is_notable(self) -> bool:
-        """Whether they take so much longer by themselves than their peers that it is worth telling."""
+        """Return whether they take so much longer by themselves than their peers that it is worth reporting."""
         return float(self._beyond(self.own_ns).mean()) > SMALLEST_SHARE * self.job.step_time_ns
 
     def as_set(self) -> list[Anomaly]:
@@ -288,9 +289,9 @@ class _Slow:
         return [Anomaly("group", self.positions, row, self.p_value, lost)]
 
     def by(self, look: _Look) -> list[Anomaly]:
-        """One rank, by every row that shows it, classes of time before their operators.
+        """Return one rank by every row that shows it, classes of time before their operators.
 
-        Where an onset shows it more clearly than all steps together do, what is steady is told since then.
+        If an onset shows it more clearly than all steps together, what is steady is reported from then on.
         """
         (place,) = self.positions
         rows = sorted(

@@ -34,7 +34,7 @@ CLASSES: Final[tuple[str, ...]] = get_args(OwnKind)
 PASSES = ("forward", "backward")
 KEPT_SHARE = 0.002
 MOST_UNMATCHED = 0.25
-"""Of the communication: where more names no members, who waits for whom is not known."""
+"""If more than this share of the communication names no members, who waits for whom is unknown."""
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,9 @@ class OperatorExcess:
     larger: Floats
     """Per rank, by what share of the role's median a call's inputs are larger; NaN where no shapes are recorded."""
     in_all: Floats
-    """The same of all calls of the operators that tell these inputs."""
+    """The same of all calls of the operators that record these inputs."""
     dimensions: Mapping[Dimension, Floats] = field(default_factory=dict)
-    """Per rank, what those are that differ between ranks, in the mean of the calls."""
+    """Per rank, the dimensions that differ between ranks, averaged over calls."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class StepExcess:
     work_ns: Floats
     """(classes × ranks): what each rank spent on its own work."""
     exposed_waiting_ns: Floats | None
-    """Per rank, how long it waited for late ranks and did nothing else; None where that does not tell who was late."""
+    """Per rank, how long it waited for late ranks and did nothing else; None where that does not show who was late."""
     passes_ns: Floats
     """(PASSES × ranks): its own compute in the forward and in the backward pass."""
     optimizer_ns: Floats
@@ -164,8 +164,8 @@ class JobExcess:
         return median(np.nan_to_num(calls), axis=0), median(np.nan_to_num(usual), axis=0)
 
     def larger_inputs(self, name: str, later: Bools) -> tuple[Floats, Floats]:
-        """(ranks) each, in the median of these steps: by what share an operator's inputs are larger than usual, of a
-        call, and of all that the operators which tell it are given. NaN where that is not recorded.
+        """Return by what share an operator's inputs are larger than usual, by the steps' median: of a call, and of all
+        calls of the operators that record inputs. Each is (ranks), NaN where nothing is recorded.
         """
         nothing = (np.full(len(self.ranks), np.nan),) * 2
         of_steps = [(of.larger, of.in_all) for of in self._known(name, later)] or [nothing]
@@ -173,7 +173,7 @@ class JobExcess:
         return larger, in_all
 
     def dimensions(self, name: str, later: Bools) -> dict[Dimension, Floats]:
-        """(ranks) each: the dimensions of an operator's inputs that differ, in the mean of calls in these steps."""
+        """Return the dimensions of an operator's inputs that differ, averaged over these steps' calls, (ranks) each."""
         known: dict[Dimension, list[tuple[Floats, Floats]]] = {}
         for of in self._known(name, later):
             for one, per_rank in of.dimensions.items():
@@ -250,13 +250,13 @@ class JobExcess:
 
     @cached_property
     def exposed_waiting_ns(self) -> Floats | None:
-        """(steps × ranks): how long each waited for late ranks; None where any step does not tell it."""
+        """Return how long each waited for late ranks (steps × ranks); None if any step lacks it."""
         known = [step.exposed_waiting_ns for step in self.steps if step.exposed_waiting_ns is not None]
         return zero_for_nan(np.stack(known)) if len(known) == len(self.steps) else None
 
     @cached_property
     def shows_waiting(self) -> bool:
-        """Whether what communication there is could be matched, but for a small part: else waiting cannot be told."""
+        """Return whether all communication but a small part could be matched: without that, waiting is unknown."""
         rejected = sum(step.rejected_collectives for step in self.steps)
         matched = sum(step.collectives for step in self.steps)
         return rejected <= MOST_UNMATCHED * (matched + rejected)
@@ -306,7 +306,7 @@ class JobRoles:
 
     @classmethod
     def of(cls, trace: Trace, first: Operations | None = None) -> "JobRoles":
-        """Of the job, as its chosen steps tell; `first` of them is not read again where it is at hand."""
+        """Return the job's excess from its chosen steps; the `first` of them is not read again if it is given."""
         role_of, ranks = roles(trace, first), np.array(trace.job.ranks, dtype=np.int64)
         return cls(ranks, role_codes(ranks, role_of), role_of)
 

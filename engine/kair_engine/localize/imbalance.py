@@ -50,11 +50,11 @@ class UnevenBatches:
     """The median over ranks, of forward and backward time over steps."""
     variation: float
     lost_ns: float
-    """What waiting for the rank with the longest costs a step. In a pipeline each microbatch is waited for, and that is
-    a part of what they cost: a replay tells it all."""
+    """What waiting for the rank with the longest sequences costs a step. In a pipeline each microbatch is awaited, and
+    this is only a part of the cost: a replay shows all of it."""
 
     def are_costly(self, step_time_ns: float) -> bool:
-        """Whether that alone is worth telling."""
+        """Return whether that alone is worth reporting."""
         return self.lost_ns > BATCH_SHARE * step_time_ns
 
 
@@ -117,12 +117,12 @@ def uneven_batches(job: JobExcess, accused: Collection[Position]) -> UnevenBatch
 
 
 def _through_stages(job: JobExcess, total: Floats, ranks: Ints) -> float | None:
-    """How much the passes of a stage vary together with those of the other stages: each batch goes through all of them,
-    a rank's speed is its own.
+    """Return how much the passes of a stage vary together with those of the other stages.
 
-    `total` is (steps × ranks), relative, NaN where a step is a slow moment. Ranks of one replica run the same batch;
-    where the layout does not tell those, ranks at one place in their stages are taken for such. Pearson's, the median
-    of stages; None of one stage, or of stages that have not the same replicas.
+    A batch goes through all stages, while a rank's speed stays with the rank. `total` is (steps × ranks), relative, NaN
+    where a step is a slow moment. Ranks of one replica run the same batch; if the layout is unknown, ranks at the same
+    position in their stages are taken as one replica. The result is Pearson's correlation, the median of the stages;
+    None for a single stage, or for stages with different replicas.
     """
     of_stage = [ranks[job.role[ranks] == code] for code in np.unique(job.role[ranks])]
     found = [np.arange(len(stage)) if job.replica is None else job.replica[stage] for stage in of_stage]

@@ -31,18 +31,18 @@ class Dimension:
 
 @dataclass(frozen=True)
 class Growth:
-    """Of one operator in one step; per rank, NaN where that is not told."""
+    """The inputs of one operator in one step, per rank; NaN where they were not recorded."""
 
     larger: Floats
     """By what share of the role's median a call's inputs are larger: the product of the dimensions that differ."""
     in_all: Floats
-    """The same of all calls together of those operators that tell it, whatever kernels they launch."""
+    """The same of all calls together of the operators that record it, whatever kernels they launch."""
     dimensions: dict[Dimension, Floats]
-    """What each that differs is in the mean of the calls."""
+    """The mean over calls of each dimension that differs."""
 
 
 def growths(shapes: InputShapes, role: Ints, wanted: Sequence[str]) -> dict[str, Growth]:
-    """Of each of the `wanted` operators that tells its inputs; `role` has a code per rank."""
+    """Return the growth of each of the `wanted` operators that records its inputs; `role` has a code per rank."""
     places: dict[str, list[int]] = {}
     for at, sort in enumerate(shapes.sorts):
         places.setdefault(sort.operator, []).append(at)

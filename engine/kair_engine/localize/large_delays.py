@@ -21,7 +21,7 @@ STALL_SIZES = (0.1, 0.25, 0.5, 1.0)
 """Events are counted at these sizes, as shares of the step: the rarer the larger. Those of more than a step are counted
 at twice that as well, and so on."""
 OUT_OF_NOISE = 5.0
-"""An event that is told of no rank must lie this many deviations of the ranks' ordinary steps out, too."""
+"""An event that is reported of no rank must also lie this many deviations outside the ranks' ordinary steps."""
 COUNTED_OUT_OF_NOISE = 3.0
 """An event that counts against a rank must lie this many deviations out: what noise brings about, the others have as
 often."""
@@ -70,7 +70,7 @@ class Delays:
 
     @classmethod
     def of(cls, job: Excesses, values_ns: Floats | None = None) -> "Delays":
-        """Those of a job, or among values (steps × ranks) of its own."""
+        """Return the large delays of a job, or those among its values (steps × ranks)."""
         total = zero_for_nan(job.by_step_ns).sum(axis=1) if values_ns is None else values_ns
         total = total - role_medians(total, job.role)
         total = total - np.maximum(np.quantile(total, BEST_STEPS, axis=0), 0.0)
@@ -138,10 +138,11 @@ def host_pauses(job: JobExcess) -> list[Anomaly]:
 
 
 def chance_of(events: Events, role: Ints, unit: Ints | None, left: Bools) -> Floats:
-    """Per rank P that a healthy one has as many events, at the rate that the others and a prior tell; at most one half.
+    """Return, per rank, the probability that a healthy one has as many events; at most one half.
 
-    Roles show the same pauses unequally (a pipeline's bubbles hide some): where the others of a rank's role are known
-    well enough, their rate must not explain it either. Only the ranks that are `left` are looked at, and tell a rate.
+    The rate comes from the other ranks and a prior. Roles show the same pauses unequally (a pipeline's bubbles hide
+    some): if the others of a rank's role are known well enough, their rate must not explain the events either. Only the
+    ranks that are `left` are tested and contribute to a rate.
     """
     steps, chances = len(events.hit), np.full(len(role), 0.5)
     everybody = _Others.of(events, unit, left)
@@ -158,12 +159,12 @@ def chance_of(events: Events, role: Ints, unit: Ints | None, left: Bools) -> Flo
 
 @dataclass(frozen=True)
 class _Others:
-    """Ranks whose events tell a rate."""
+    """Ranks whose events contribute to a rate."""
 
     ranks: int
     events: int
     at_once: float
-    """How many of them have an event together, in the mean: what one cause brings about counts once."""
+    """Return how many of them have an event together, on average: what one cause brings about counts once."""
 
     @classmethod
     def of(cls, events: Events, unit: Ints | None, members: Bools) -> "_Others":
@@ -193,7 +194,7 @@ def _at_rate_of(k: int, steps: int, of_others: tuple[float, float], size: float)
 
 
 def _at_once(events: Bools, unit: Ints) -> float:
-    """How many ranks of a unit have an event together, in the mean."""
+    """Return how many ranks of a unit have an event together, on average."""
     if not events.any():
         return 1.0
     step, rank = np.nonzero(events)

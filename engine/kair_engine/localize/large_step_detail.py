@@ -88,9 +88,9 @@ class _Matched:
 
 
 def _chosen(sync: Synchronisation, own_ns: Floats, role: Ints, count: int) -> Bools:
-    """Of every role the ranks that were waited for longest, those with most work beyond their peers', and others.
+    """Return, for every role, the ranks waited for longest, those with most work beyond their peers', and others.
 
-    Those that are late stay few beside the others, or being late would seem usual.
+    Late ranks stay a minority among the others, or being late would seem usual.
     """
     ops, collectives = sync.collectives.ops, sync.collectives
     culprit = ops.rank[collectives.row[collectives.last]]

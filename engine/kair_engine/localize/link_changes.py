@@ -25,8 +25,8 @@ from kair_engine.localize.peers import Spread
 from kair_engine.ranks import Rank
 
 MOST_OF_LINKS, FEWEST_OF_ALL = 0.75, 3
-"""Where this share of a job's links became slow at one time, three of them at least, no link did: what all share, as a
-network that others load, is told by the step's change."""
+"""If this share of a job's links, and at least three of them, became slow at one time, no single link did: what they
+share, such as a network that others load, is reported as a change of the step."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,9 @@ class _Changed:
 def changed_links(
     steps: Sequence[Mapping[Link, LinkTime]], numbers: Sequence[int], step_time_ns: float, p_below: float, share: float
 ) -> list[SlowLink]:
-    """Links that take longer since some step than before, beyond chance, by what costs `share` of the step.
+    """Return the links that take longer since some step than before, beyond chance, and cost `share` of the step.
 
-    `numbers` are the steps'. Those that cost most come first; what only follows them is told with them.
+    `numbers` are the steps'. The costliest links come first; what only follows from them is reported with them.
     """
     links = [link for link in (steps[0] if steps else ()) if all(link in step for step in steps)]
     if not links:
@@ -94,11 +94,11 @@ def _changes(links: Sequence[Link], steps: Sequence[Mapping[Link, LinkTime]]) ->
 
 
 def _all_take_longer(flights: Sequence[Floats], change: Change) -> bool:
-    """Whether even the least delayed call of a step takes longer, in the median of the steps of a change.
+    """Return whether even the least delayed call of a step takes longer, in the median of the steps of a change.
 
-    The shortest of a step tells it where calls are alike; the one that is least delayed beside the same call of other
-    steps where some are so small that the link hardly matters. Steps may have unlike numbers of calls: those count that
-    all have.
+    If calls are alike, that is the shortest call of a step. If some are so small that the link hardly matters, it is
+    the one that is least delayed compared with the same call of other steps. Steps may have different numbers of calls:
+    only the calls that all of them have count.
     """
     calls = min(map(len, flights))
     of = np.stack([one[:calls] for one in flights])
@@ -149,7 +149,7 @@ def _is_of_all(culprits: Sequence[Sequence[_Changed]], links: Sequence[Link]) ->
 
 @dataclass(frozen=True)
 class Differing:
-    """Two or three links that do the same, one of which takes longer: which is usual nobody can tell."""
+    """Two or three links that do the same, one of which takes longer: which of them is usual is unknown."""
 
     slow: Link
     others: tuple[Link, ...]

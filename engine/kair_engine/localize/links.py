@@ -91,7 +91,7 @@ class Calls:
     family: Ints
     """(3 × transfers): size (0 for an edge) and the two roles."""
     is_known: Bools
-    """Whether a group or an edge tells it from others."""
+    """Whether a group or an edge sets it apart from others."""
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ def _slowest_operators(link: Ints, name: Ints, above: Floats) -> Ints:
 def slow_links(
     steps: Sequence[Mapping[Link, OwnTime]], step_time_ns: float, p_below: float, smallest: float
 ) -> list[SlowLink]:
-    """Links whose own time is over 15 % above their siblings' in the mean, beyond chance, and worth the step."""
+    """Return the links whose time is over 15 % above their siblings' mean, beyond chance, and matters for the step."""
     of: dict[Link, list[OwnTime]] = {}
     for step in steps:
         for link, time in step.items():
@@ -235,7 +235,7 @@ def slow_links(
 
 
 def _ratios(links: Sequence[Sequence[OwnTime]]) -> Floats:
-    """Return (steps × links): what each took beside its siblings, in as many steps as all have."""
+    """Return what each link took relative to its siblings (steps × links), in as many steps as all have."""
     steps = min(map(len, links))
     return np.array([[time.own_ns / max(time.expected_ns, 1.0) for time in times[:steps]] for times in links]).T
 
@@ -267,7 +267,7 @@ def calls_of(sync: Synchronisation, role: Ints) -> Calls | None:
     link = dense(np.stack((edge, np.where(edge, sender, ops.group[first]), np.where(edge, receiver, NONE))))
     family = np.stack((np.where(edge, 0, collectives.sizes), low, high))
     name = np.where(edge, NONE, ops.name[first])
-    # Transfers that are not told apart by a group count as links of their own, without siblings.
+    # Transfers without a group that sets them apart count as separate links without siblings.
     kind = dense(np.concatenate((family, [name, np.where(known, NONE, np.arange(len(first)))])))
     turn = ordinal(np.stack((link, kind)))
     cell = dense(np.stack((kind, turn)))
@@ -296,5 +296,5 @@ def _link(sync: Synchronisation, instance: int) -> Link:
     ranks = ops.ranks[ops.rank[rows]]
     if ops.kind[rows[0]] != COLLECTIVE:
         return Link(None, tuple(ranks[np.argsort(ops.kind[rows] != SEND, kind="stable")].tolist()))
-    # Which group an unnamed one is of is not known: it is told from others by its ranks.
+    # The group of an unnamed one is unknown: its ranks set it apart from others.
     return Link(ops.group_text.get(int(ops.group[rows[0]]), "unnamed"), tuple(sorted(ranks.tolist())))

@@ -74,8 +74,8 @@ class Localization:
 def conclude(job: JobExcess, measured: Measured | None = None, of: Job | None = None) -> Localization:
     """Run the robust tests: who is slow, alone or with others; slow links; uneven work.
 
-    `measured` is what is known of ranks beside their excesses (signals.py), `of` names the job's process groups and
-    devices.
+    `measured` is what else is known about ranks, besides their excesses (signals.py); `of` names the job's process
+    groups and devices.
     """
     mean_ns = trimmed_mean(zero_for_nan(job.by_step_ns), TRIM)
     detections = detect(job, measured)

@@ -22,7 +22,7 @@ STEP_NOISE: Final = 0.025
 """Of the step, by how much a healthy rank's own time varies from step to step: with more ranks the longest of them is
 farther out, by √(2 ln ranks) of it."""
 EVENT_SHARE: Final = 0.01
-"""Of the recording, what a single moment must cost to be listed: the smallest share that is told of a rank."""
+"""A single moment is listed if it costs this share of the recording: the smallest share that is reported of a rank."""
 FEWEST_CHANGING: Final = 3
 """Pauses fall on changing ranks if they are on this many, in this many steps."""
 FORWARD_ONLY: Final = 0.8
@@ -69,7 +69,7 @@ def shared_moments(job: JobExcess) -> Iterator[Moment]:
     for row in _OWN[1:] if len(job.steps) >= FEWEST_STEPS else ():
         # Of two ranks the median is halfway to the one that alone has it.
         spent = np.sort(job.every_work_ns[:, row], axis=1)[:, (len(job.ranks) - 1) // 2]
-        # Half of the steps may have it: the other half tells what is usual.
+        # Half of the steps may have it: the other half shows what is usual.
         lower = np.sort(spent)[: (len(spent) + 1) // 2]
         usual = float(median(lower))
         beyond = spent - usual

@@ -11,7 +11,7 @@ from kair_engine.arrays import Bools, Floats, Ints
 from kair_engine.stats import MAD_TO_SIGMA, binomial_tail, columns_sorted, mad_of_sorted, median, middle_of_sorted
 
 MOST_CORRELATED = 0.6
-"""Autocorrelation is taken for no more than this: short recordings could not tell anything beyond it."""
+"""Autocorrelation is capped at this: short recordings cannot show more."""
 KNOWN_VALUES = 16
 """At this many steps × ranks half of the measured autocorrelation counts: few of them show little of it."""
 FEWEST_RELATED = 4

@@ -39,7 +39,7 @@ class Spread(NamedTuple):
 
     @classmethod
     def of_own_time(cls, work: Floats | float, step: Floats | float) -> "Spread":
-        """Return what healthy ranks differ by in their own time, of so much work in a step so long; in its unit."""
+        """Return by how much the own time of healthy ranks differs, for this much work in a step of this length."""
         usual = np.hypot(USUAL_OF_WORK * work, USUAL_OF_STEP * step)
         return cls(usual, np.hypot(WIDE_OF_WORK * work, WIDE_OF_STEP * step))
 
@@ -162,10 +162,10 @@ NOTHING_POOLED = Pooled(np.zeros(1), 0)
 def above_others(
     means: Means, spread: Spread, at_most_ns: Floats | None = None, pooled: Pooled = NOTHING_POOLED
 ) -> tuple[Floats, Floats]:
-    """Per rank its t against all others, and the chance of that for a healthy one; at most one half.
+    """Return, per rank, its t against all others, and the chance of that for a healthy one; at most one half.
 
-    `at_most_ns` says how far each lies above the others at most, whatever its mean; `pooled` is what other roles tell
-    of how much ranks differ (limma's pooled variance, Smyth 2004).
+    `at_most_ns` limits how far each lies above the others, whatever its mean; `pooled` is what other roles show
+    about how much ranks differ (limma's pooled variance, Smyth 2004).
     """
     values, count = means.mean_ns, means.mean_ns.shape[-1]
     if count < 2:
@@ -218,7 +218,8 @@ def moderated(  # noqa: PLR0917  (each of another kind)
 
 
 def tails(t: Floats, df: float) -> Floats:
-    """P of a t and beyond, one half below 0: interpolated beside a normal's tail, within a thousandth."""
+    """Return the probability of a t and beyond, one half below 0: interpolated along a normal's tail, within a
+    thousandth."""
     z = np.sqrt(df * np.log1p(np.maximum(t, 0.0) ** 2 / df))
     at, beside = _beside_normal(df)
     return np.asarray(np.exp(np.interp(z, at, beside) - z**2 / 2))

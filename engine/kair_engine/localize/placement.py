@@ -27,8 +27,8 @@ MOST_WITHIN: Final = 0.5
 """Of what places differ by, the most that ranks of one place may differ by: else single ranks are slow."""
 PlaceKind = Literal["group", "model", "host", "block"]
 LEAST_SPREAD: Final = 0.03
-"""Of the step: by so much the slowest place must differ from the fastest one. A healthy host is up to .023 slower than
-another one (REAL_NOISE)."""
+"""The slowest place must differ from the fastest one by this share of the step. A healthy host is up to .023 slower
+than another one (REAL_NOISE)."""
 BLOCK_SIZES: Final = (8,)
 """Ranks a host has where none is named, besides half of the job."""
 _FEWEST_IN_ORDER: Final = 5
@@ -99,7 +99,7 @@ def partitions(job: Job, excess: JobExcess) -> Iterator[Partition]:
 def placement(job: Job, excess: JobExcess) -> Placement | None:
     """Return the division whose places differ most surely beyond chance; None where none does.
 
-    The slowest place is compared with the fastest one by a moderated t (peers.py): the ranks of one place tell how
+    The slowest place is compared with the fastest one by a moderated t (peers.py): the ranks of one place show how
     much ranks differ, with the same priors as everywhere. Of one group only, whose places have one rank each, the order
     of all ranks is what chance would have to bring about. Corrected for all pairs of places, and all divisions.
     """

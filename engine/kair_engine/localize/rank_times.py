@@ -59,7 +59,7 @@ class RankTimes:
     fetching: frozenset[str]
     """The names of those that fetch."""
     counted: ByOperator
-    """How often each operator was called, of those that tell how much was recorded (coverage.py)."""
+    """How often each operator was called, of those that show how much was recorded (coverage.py)."""
 
 
 _PER_RANK = (

@@ -35,7 +35,7 @@ OF_HELD_BACK = "run_queue_wait", "asleep"
 
 
 class Measured(NamedTuple):
-    """What is known of ranks beside their excesses."""
+    """What else is known about ranks, besides their excesses."""
 
     of_kernel: Mapping[str, Floats] = {}
     """KERNEL_SIGNALS, (steps × ranks) each, ns."""

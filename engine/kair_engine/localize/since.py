@@ -1,10 +1,10 @@
 """Finds ranks, roles and whole steps that take longer since some step than before.
 
-A rank that is alone in its role, and all ranks of a role together, cannot be told by peers; their own compute is
-compared with what it was. So is that of all other ranks: peers tell an onset that has many steps after it
-(localize/shapes.py). What others' compute does at the same time is no change of one: all devices of a job warm up
-together, and ranks that wait for a slow one compute faster. So a rank, or a role, has to be slower than before, and to
-have become slower than the others did.
+A rank that is alone in its role has no peers, nor has a role whose ranks are all slow; their compute is compared with
+what it was before. All other ranks are compared with their past too, because peers reveal an onset only if many steps
+follow it (localize/shapes.py). A change that all ranks share is nobody's: all devices of a job warm up together, and
+ranks that wait for a slow one compute faster. So a rank, or a role, must be slower than before, and must have slowed
+down more than the others.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,7 +31,7 @@ that does not, and of the others as many as show what all do."""
 FEWEST_THINGS = 2
 """Of one rank, or one role, nobody knows what is its own and what the whole job's."""
 MOST_OF_ROLE = 0.75
-"""A role became slower if more than this share of its ranks did: peers tell fewer than a quarter apart."""
+"""A role became slower if more than this share of its ranks did: peers set apart fewer than a quarter."""
 STRAGGLING = 1.1
 """Times longer: what a job with stragglers is at least, as published [W §4]. Whole steps that change by less vary with
 their batches."""
@@ -63,10 +63,10 @@ class SlowerSteps:
 
 
 def slower_roles(job: JobExcess, accused: AbstractSet[int]) -> tuple[SlowerRole, ...]:
-    """Whole roles and ranks that became slower, the costliest first; none of the `accused`.
+    """Return whole roles and ranks that became slower, the costliest first; none of the `accused`.
 
     Roles are compared with one another first, then the ranks of the others: half of a job's ranks would hide in a
-    spread of all. One rank, or one role, alone is none: what happens to it happens to the whole step.
+    spread of all. If there is only one rank, or one role, nothing is returned: what happens to it happens to the step.
     """
     work = job.every_work_ns
     ranks = np.array([at for at in range(len(job.ranks)) if at not in accused], dtype=np.int64)

@@ -27,7 +27,7 @@ from kair_engine.trace.operations import COMPUTE, Operations
 _AT_ONCE_NS: Final = 20_000.0
 """Ends of one collective on two devices of a host, on aligned clocks (49 µs seen, most below 10)."""
 _APART: Final = 5.0
-"""How many times as far apart as the ends the begins must be, in the mean."""
+"""On average, the begins must be this many times as far apart as the ends."""
 _OF_ALL: Final = 0.9
 _LOOKED_AT: Final = 5
 """Steps, of large ones the first that are read together."""
