@@ -28,7 +28,7 @@ COVERED_FRACTION = 0.25
 SAME_EXCESS = 0.005
 """The excess of a class that is one operator: equal to it, but for what is rounded away in print."""
 MIN_STOPS = 0.05
-"""Fewer stops of the mean rank in a step than this, by signals or a quota, are not told, as that rounds to none."""
+"""Fewer stops a step than this of the average rank, by signals or a quota, are not reported, as that rounds to none."""
 LINKS_SHOWN, CAUSES_SHOWN, FILES_SHOWN = 4, 4, 4
 _LOCALIZE = ShownBy("localize")
 
@@ -159,7 +159,7 @@ def cores_evidence(stops: HostStops, step_time_ns: float, counted: ProcessorTime
     """Yield what was measured of all ranks: how long they were ready without a core, and how often a quota stopped
     them.
 
-    Where nothing tells what they computed, as beside a device, that is what was `counted`, if of all of them.
+    If nothing shows what they computed, as with a device, that is what was `counted`, if it was on all of them.
     """
     if stops.cores is not None:
         ready, shown = list(stops.cores.ready_by_rank_us.values()), ShownBy("whatif")
@@ -232,10 +232,10 @@ def estimate_evidence(finding: Finding, cost: FixPrice) -> tuple[Evidence, ...]:
 
 
 def _telling(found: Localization, anomalies: Sequence[Anomaly]) -> Iterator[Anomaly]:
-    """Those that say something of their own.
+    """Return those that add something.
 
-    A rank that is slow in every step has large delays in many, and of a class that is one operator the operator tells:
-    their excesses are equal but for rounding.
+    A rank that is slow in every step has large delays in many of them. If a class of time is one operator, the operator
+    says it all: their excesses are equal but for rounding.
     """
     for anomaly in anomalies:
         of_class = [one for one in anomalies if one.class_index == anomaly.class_index and one.kind != "intermittent"]

@@ -34,16 +34,16 @@ from kair_engine.triage.ranks.work_reasons import OF_LARGER_BATCHES
 
 @dataclass(frozen=True)
 class KernelEvidence:
-    """What is known of ranks beside what a trace shows."""
+    """What is known about ranks besides what a trace shows."""
 
     processor: ProcessorTimes | None
     """What the kernel measured of their threads."""
     counted: ProcessorTimes | None
-    """The same, also where nothing tells what they computed."""
+    """The same, also if nothing shows what they computed."""
     held: Mapping[Position, Sequence[CpuLimit]]
     """What holds them back."""
     given: Floats | None
-    """(steps × ranks): bytes that they gave their models in a step, NaN where that is not told."""
+    """(steps × ranks): bytes that they gave their models in a step, NaN where that was not recorded."""
     samples: Floats | None
     """The same: samples that they took, as the job says."""
     networks: tuple[Finding, ...] = ()
@@ -61,10 +61,10 @@ def rank_finding(
     measured: KernelEvidence,
     accused: Collection[Position] = (),
 ) -> Finding:
-    """Return the finding about a suspect: its largest class of excess tells the cause.
+    """Return the finding about a suspect: its largest class of excess shows the cause.
 
-    `stops` are those of all threads, `parts` are the accounts of
-    steps, `measured` is what is known of ranks beside what the trace shows; who is `accused` is no peer of the suspect.
+    `stops` are those of all threads, `parts` are the accounts of steps, `measured` is what is known about ranks besides
+    what the trace shows; the `accused` ranks are no peers of the suspect.
     """
     job, largest = found.job, suspect.largest
     ranks = ranks_at(job.ranks, suspect.positions)
@@ -83,12 +83,12 @@ def rank_finding(
         recorded=trace.job,
     )
     throughout = _throughout(job, largest, diagnosis, accused)
-    # What is slower in every kernel is told once, and not of each.
+    # What is slower in every kernel is reported once, and not for each.
     in_all = [one for one in suspect.anomalies if one.operator is None]
     against = in_all if throughout and in_all else suspect.anomalies
     share = batch_share(job, measured.samples, largest)
     if share is not None and share.is_larger and {one.kind for one in diagnosis.evidence} & OF_LARGER_BATCHES:
-        diagnosis = Diagnosis("compute")  # what the job gave it more, it does not take so much longer for
+        diagnosis = Diagnosis("compute")  # it does not take so much longer for the extra work that the job gave it
     cause, steps = diagnosis.cause, _steps(job, suspect)
     if diagnosis.operator or (of_host and CAUSES[cause].time_class != "host"):
         operator, edge = diagnosis.operator, None
@@ -194,8 +194,8 @@ def _operator(
 def _time_lost_ns(job: JobExcess, suspect: Suspect) -> float:
     """Return an estimate, per step: its excess, but no more than its punctuality would have spared the others.
 
-    Of a single rank that is how much later than the last but one it came; of several, than the median. Where it is not
-    known who waits for whom, it is nothing if those of another role have more to do in every step all the same.
+    For a single rank that is how much later than the last but one it came; for several, than the median. If it is
+    unknown who waits for whom, it is 0 if ranks of another role have more to do in every step anyway.
     """
     excess = suspect.largest.excess_ns
     if not job.shows_waiting and suspect.largest.kind != "intermittent" and _is_hidden(job, suspect):

@@ -1,6 +1,6 @@
-"""The one gate before anybody is accused: tests, prices and who was waited for are held against one another.
+"""The one gate before anybody is accused: tests, prices and who was waited for are compared with one another.
 
-Delays of a rank's host or input that its device never waits for: they are told, so that nobody hunts them.
+Delays of a rank's host or input that its device never waits for are reported too, so that nobody hunts them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,7 +36,7 @@ them, though the rank comes last at LAST_FRACTION of the collectives that were w
 
 
 MEASURED: Final = LIMIT_EVIDENCE | {"slow_network"}
-"""Evidence that the system tells, whatever peers recorded."""
+"""Evidence from the system, whatever peers recorded."""
 Outcome = Literal["keep", "keep_by_estimate", "keep_if_alone", "worthless", "unwaited", "absorbed", "drop"]
 """What becomes of a finding. By estimate: at what its kernels take longer, whatever the replay says. If alone: at what
 it costs once all others are fixed, if no other finding stands. Worthless: dropped, and if others wait for its ranks,
@@ -134,7 +134,7 @@ def _makes_wait(finding: Finding) -> bool:
 
 
 class _Seen(NamedTuple):
-    """What findings are held against."""
+    """What findings are compared with."""
 
     job: JobExcess
     waiting: Waiting
@@ -143,7 +143,7 @@ class _Seen(NamedTuple):
 
     @property
     def least_us(self) -> float:
-        """What is worth telling."""
+        """What is worth reporting."""
         return SMALLEST_SHARE * self.job.step_time_ns / 1e3
 
     def facts(self, finding: Finding, hidden_us: float) -> Facts:
@@ -191,7 +191,7 @@ def _is_baseless(finding: Finding, worth_us: float, waiting: Waiting, job: JobEx
     if not waiting.is_known and job.on_device:
         return False
     seen = max(SMALLEST_SHARE, MIN_WAIT_FRACTION * worth_us * 1e3 / job.step_time_ns)
-    # On threads who did less is told from who lost a part (coverage.py): beside those one seems to do more.
+    # On threads, ranks that did less differ from ranks that lost a part (coverage.py), next to which one does more.
     baseless = not finding.shows.isdisjoint(LAUNCHED_MORE) and not job.on_device
     return baseless or waiting.beyond_peers(finding.ranks) < seen
 
@@ -233,7 +233,7 @@ def _beside(job: JobExcess, uncompared: AbstractSet[Rank]) -> set[Rank]:
 
 
 def _by_estimate(finding: Finding, lost_us: float, job: JobExcess) -> Finding:
-    """Return a finding that a replay cannot tell, at what it was thought to cost."""
+    """Return a finding that a replay cannot price, at what it was estimated to cost."""
     step_us = job.step_time_ns / 1e3
     slowdown = step_us / max(step_us - lost_us, 1e-3)
     gain = slowdown - 1
@@ -260,7 +260,7 @@ def is_of_host(finding: Finding) -> bool:
 
 
 def absorbed(job: JobExcess, leads: Leads | None, findings: Sequence[Finding]) -> Iterator[Absorbed]:
-    """Yield what is told of findings that cost nothing, since hosts are ahead of their devices (`leads`)."""
+    """Yield what to report of findings that cost nothing, since hosts are ahead of their devices (`leads`)."""
     if leads is None:
         return
     for finding in findings:

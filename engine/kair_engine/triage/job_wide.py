@@ -117,8 +117,8 @@ def without_shared_cores(job: Job, of_ranks: Sequence[Finding], told: Collection
     """Yield findings about ranks; several of one host that lack cores together are no culprits, but what the host
     shares.
 
-    As a finding on all ranks, unless contention is `told` anyway. A whole host of several is slow by itself. Where all
-    lack cores, and it was measured, so does who lacks a little more, unless it is known what holds that rank back.
+    The finding is on all ranks, unless contention is `told` anyway. One whole host of several is slow by itself. If all
+    were measured to lack cores, a rank that lacks a little more is no culprit, unless it is known what holds it back.
     """
     for finding in of_ranks:
         if "contention" in told and _lacks_what_all_lack(finding):
@@ -167,7 +167,7 @@ def parts_of_step(trace: Trace) -> tuple[PartOfStep, ...]:
 def exposed(trace: Trace, parts: tuple[PartOfStep, ...], step_time_ns: float) -> Iterator[Finding]:
     """Yield that a good part of the step goes by in communication.
 
-    How much of that is waiting, other ranks would tell.
+    Only the other ranks would show how much of that is waiting.
     """
     spent_us = sum(part.own_us for part in parts if part.part == "communication")
     share = spent_us * 1e3 / step_time_ns
@@ -186,7 +186,7 @@ def without_stopped_waits(more: Sequence[Finding], told: Sequence[Finding], step
     """Yield the findings, without exposed communication of one rank alone that goes by while its own threads stand
     still.
 
-    They may stand still in all of it: it is told where what is left beyond that is still a good part of the step.
+    They may stand still in all of it: it is reported if what is left beyond that is still a good part of the step.
     """
     stopped_us = sum(finding.time_lost_us_per_step for finding in told if finding.cause == "contention")
     for one in more:

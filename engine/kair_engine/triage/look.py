@@ -162,7 +162,7 @@ def _kernel_evidence(trace: Trace, job: JobExcess) -> KernelEvidence:
 
 
 def without_dominant_step(trace: Trace, job: JobExcess) -> tuple[Trace, KairWarning] | None:
-    """Return the trace without it, and what is said of it; None where there is none, or where too few would be left."""
+    """Return the trace without that step, and a warning; None if no step hides others, or if too few would be left."""
     lengths = job.step_times_ns
     at, others_ns = int(lengths.argmax()), float(lengths.sum() - lengths.max())
     if float(lengths[at]) <= others_ns or len(lengths) - 1 < (steps_needed(job) or FEWEST_STEPS):

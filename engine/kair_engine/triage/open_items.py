@@ -78,7 +78,7 @@ class Budget:
         return self.seen.tables.parts
 
     def items(self, warnings: Sequence[KairWarning], more: Iterable[OpenItem]) -> tuple[OpenItem, ...]:
-        """Return what the findings leave open, the largest first, without what costs less than any rank is told for.
+        """Return what the findings leave open, the largest first, without what costs less than any reported rank.
 
         `warnings` are the recording's limits, and `more` are items that others found.
         """

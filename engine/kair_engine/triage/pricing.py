@@ -51,7 +51,7 @@ class _Replayed:
     """What replays say of one finding."""
 
     fixes: tuple[Fix, ...] = ()
-    """What undoes it; a remedy is none."""
+    """What undoes it; empty for a remedy."""
     cost: FixPrice | None = None
     """Undone by itself; None where no sample stands for it, or it was replayed with others at once."""
     sampled: Mapping[str, float] = field(default_factory=dict)
@@ -89,10 +89,10 @@ def priced(
 
     Of a finding about ranks, their part of its cause is brought down to their peers' ideal; uneven batches and stages
     (`found` knows the uneven one) are evened out. A slow network costs half-way between what the replay says and
-    what its transfers take. What no replay can tell keeps its estimate (Finding.priced_by), out of a step of
+    what its transfers take. What no replay can price keeps its estimate (Finding.priced_by), out of a step of
     `step_time_ns`. So does what is about ranks unless the recording shows waiting: nobody then gains by a replay of
     what was too late for others. What all ranks spend alike costs what is left of it once ranks and links are fixed,
-    so that nothing is told twice; where that is less than it must be (NOTABLE_SHARE), it is no finding.
+    so that nothing is reported twice; if that is less than NOTABLE_SHARE, it is no finding.
     """
     ordered = sorted(findings, key=_costliest)
     prices = _replayed(trace, replays, ordered, found, gpu_cost)
@@ -184,7 +184,7 @@ def _shown(finding: Finding, of: _Replayed, prices: _Prices) -> tuple[Evidence, 
 def _is_notable(finding: Finding, step_time_ns: float, *, is_left: bool) -> bool:
     """Whether what all ranks spend alike costs what it must, of what is left of it; long batches in any case.
 
-    Delays on changing ranks, collections of garbage among them, are told by a pattern of their own.
+    Delays on changing ranks, garbage collections among them, are reported by another pattern.
     """
     by_pattern = "delays_on_changing_ranks" in finding.shows
     if finding.cause != "sequence_imbalance" and (by_pattern or not is_left):
@@ -226,7 +226,7 @@ def _costliest(finding: Finding) -> tuple[float, tuple[int, ...]]:
 def _replayed(
     trace: Trace, replays: Replays, ordered: Sequence[Finding], found: Localization, gpu_cost: float | None
 ) -> _Prices:
-    """Return the prices of those that a replay can tell; of none where the recording cannot be replayed."""
+    """Return the prices of those that a replay can price; none if the recording cannot be replayed."""
     if not any(not finding.ranks or found.job.shows_waiting for finding in ordered[:MOST_FINDINGS]):
         return _Prices({})
     try:

@@ -42,11 +42,11 @@ from kair_engine.whatif.model import Model
 
 @dataclass(frozen=True)
 class Raised:
-    """What may be told, before it is priced and held against what else is known."""
+    """Candidates for findings, before they are priced and compared with what else is known."""
 
     findings: tuple[Finding, ...]
     untold: tuple[KairWarning, ...]
-    """Of findings that cannot be told, since what they are about was not recorded."""
+    """Warnings for findings that cannot be made, since what they are about was not recorded."""
     parts: tuple[PartOfStep, ...]
     """Where the step of one rank alone goes."""
 
@@ -85,11 +85,11 @@ def _of_all(
     *,
     step_time_ns: float,
 ) -> tuple[Finding, ...]:
-    """Return what nobody is to blame for; of `more` what accuses no rank, and is told by nothing else."""
+    """Return what nobody is to blame for; of `more` what accuses no rank, and is reported by nothing else."""
     patterns = tuple(job_patterns(found, to_be_priced=True))
     shares = tuple(shared.findings(found.job))
     known = {finding.cause for finding in shares}
-    # A pause of all ranks is told by what makes it, where that is told.
+    # A pause of all ranks is reported by its cause, if that is known.
     patterns = tuple(one for one in patterns if "every" not in one.figures or one.cause not in known)
     wide = (*job_wide_findings(trace, patterns, step_time_ns), *shares)
     known = {finding.cause for finding in wide}
@@ -100,7 +100,7 @@ def _of_all(
 def _findings_of(
     seen: Looked, blamed: BlameResult, suspected: Sequence[Suspect], measured: KernelEvidence
 ) -> Callable[[HostStops | None, Sequence[Finding]], tuple[Finding, ...]]:
-    """Return what is told of the suspects and of links, once it is known how threads stop and what is told of all
+    """Return the findings about suspects and links, given how threads stop and what was found on all
     ranks.
     """
     trace, found = seen.trace, seen.found
@@ -140,7 +140,7 @@ def _costliest_first(suspected: Sequence[Suspect], found: Localization) -> list[
 
 
 def _of_some_ranks(trace: Trace, unit: Ints | None, accused: Sequence[int], blamed: BlameResult) -> Trace | None:
-    """Return what is replayed in place of steps that are too large for it; None where ranks cannot be told apart."""
+    """Return what is replayed in place of steps that are too large for it; None if ranks cannot be separated."""
     if unit is None:
         return None
     imposed = {row.rank: row.blamed_us for row in blamed.by_rank}

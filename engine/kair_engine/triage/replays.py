@@ -82,7 +82,7 @@ class StepSample:
         return Estimate(self.mean_ns(recorded, steps) - float(saved.mean()) * scale, off * scale)
 
     def figures(self, steps: Sequence[int], mean: Estimate) -> dict[str, float]:
-        """Return what is said of a sample beside a price: none where all steps were replayed."""
+        """Return what is said about a sample next to a price: nothing if all steps were replayed."""
         if self.is_whole:
             return {}
         return {"replayed_steps": len(steps), "steps": len(self.of), "plus_minus_us": mean.off_ns / 1e3}
@@ -107,7 +107,7 @@ def sample_of(trace: Trace, job: JobExcess, suspected: Sequence[int]) -> StepSam
 
 
 def excess_of_steps(job: JobExcess, places: Sequence[int], row: int | None = None) -> Floats:
-    """Per step how much longer than their peers some ranks took in the mean, ns; in one class of time, or in all."""
+    """Return, per step, how much longer (ns) than peers some ranks took on average; in one class of time, or all."""
     classes = slice(None) if row is None else slice(row, row + 1)
     own = np.nan_to_num(job.by_step_ns[:, classes][:, :, list(places)], nan=0.0)
     return np.asarray(own.sum(axis=1).mean(axis=1))
@@ -158,7 +158,7 @@ class Replays:
 
     @property
     def figures(self) -> dict[str, float]:
-        """What is said of a sample of the ranks beside a price: none where all are replayed."""
+        """What is said about a sample of the ranks next to a price: nothing if all are replayed."""
         replayed, ranks = len(self._of.job.ranks) if self._of is not None else 0, len(self._trace.job.ranks)
         return {} if replayed == ranks else {"replayed_ranks": replayed, "ranks": ranks}
 
@@ -194,7 +194,7 @@ class Replays:
 
 
 def fits(model: Model, fix: Fix) -> bool:
-    """Whether the recording has what the fix changes: pauses told by their pattern alone are in none as collections."""
+    """Return whether the recording has what the fix changes: pauses known by their pattern alone are no collections."""
     try:
         model.require(fix)
     except UsageError:

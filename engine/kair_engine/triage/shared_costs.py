@@ -1,8 +1,7 @@
 """Finds what all ranks spend alike: stops of their threads, input, launches, communication, copies, collections.
 
-Peers do not show it. Each is priced by a replay without it, and told where it costs a good part of the step.
-
-Between what and what a step loses for want of cores, and how much of that the ranks' own threads take.
+Peers do not show it. Each is priced by a replay without it, and reported if it costs a good part of the step. For a
+lack of cores it also gives the range of the loss, and how much of it the ranks' own threads take.
 """
 
 from collections import defaultdict
@@ -37,7 +36,7 @@ from kair_engine.whatif.model import Baseline, Counterfactual, Model, Undisturbe
 WIDE: Final = 2.0
 """Standard errors of a mean over the steps, on either side."""
 MOSTLY_OWN: Final = 0.5
-"""Of what ranks lack: where their own threads take so much of it, that is told."""
+"""If the ranks' own threads take this share of what they lack, that is reported."""
 
 
 def own_threads(job: Job, cores: LackOfCores | None, step_time_us: float) -> tuple[float, kinds.OwnThreads] | None:
@@ -79,7 +78,7 @@ MIN_MEASURED_SHARE = 0.005
 """The mean rank must have lacked a core for this share of the step, where that was measured; with cores enough it is
 0.0015."""
 INSIDE_SHARE = 0.015
-"""Three of four ranks must stand still for this share of the step in the middle of operators, beside a device."""
+"""With devices, three of four ranks must stand still for this share of the step in the middle of operators."""
 NOTABLE_SHARE: Final[Mapping[Cause, float]] = {
     "input_bound": 0.08,
     "garbage_collection": 0.05,
@@ -104,17 +103,17 @@ _HOSTS_SPEND: Final[Mapping[Cause, HostKind]] = {
 _HIT: Final = 0.1
 """Steps that lose less to calls than this part of what the costliest one does are not named."""
 OF_DEVICES: Final = frozenset({"copies", "exposed_communication"})
-"""Told of recordings with devices: on a thread, communication is the job's ordinary work."""
+"""Reported only for recordings with devices: on a thread, communication is the job's ordinary work."""
 
 Others = Callable[[Model, HostStops | None, Sequence[Finding]], Sequence[Counterfactual]]
 """What else will be asked of a model, given how threads stand still and what is found of all ranks for that."""
 
 
 class SharedCosts:
-    """The sampled steps, made ready for replay; steps that are too large for one tell nothing.
+    """The sampled steps, made ready for replay; steps that are too large for one are not used.
 
-    What else will be asked of the same steps, as far as that is known, is replayed with it: `others`. What ranks share
-    is what those have that nobody is `accused` of: one loss is told once.
+    `others` is what else will be asked of the same steps, as far as that is known; it is replayed with them. What ranks
+    share is what the ranks have that are not `accused`: one loss is reported once.
     """
 
     def __init__(
@@ -202,9 +201,9 @@ class SharedCosts:
                 yield self._finding(kind, float(longest.mean()), [shown], tuple(steps))
 
     def _launches(self, *, hosts_stop: bool) -> Iterator[Finding]:
-        """Devices that idle because their hosts launch too late; where hosts stop, they launch late for that.
+        """Yield devices that idle because their hosts launch too late; where hosts stop, they launch late for that.
 
-        What hosts spend on calls that are causes of their own is told as those. No replay tells what faster hosts save.
+        What hosts spend on calls that are separate causes is reported as those. No replay shows what faster hosts save.
         """
         least = {kinds.DeviceIdle: NOTABLE_SHARE["launch_bound"], kinds.OneByOne: ONE_BY_ONE_SHARE}
         late = self._spent_ns(("launching", "host", "synchronising"), ("before", "between", "launches"))
@@ -268,14 +267,14 @@ class SharedCosts:
         least = STOPPED_SHARE * self._step_time_ns
         often = stops.share_of_step >= STOPPED_SHARE and of_half(own) >= least
         often |= stops.ticked_share >= TICKED_SHARE
-        # Beside a device a stop shows as such only where it hits an operator of the program.
+        # With a device a stop shows as such only where it hits an operator of the program.
         within = float(np.quantile(inside, 0.25)) >= INSIDE_SHARE * self._step_time_ns
         seldom = self._parts.threads_communicate and within
         if self._counted is None or not self._counted.tells_all:
             return often, seldom
         # What lacks no core, and nothing stops, stands still for something else.
         lacked, counted = self._counted.lacked_ns, self._counted
-        # Threads that communicate lack cores beside training ones that do; alone they may have time enough.
+        # Threads that communicate lack cores next to training ones that do; alone they may have time enough.
         lacks = min(float(counted.ready_ns.mean()), of_half(lacked)) >= least
         borne_out = max(counted.throttled_per_step, counted.halted_per_step) >= MIN_STOPS
         borne_out |= float(lacked.mean()) >= MIN_MEASURED_SHARE * self._step_time_ns

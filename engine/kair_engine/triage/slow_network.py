@@ -1,8 +1,8 @@
 """Networks that are slow, a host's or that of all, by how the kernel saw what ranks sent to others delivered.
 
-A trace undecided: all ranks of a collective take as long as its slowest transfer, and one that waits for cores takes
-as long as one that waits for the network. Rates can, and each host's tell its own; but they may be old ones, which how
-soon transfers are acknowledged is not.
+A trace alone cannot show this: all ranks of a collective take as long as its slowest transfer, and a rank that waits
+for cores takes as long as one that waits for the network. Rates can, host by host. They may be old, though; how soon
+transfers are acknowledged is not.
 """
 
 import math
@@ -30,9 +30,9 @@ that are alike differ by less where that costs: by sizes, and by who has a core.
 BUSY_RATIO: Final = 1.1
 """Transfers of a host whose network is slow are on their way at least this many times as long as those of others."""
 SLOWEST_BY_CHANCE: Final = 0.05
-"""So many steps must tell a host that one of healthy hosts is the slowest in all of them with a lower chance."""
+"""A host must be slowest in so many steps that the chance of this for a healthy host is lower."""
 MIN_COST_SHARE: Final = 0.05
-"""A slow network is told if delivery takes longer than at the other hosts' rate by this share of the step."""
+"""A slow network is reported if delivery takes longer than at the other hosts' rate by this share of the step."""
 MIN_QUEUEING_NS: Final = 1e6
 """Queueing delay on an idle path stays below this even on a CPU-starved host."""
 MIN_TRAFFIC_SHARE: Final = 0.10
@@ -43,7 +43,7 @@ MIN_DELIVERY_SHARE: Final = 0.10
 hosts has less than that."""
 
 MIN_REPLAY_FRACTION: Final = 0.5
-"""A replay tells what transfers cost if it saves this part of what they take."""
+"""A replay's price of transfers is used if it saves this part of what they take."""
 
 _OF_NETWORK: Final = frozenset({"network", "slow_network"})
 """Evidence of it."""
@@ -112,7 +112,7 @@ class _SlowHost:
 
     @property
     def lost_ns(self) -> float:
-        """In a step, beside transfers at the usual rate to ranks that receive them."""
+        """In a step, compared with transfers at the usual rate to ranks that receive them."""
         lost = sum(one.ns_per_step - one.bytes_per_step / self.usual_bytes_per_s * 1e9 for one in self.slow)
         return lost - self.not_read_ns
 
@@ -120,9 +120,9 @@ class _SlowHost:
 def slow_networks(
     trace: Trace, job: JobExcess, step_time_ns: float, asleep_ns: Floats, processor: ProcessorTimes | None
 ) -> Iterator[Finding]:
-    """One for each host whose transfers are RATE_GAP times slower than others', where that costs.
+    """Yield a finding for each host whose transfers are RATE_GAP times slower than others', if that costs.
 
-    Where no host's are, or too few steps tell, one on all ranks if a good part of the step goes by in sending.
+    If no host's are, or too few steps show it, it is one on all ranks if a good part of the step goes by in sending.
     `asleep_ns` says of each rank of the job how much longer it stands still in a step than its peers, `processor` how
     long its thread that communicates had no core: what is sent to it then is not read, and passes for sent slowly.
     """
@@ -252,9 +252,9 @@ def _hosts_of_addresses(job: Job) -> dict[str, _Host]:
 
 
 def between_hosts(job: Job, step_time_ns: float) -> dict[_Ends, Transfers]:
-    """By sender and receiver, of those hosts whose addresses are known; without those that send little.
+    """Return the transfers by sender and receiver, of hosts whose addresses are known; without those that send little.
 
-    What was delivered in a step took no longer than that, whatever its last part tells.
+    What was delivered in a step took no longer than the step, whatever its last part shows.
     """
     hosts = _hosts_of_addresses(job)
     of_rank: dict[_Ends, dict[Rank, list[SentToHost]]] = defaultdict(lambda: defaultdict(list))
@@ -299,7 +299,7 @@ def _of_most_bytes(windows: Sequence[SentToHost], figures: Sequence[float | None
 
 
 def _busy_ns(windows: Sequence[SentToHost]) -> float:
-    """Of one rank, where all windows tell it."""
+    """Return how long one rank was busy sending in a step, ns; NaN unless all windows have it."""
     told = [one.busy_ns_per_step for one in windows if one.busy_ns_per_step is not None]
     return _mean(windows, told) if len(told) == len(windows) else math.nan
 

@@ -20,7 +20,7 @@ MOST_FINDINGS, FEWEST_TOGETHER = 16, 2
 the others at once. From two on all are replayed together, too."""
 
 OF_THREADS: Final[tuple[FixKind, ...]] = ("compute", "host", "input")
-"""What a rank that lacks cores is late with beside the stops that show: on a core that it shares all takes longer."""
+"""What a rank that lacks cores is late with besides the visible stops: on a core that it shares all takes longer."""
 
 LAUNCHED_MORE = ("more_calls", "launches_more")
 """Evidence that a rank runs more operators than its peers, each of which its host launches."""
@@ -32,7 +32,7 @@ Places = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Question:
-    """The findings that a replay can tell the price of, by their places, and what undoes each."""
+    """The findings that a replay can price, by their positions, and what undoes each."""
 
     undone: Mapping[int, tuple[Fix, ...]]
     shared: Places
@@ -42,7 +42,7 @@ class Question:
 
     @classmethod
     def about(cls, model: Model, ordered: Sequence[Finding], found: Localization) -> "Question":
-        """Ask about those of the findings, the costliest first, that a replay can tell."""
+        """Ask about those of the findings, the costliest first, that a replay can price."""
         shows_waiting, only_some = found.job.shows_waiting, len(model.job.ranks) < len(found.job.ranks)
         undone = {
             at: fixes
@@ -120,7 +120,7 @@ def _undoing(model: Model, finding: Finding, found: Localization) -> tuple[Fix, 
 
 
 def _evened_out(model: Model, cause: CauseRow, found: Localization) -> tuple[Fix, ...]:
-    """Stages, or lengths, as in the mean."""
+    """Return the fixes that put stages, or lengths, at their mean."""
     if cause.even_kind is not None:
         even = Fix(kinds=(cause.even_kind,), even=True)
         return (even,) if cause.even_kind in model.kinds and fits(model, even) else ()
@@ -128,7 +128,7 @@ def _evened_out(model: Model, cause: CauseRow, found: Localization) -> tuple[Fix
 
 
 def _of_all(finding: Finding, found: Localization) -> Fix | None:
-    """Of all ranks a kind of delay cannot be told from the ordinary noise in it, except what was measured of it."""
+    """Return the fix of a cost on all ranks; a kind of delay and the ordinary noise in it are one, unless measured."""
     if "network" in finding.shows:
         return Fix(kinds=("communication",), scale=faster_transfers(finding, found.job))
     return fix_of_all(finding.cause)

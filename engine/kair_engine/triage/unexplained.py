@@ -1,8 +1,8 @@
 """What a replay finds that no finding explains: work that takes some ranks longer than others, on nobody in particular.
 
-Tests tell a rank from its peers, and patterns have signs of their own. Whatever has neither may still cost a good part
-of the step: all wait for whoever is longest, be it another one each time. A replay with everything as long as in the
-mean of ranks and steps tells how much that is, of whatever kind.
+Tests set a rank apart from its peers, and patterns have their signs. What has neither may still cost a good part of the
+step: all wait for the slowest rank, even if it is another one each time. A replay with everything at the mean of ranks
+and steps shows how much that is, of whatever kind.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ WORTH_SAYING: Final = 0.05
 
 
 def with_all_even(fixes: tuple[Fix, ...]) -> tuple[Fix, ...]:
-    """Return these, and everything else as long as in the mean."""
+    """Return these, and everything else at its mean."""
     return (*fixes, Fix(even=True))
 
 

@@ -13,8 +13,8 @@ from kair_engine.trace.model import KairWarning
 from kair_engine.trace.operations import INSIDE_UNKNOWN
 
 HIDDEN_SHARE: Final = 0.1
-"""Of the step, in such graphs: a rank that takes a tenth longer in them costs the smallest share of a step that is
-told of a rank."""
+"""The share of the step in such graphs: a rank that takes a tenth longer in them costs the smallest share of a step
+that is reported of a rank."""
 
 
 def without_unknown_inside(
@@ -22,9 +22,9 @@ def without_unknown_inside(
 ) -> tuple[tuple[Finding, ...], tuple[KairWarning, ...]]:
     """Return (the findings that stand, why the verdict is open without one: nothing where such graphs hide nobody).
 
-    A rank is in its graph for longer if it waits there. `waits_known`: ranks meet in collectives beside the graphs, and
-    wait there for who is late. If that is one rank whose graph is longer, it did not wait in it; of several any may
-    have waited for another.
+    A rank is in its graph for longer if it waits there. `waits_known`: ranks also meet in collectives outside the
+    graphs, and wait there for the late one. If that is one rank whose graph is longer, it did not wait in it; of
+    several any may have waited for another.
     """
     hidden_ns = float((parts.graphs_ns / np.maximum(parts.seen, 1)).max(initial=0.0))
     if hidden_ns < HIDDEN_SHARE * step_time_ns:

@@ -22,7 +22,7 @@ from kair_engine.triage.hangs.waits import Place, TransferWait, Waits, open_ques
 
 _MOST_FINDINGS = 16
 _MOST_TEXTS = 8
-"""Of a log, beside one finding."""
+"""At most so many findings, and so many texts of a log with one of them."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Each process group as its members tell it: who has called which number, and in which of them each is held.
+"""Each process group as its members recorded it: who has called which number, and in which of them each is held.
 
 A collective is known by its process group and its number in it, the same on all members. A member is held in the first
 call that is open; or, where calls are said to be over or to have returned, in the first that another member has not
@@ -26,16 +26,16 @@ ENDS_ALONE: Final = frozenset(
 
 @dataclass(frozen=True)
 class Group:
-    """A process group, as the ranks that left a recording tell it; others than its members are not in it."""
+    """A process group according to the ranks that left a recording; only its members are in it."""
 
     name: str
     words: str
     """`2 (dp)`."""
     members: tuple[int, ...]
-    """Empty where nobody tells them."""
+    """Empty if no recording lists them."""
     of_rank: Mapping[int, GroupProgress]
     unread: frozenset[int]
-    """Members of whom a recording is there that does not tell how far they came."""
+    """Members whose recording does not show how far they came."""
     is_whole: bool = True
     """Whether it has no more members than these."""
 
@@ -104,7 +104,7 @@ class Group:
 def groups_of(job: Job, progress: Progress, unread: Collection[int]) -> list[Group]:
     """Return the process groups, in the order of their names; one name may be several sets of ranks.
 
-    `progress` is that of the ranks whose recordings are of this hang; `unread` ranks left one that tells some of their
+    `progress` is that of the ranks whose recordings are of this hang; `unread` ranks left one that shows some of their
     groups at most.
     """
     sets: dict[str, set[tuple[int, ...]]] = {}
@@ -121,13 +121,13 @@ def groups_of(job: Job, progress: Progress, unread: Collection[int]) -> list[Gro
 
 
 def _listed_by_others(rank: int, sets: Collection[tuple[int, ...]]) -> tuple[int, ...]:
-    """Return the members of a group that does not list its own, as others list them: logs tell a group's name alone."""
+    """Return the members of a group that lists none, as others list them: logs have a group's name only."""
     fitting = [ranks for ranks in sets if rank in ranks]
     return fitting[0] if len(fitting) == 1 else ()
 
 
 def _is_one(name: str, of_rank: Mapping[int, GroupProgress]) -> bool:
-    """Of calls whose group is not told, whether they are one: of one number, and one operation."""
+    """Return whether calls without a recorded group are one call: of one number, and one operation."""
     told = {(call.sequence, call.operation) for one in of_rank.values() for call in one.open_calls}
     return name != UNTOLD_GROUP or len(told) == 1
 
@@ -165,7 +165,7 @@ def _group(
 
 
 def _sure(of_rank: Mapping[int, GroupProgress]) -> Iterator[tuple[int, GroupProgress]]:
-    """Those that tell a number of collectives: in a group of sends and receives some numbers count these along."""
+    """Return those that have a number of collectives: in a group of sends and receives some numbers include these."""
     mixed = any(one.has_transfers for one in of_rank.values())
     for rank, one in of_rank.items():
         if not (mixed and one.counts_transfers):
@@ -244,7 +244,7 @@ def _at(group: Group, sequence: int) -> Mismatch | None:
 
 
 def _comparisons(call: CollectiveCall | None) -> Iterator[tuple[Callable[[CollectiveCall], str | int], Said]]:
-    """Yield what has to be the same, and how it is told: the operation, then of one operation the elements and their
+    """Yield what has to be the same, and its words: the operation, then of one operation the elements and their
     type.
     """
     if call is None:

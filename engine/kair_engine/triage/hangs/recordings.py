@@ -22,7 +22,7 @@ class Sound:
     groups: tuple[Group, ...]
     progress: Mapping[int, tuple[GroupProgress, ...]]
     unread: frozenset[int]
-    """Ranks whose recording is damaged or not of this hang; of some it tells a part."""
+    """Ranks whose recording is damaged or not of this hang; some of them show a part."""
     warnings: tuple[KairWarning, ...]
 
 

@@ -48,7 +48,7 @@ def verdict_on_calls(trace: Trace) -> TriageResult:
         found = replace(found, verdict="straggler", findings=(apart,))
     findings = tuple(_with_own_words(one, said) for one in found.findings)
     asked = () if findings else tuple(_open(trace, said))
-    # That all calls are over is told by calls alone.
+    # Only calls show that all calls are over.
     is_open = bool(asked) or not any(trace.job.progress.values())
     verdict = "inconclusive" if is_open and not findings else found.verdict
     cancelled = [short_warning("ended_from_outside", one.text) for one in said if one.kind == "cancelled"][:1]
@@ -98,7 +98,7 @@ def _followers(said: Collection[Saying], common: Collection[str]) -> frozenset[i
 
 
 def _apart(trace: Trace, ends: Collection[StandingRank]) -> Finding | None:
-    """Return the one rank that all others lost, where their errors tell that, and it has none of that kind itself."""
+    """Return the one rank that all others lost, if their errors show that and it has none of that kind itself."""
     job = trace.job
     followers = _followers(job.said, ())
     aborted = [one for one in ends if one.state == "died" and one.signal == signal.SIGABRT]

@@ -22,8 +22,8 @@ _MOST_TOLD: Final = 16
 def standing_verdict(trace: Trace, ranks: Sequence[StandingRank]) -> TriageResult:
     """Return `straggler` where somebody is named. `trace.job.progress`: recorded calls of those that answered.
 
-    A finding's evidence shows where its ranks stand, or how they ended, and where the others do. Of a job that was
-    ended from outside there is none, and a warning says so.
+    A finding's evidence shows where its ranks stand, or how they ended, and where the others do. A job that was
+    ended from outside has none, and a warning says so.
     """
     ending = ending_of(ranks)
     if ending.is_from_outside:

@@ -4,7 +4,7 @@ A rank is held in a collective that others have not called, or in a send or rece
 answers it. Whoever is waited for and is held in nothing is a root; where every chain comes back to itself, the ranks
 of such a circle wait for each other.
 
-Why it cannot be told who is missing, where it cannot: each reason a warning, the most telling one first.
+If it cannot be said who is missing, each reason is a warning, the strongest first.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -56,14 +56,14 @@ class Waits:
     """All that ranks are held in."""
 
     ranks: tuple[int, ...]
-    """Who left a recording that tells how far it came."""
+    """The ranks whose recording shows how far they came."""
     unknown: frozenset[int]
     """All other ranks of the job."""
     places: tuple[Place, ...]
     """Those that hold up most ranks first."""
     transfers: tuple[TransferWait, ...]
     unread: frozenset[int]
-    """Of whom a recording is there that does not tell how far they came."""
+    """The ranks whose recording does not show how far they came."""
 
     @cached_property
     def held(self) -> frozenset[int]:

@@ -37,7 +37,7 @@ _SHARED: Final[dict[Cause, tuple[str, float]]] = {
     "garbage_collection": ("gc", NOTABLE_SHARE["garbage_collection"]),
     "contention": ("delay", STOPPED_SHARE),
 }
-"""What all ranks spend alike, the column that tells it, and from which share of the step on it is told."""
+"""What all ranks spend alike, its column, and the share of the step from which on it is reported."""
 _FINER: Final = frozenset({"compilation", "garbage_collection", "input", "contention"})
 """Causes that a column states, and a sampled step may only show as idle time or longer operators."""
 _OPEN_BY_STEPS: Final = frozenset({"few_steps", "waiting"})
@@ -45,7 +45,7 @@ _OPEN_BY_STEPS: Final = frozenset({"few_steps", "waiting"})
 _VICTIMS: Final = 4
 """The bound is asked of the fastest ranks, which are seen last."""
 _SIZES: Final = 49
-"""That are tried for the bound, a tenth apart, from the smallest that is told to a whole step."""
+"""Sizes that are tried for the bound, a tenth apart, from the smallest that is reported to a whole step."""
 
 
 def judge(
@@ -173,7 +173,7 @@ def _standing(history: StepHistory) -> list[_Standing]:
     if not history.can_judge:
         return []
     found = slow_ranks(history)
-    # Of several that change what each makes the steps grow by cannot be told apart.
+    # If several change, how much each of them makes the steps grow is unknown.
     alone = sum(slow.is_change for slow in found) == 1
     return [one for slow in found if (one := _stands(history, slow, growth(history, slow) if alone else None))]
 
@@ -269,7 +269,7 @@ def _priced(
 
 
 def _price(history: StepHistory, job: Job, later: Bools, saved_us: float, gpu_cost: float | None) -> FixPrice:
-    """Of the steps in question, in the mean."""
+    """Return what saving `saved_us` of each of the `later` steps is worth, from their mean."""
     step_ns = float(np.median(history.us["step"][later], axis=1).mean()) * 1e3
     return price("", step_ns, max(step_ns - saved_us * 1e3, 1.0), devices=job.world_size, gpu_cost=gpu_cost)
 
@@ -277,7 +277,7 @@ def _price(history: StepHistory, job: Job, later: Bools, saved_us: float, gpu_co
 def _smallest_seen(history: StepHistory) -> SmallestSeen | None:
     """Return the smallest of some sizes that is seen on each of the fastest ranks, put into these very rows.
 
-    It is None where no rank has a peer, and where not even a rank that takes the whole step longer would be seen.
+    Return None if no rank has a peer, or if not even a rank that takes the whole step longer would be seen.
     """
     sizes = np.bincount(history.role)
     able = np.flatnonzero(sizes[history.role] > 1)

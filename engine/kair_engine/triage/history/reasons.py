@@ -93,7 +93,7 @@ def _computes_unusually(history: StepHistory, slow: Slow) -> bool:
 
 
 def _scope(history: StepHistory, slow: Slow) -> str | None:
-    """Return the part that makes up half, the script's own scopes first; None where there is none."""
+    """Return the part that makes up half, the script's own scopes first; None if no part does."""
     of = {name: _more(history, values, slow) for name, values in history.parts.items()}
     for some in (history.scopes, history.parts):
         known = {name: of[name] for name in some}

@@ -1,9 +1,9 @@
 """The history of steps as arrays, and what of it ranks are compared in.
 
-The rows tell, in µs: `step`, `self` (the step without what was waited in collectives), `waited`, the phases `forward`,
+The columns, in µs: `step`, `self` (the step without the waiting in collectives), `waited`, the phases `forward`,
 `backward`, `optimizer` and `input`, `gc`, `cpu` (the training thread computed) and `delay` (it was ready and had no
-core); `samples`, that the rank took; and `device`, its own time there, which is `self` where all ranks tell it. What a
-rank did not tell is NaN, or 0 where a version or a job never does.
+core); `samples`, that the rank took; and `device`, its own time there, which is `self` if all ranks have it. What a
+rank did not record is NaN, or 0 if a version or a job never records it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,16 +29,16 @@ COLUMNS: Final = (
 WARM_UP: Final = 40
 """The first steps say nothing: compilation, allocators, caches. The watch of a running job leaves out as many."""
 FEWEST: Final = 40
-"""Steps: of fewer no lasting change can be told (views/scope_changes.py)."""
+"""Fewer steps than this show no lasting change (views/scope_changes.py)."""
 MOST_CELLS: Final = 4_000_000
 """Of steps × ranks, the last ones."""
 COMPILE: Final = "compile"
-"""The scope in which capture records what a rank compiles; where it is told it is a column, too."""
+"""The scope in which capture records what a rank compiles; if it is recorded it is a column, too."""
 GARBAGE: Final = "garbage collection"
 LOOP: Final = "loop"
 """What is in no phase: the script between them."""
 _BUSY_US: Final = 500.0
-"""Who computes longer than it does not wait, waits busily; so much is the clocks' own."""
+"""CPU time above (step − wait) means busy-waiting; this much of it is the clocks' error."""
 
 
 @dataclass(frozen=True)
@@ -89,13 +89,13 @@ class StepHistory:
 
     @cached_property
     def tells_cpu(self) -> bool:
-        """Whether all ranks tell what their threads computed, and none waits busily."""
+        """Whether all ranks recorded what their threads computed, and none waits busily."""
         cpu = self.us["cpu"]
         return bool((median(cpu, axis=0) > 0).all()) and bool((median(cpu - self.us["self"], axis=0) <= _BUSY_US).all())
 
     @cached_property
     def asleep(self) -> Floats:
-        """Neither computing nor ready to, though waiting for nobody: 0 where that is not told."""
+        """Time neither computing nor ready to, though waiting for nobody: 0 where that was not recorded."""
         us = self.us
         return np.maximum(us["self"] - us["cpu"] - us["delay"], 0.0) if self.tells_cpu else np.zeros_like(us["self"])
 
@@ -176,8 +176,8 @@ def step_history(
 ) -> StepHistory:
     """Return the history of equally long columns, a row per rank and step; `scopes` have (rank, step, µs) each.
 
-    Left out are ranks that told less than half of the steps, steps that not all of the others told, those at the
-    begin, and the first of other batch sizes.
+    Left out are ranks that recorded less than half of the steps, steps that some of the others lack, those at the
+    begin, and the first steps of other batch sizes.
     """
     ranks, row = np.unique(rank, return_inverse=True)
     steps, column = np.unique(step, return_inverse=True)

@@ -106,7 +106,7 @@ def _grids(steps: Ints, hits: list[Bools], at_most: float) -> Iterator[_Grid]:
     """Yield the grids that a rank's delays of some size lie on, the least likely by chance first."""
     left = np.ones(len(steps), np.bool_)
     for _ in range(_MOST_GRIDS):
-        # Which sizes have delays of their own is told by how long these are, in whatever order: that may be known.
+        # The delays' lengths show which sizes have some, in whatever order: that may be known.
         different = {hit.tobytes(): hit for one in hits if (hit := one & left).any()}
         found = [grid for hit in different.values() if (grid := _grid(steps, hit, len(different))) is not None]
         best = min(found, key=lambda one: one.chance, default=None)

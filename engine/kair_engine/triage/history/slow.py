@@ -206,7 +206,7 @@ def _misfit(values: Floats, within: Bools) -> float:
 
 
 def _is_unusual(history: StepHistory, own: Floats, later: Bools, at: int) -> bool:
-    """Whether a change, and what is left of it beside the others, is more than healthy ranks come to differ by."""
+    """Return whether a change, also relative to the others', is more than healthy ranks come to differ by."""
     if min(np.count_nonzero(later), np.count_nonzero(~later)) < 2:
         return False
     own = own - median(own, axis=1)[:, None]  # what all do together is nobody's noise

@@ -1,1 +1,1 @@
-"""Tells which ranks are to blame beyond what stage 1 found, and why."""
+"""Finds which ranks are to blame beyond what stage 1 found, and why."""

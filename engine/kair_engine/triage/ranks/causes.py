@@ -1,4 +1,4 @@
-"""Tells why ranks are slow: their own work, the operators, the processor they run on, or what they wait for."""
+"""Finds why ranks are slow: their work, the operators, the processor they run on, or what they wait for."""
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
@@ -67,13 +67,13 @@ def diagnose(  # noqa: PLR0917  (each of another type)
     accused: Collection[Position] = (),
     recorded: Job | None = None,
 ) -> Diagnosis:
-    """Why the ranks of an anomaly are slow, and whether its delays come periodically.
+    """Return why the ranks of an anomaly are slow, and whether its delays come periodically.
 
-    Of the host those are a cause of their own: something is meant to be done every few steps. `parts`, accounts of
-    steps, tell what a device that idles waits for. What the kernel measured of their threads, `processor`, goes before
-    all else; so does that something stopped their processes, `is_stopped`, if they stand still for most of their loss.
-    What they gave their models in a step, `given` (steps × ranks), tells larger batches. All that are `accused` are
-    nobody's peers where kernels are compared; `recorded` tells the models of devices.
+    Periodic delays of the host are a separate cause: something is meant to be done every few steps. `parts`, accounts
+    of steps, show what an idle device waits for. What the kernel measured of their threads, `processor`, goes before
+    all else; so does `is_stopped`, that something stopped their processes, if they stand still for most of their loss.
+    What they gave their models in a step, `given` (steps × ranks), shows larger batches. The `accused` ranks are
+    nobody's peers where kernels are compared; `recorded` has the models of devices.
     """
     of = Compared(job, largest)
     if is_stopped and stops is not None and (still := more_stops(of, stops.by_rank_us, largest.excess_ns)):
@@ -105,11 +105,11 @@ def _why(  # noqa: PLR0917  (each of another type)
     batch: Batch | None,
     of_device: Callable[[], Diagnosis | None],
 ) -> Diagnosis:
-    """By the class of their largest excess; where delays are all over it is the processor that they run on.
+    """Return the cause by the class of their largest excess; if delays are all over it is the processor they run on.
 
-    What more calls or larger inputs explain is uneven work; what stops in the middle of operators do is the
-    processor's; a slow forward and backward pass beside a usual optimizer is a longer batch, unless the inputs show
-    that it is none.
+    What more calls or larger inputs explain is uneven work; what stops in the middle of operators explain is the
+    processor's; a slow forward and backward pass with a usual optimizer is a longer batch, unless the inputs are no
+    longer than usual.
     """
     name = CLASSES[of.largest.class_index]
     if name == "host":

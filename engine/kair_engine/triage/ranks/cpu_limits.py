@@ -22,8 +22,8 @@ from kair_engine.trace.model import Job, ProcessorLimits, host_of
 RATE_RATIO: Final = 4.0
 """Stops hold a rank back if they are counted at least this many times as often as the median peer's."""
 MIN_SIGSTOPS: Final = 2
-"""Stops by signals count from this many on, in all steps: a single one delays one step, and is told from what else
-wakes threads by luck."""
+"""Stops by signals count from this many on, in all steps: a single one delays one step, and only luck separates it
+from what else wakes threads."""
 CORE_RATIO, SUFFICIENT_CORES = 0.5, 4.0
 """A rank is held back that may use at most CORE_RATIO of its median peer's cores: hosts differ, and shares are rounded.
 Threads that may use SUFFICIENT_CORES lack none, whatever peers have."""
@@ -54,13 +54,13 @@ _HOLDS: Final[Mapping[Limit, Callable[[Floats, Floats], Bools]]] = {
     kinds.FewerCores: lambda own, usual: (own <= CORE_RATIO * usual) & (own < SUFFICIENT_CORES),
     kinds.SmallerQuota: lambda own, usual: (own <= CORE_RATIO * usual) & (own < SUFFICIENT_CORES),
 }
-"""Whether ranks are held back by a figure beside that of their median peer."""
+"""Whether a figure, compared with that of their median peer, shows that ranks are held back."""
 LIMIT_EVIDENCE: Final = frozenset(kind.kind for kind in _HOLDS)
 """Evidence of it."""
 
 
 def cpu_limits(job: Job, excess: JobExcess, processor: ProcessorTimes | None) -> dict[Position, tuple[CpuLimit, ...]]:
-    """Per rank that something holds back beside the others of its role; empty where nothing was recorded of it."""
+    """Per rank that something holds back more than the others of its role; empty if nothing was recorded of it."""
     if processor is None and not job.limits:
         return {}
     found: dict[Position, list[CpuLimit]] = defaultdict(list)
@@ -77,7 +77,7 @@ def cpu_limits(job: Job, excess: JobExcess, processor: ProcessorTimes | None) ->
 
 
 def is_stopped(held: Iterable[Sequence[CpuLimit]]) -> bool:
-    """Whether something stops one of them, beside what only lets it have less."""
+    """Whether something stops one of them, and does not only leave it less."""
     return any(one.by in _COUNTED for of_rank in held for one in of_rank)
 
 
@@ -118,7 +118,7 @@ def _crowds(job: Job) -> list[tuple[tuple[Rank, ...], int]]:
 
 
 def _figures(job: Job, ranks: Ints, processor: ProcessorTimes | None) -> dict[Limit, Floats]:
-    """Per kind and rank, NaN where it is not told; of a rank without a quota ∞."""
+    """Per kind and rank, NaN where it was not recorded; ∞ for a rank without a quota."""
     limits = [job.limits.get(rank) for rank in ranks.tolist()]
 
     def of_limits(figure: Callable[[ProcessorLimits], float | None]) -> Floats:
@@ -132,7 +132,7 @@ def _figures(job: Job, ranks: Ints, processor: ProcessorTimes | None) -> dict[Li
     }
     if processor is not None:
         rows = np.searchsorted(processor.ranks, ranks)
-        # Where it is not told there is no quota.
+        # Where none is recorded there is no quota.
         counts = {kind: zero_for_nan(of(processor)[rows]) for kind, of in _COUNTED.items()}
         counts[kinds.Halted][counts[kinds.Halted].sum(axis=1) < MIN_SIGSTOPS] = 0
         found |= {kind: of.mean(axis=1) for kind, of in counts.items()}

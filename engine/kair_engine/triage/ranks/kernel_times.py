@@ -1,9 +1,8 @@
-"""What is known of ranks beside their excesses, as signals of stage 1: their work, the kernel's times of threads.
+"""What else is known about ranks, as signals of stage 1: their work, and the kernel's times of threads.
 
-Tells ranks that lack cores from those that compute more, by what the kernel measured of their threads.
-
-Of delays that come now and then, in the steps in which they come: whatever the others are like, what a thread lacks a
-core for just there is not its own.
+Separates ranks that lack cores from those that compute more, by what the kernel measured of their threads. For delays
+that come now and then it looks at the steps in which they come: what a thread lacks a core for just there is not its
+own work, whatever the others are like.
 """
 
 from collections.abc import Collection, Sequence
@@ -48,7 +47,7 @@ def measured_signals(
 def asleep_ns(job: JobExcess, processor: ProcessorTimes | None) -> Floats | None:
     """Return (steps × ranks): how long threads neither computed nor were ready to, though they waited for nobody.
 
-    A thread that sleeps, is stopped, or waits for a disk does neither. None where that was not measured, and beside a
+    A thread that sleeps, is stopped, or waits for a disk does neither. None if that was not measured, and with a
     device, for which threads wait.
     """
     if processor is None or not processor.tells_all or job.on_device:
@@ -88,7 +87,7 @@ def in_job(job: JobExcess, processor: ProcessorTimes, values: Floats) -> Floats:
 
 
 MIN_MEASURED_FRACTION = 0.5
-"""A rank must wait for a core, or compute, longer than its peers by this part of what it loses to be told as that."""
+"""A rank is reported as lacking cores, or as computing more, if that exceeds its peers by this part of its loss."""
 _OF_THREADS: Final = frozenset({"compute", "host", "input"})
 """Classes of time in which a thread runs: in the others it waits for somebody."""
 

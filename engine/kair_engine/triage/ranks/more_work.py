@@ -22,8 +22,8 @@ def more_work_ns(job: JobExcess, given: Floats | None = None) -> Floats:
 
     Each operator's inputs beyond the usual, in the share that they are more, at what it usually takes; where shapes are
     not recorded its further calls. Libraries choose kernels by what they are given, so that one rank can give more to a
-    kernel though the operators that launch it are given no more: inputs count where they are more of those, too. Where
-    no shapes tell it, what models are `given` does, at what forward and backward passes usually take.
+    kernel though the operators that launch it are given no more: inputs count where they are more of those, too. If no
+    shapes are recorded, what models are `given` counts, at what forward and backward passes usually take.
     """
     work = np.zeros((len(job.steps), len(job.ranks)))
     for name, fetches in job.operators.items():
@@ -40,9 +40,9 @@ def more_work_ns(job: JobExcess, given: Floats | None = None) -> Floats:
 
 
 def usual_passes_ns(job: JobExcess) -> Floats:
-    """(ranks): what forward and backward passes take in the median step of the median rank of each one's role.
+    """Return (ranks): what forward and backward passes take in the median step of the median rank of each one's role.
 
-    All that is computed, where the recording does not tell passes.
+    If the recording does not mark passes, it is all that is computed.
     """
     passes = np.median(job.passes_ns.sum(axis=1), axis=0)
     passes = np.where(passes > 0, passes, job.work_ns[_COMPUTE])
@@ -71,7 +71,7 @@ def _further_calls_ns(of_steps: Sequence[OperatorExcess], job: JobExcess) -> Flo
 def _more_inputs_ns(of_steps: Sequence[OperatorExcess], job: JobExcess) -> Floats:
     """Return (steps × ranks), of one operator, below 0 of less.
 
-    NaN where a rank or its peers do not tell its inputs.
+    NaN where the inputs of a rank or of its peers were not recorded.
     """
     calls = np.stack([np.where(of.calls > 0, of.calls, np.nan) for of in of_steps])
     larger, in_all = (np.stack(of) for of in zip(*((of.larger, of.in_all) for of in of_steps), strict=True))
@@ -82,5 +82,5 @@ def _more_inputs_ns(of_steps: Sequence[OperatorExcess], job: JobExcess) -> Float
 
 
 def growth(given: Floats, role: Ints) -> Floats:
-    """By what share of its role's median each of (steps × ranks) is given more; NaN where that is not told."""
+    """Return by what share of its role's median each of (steps × ranks) is given more; NaN where that is unknown."""
     return given / known_role_medians(given, role) - 1

@@ -1,8 +1,7 @@
-"""Ranks that call operators more often than their peers, and what goes by between those calls.
+"""Finds ranks that have more work than their peers.
 
-Ranks that are given more than their peers: larger inputs of operators, longer batches.
-
-What ranks give their models, beside their peers: a larger batch is no slower device.
+They call operators more often, and time goes by between those calls; or they are given more, in larger inputs of
+operators or longer batches; or they give their models more: a larger batch is no slower device.
 """
 
 from collections.abc import Sequence
@@ -131,7 +130,7 @@ def _later_than_usual_ns(of: Compared, time_class: str) -> float:
 
 @dataclass(frozen=True)
 class Input:
-    """What a slow rank gives one of the operators that take it longer, beside what its peers do."""
+    """What a slow rank gives one of the operators that take it longer, compared with what its peers give."""
 
     operator: str
     excess_ns: float
@@ -141,7 +140,7 @@ class Input:
     larger: float
     """By what share a call's inputs are larger, in the dimensions that differ."""
     in_all: float
-    """The same of all that the operators which tell it are given, in whatever kernels."""
+    """The same for everything that the operators with recorded inputs are given, in whatever kernels."""
 
 
 def inputs_of(of: Compared) -> list[Input]:
@@ -207,7 +206,7 @@ def _most_differing(of: Compared, operator: str) -> tuple[Dimension, Floats] | N
 def _in_dimension(
     of: Compared, operator: str, dimension: Dimension, sizes: Floats, lost_ns: float
 ) -> kinds.LargerInputs:
-    """How large it is beside the peers', and what a unit of it takes on either."""
+    """How large it is compared with the peers', and what a unit of it takes on either."""
     places, peers = of.mine, of.peers
     of_unit_us = of.job.of_unit_ns(operator, dimension, of.later) / 1e3
     own, usual = float(sizes[places].mean()), float(np.nanmedian(sizes[peers]))
