@@ -166,7 +166,7 @@ class BlameResult:
     root_causes: tuple[RootCause, ...]
     """The one that explains most waiting first."""
     by_rank: tuple[RankBlame, ...]
-    """How much of the waiting is laid to each rank, the most first."""
+    """How much of the waiting is blamed on each rank, the most first."""
     waiting: tuple[RankWaiting, ...]
     """All; of a question about a rank or an operator, for the ranks in `made_late`, and what the rank itself waited."""
     made_late: tuple[MadeLate, ...]

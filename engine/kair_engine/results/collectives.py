@@ -46,9 +46,9 @@ class GroupTransfers:
     message_bytes: float | None
     """The median size as nccl-tests counts it, so of an all-gather what a rank has in the end; null where unknown."""
     calls: float
-    """Per chosen step, in the mean."""
+    """Per chosen step, on average."""
     transfer_us: float
-    """The median time of one transfer: from its last member's arrival, so that waiting is none of it."""
+    """The median time of one transfer: from its last member's arrival, so that it includes no waiting."""
     transfer_us_per_step: float
     """All of them together, per chosen step."""
     algorithm_gb_per_s: float | None
@@ -75,11 +75,11 @@ class RankRates:
     rank: Rank
     """Its number in the job."""
     communication_us: float
-    """So long of a step communication is under way, waiting included, in the mean; what runs at once counts once."""
+    """How long communication is under way in an average step, waiting included; what runs at once counts once."""
     waiting_us: float
-    """So long of a step its communication waits for other members, each by itself, in the mean."""
+    """How long its communication waits for other members in an average step, each by itself."""
     exposed_us: float
-    """So long of a step communication is under way while the rank computes nothing elsewhere, in the mean."""
+    """How long communication is under way in an average step while the rank computes nothing elsewhere."""
     overlap: float | None
     """The share of communication that is covered by computing on other lanes of the rank; null without communication.
     """
@@ -106,7 +106,7 @@ class ProductShape:
     k: int
     """Columns of the first matrix, rows of the second."""
     calls: float
-    """Per step and rank that does them, in the mean."""
+    """Per step and rank that does them, on average."""
     us_per_step: float
     """Their time per step, the mean of the ranks that do them."""
     tflop_per_s: float

@@ -182,7 +182,7 @@ class OperatorProfile:
     operator: str | None
     kind: ChangeKind
     place: float
-    """Where in the step it begins in the mean, as a share of it."""
+    """Where in the step it begins on average, as a share of the step."""
     calls: float
     """Per step, the mean of the ranks that run it."""
     amount: Amount

@@ -99,7 +99,7 @@ class ConfirmResult:
     effects: tuple[DelayEffect, ...]
     """Who was delayed, and by how much steps grew: a row each."""
     p: float | None
-    """How often chance would tell the accused from all others (or the first rank from the second) as clearly."""
+    """How often chance would separate the accused from all others (or the first rank from the second) as clearly."""
     verdict: ConfirmVerdict
     """Whether a rank, host or link is accused, the whole job is slowed, nobody is, or that is open."""
     held_up_by: tuple[Rank, ...]

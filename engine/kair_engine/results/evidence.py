@@ -25,8 +25,8 @@ class Explanation:
     """A row of PARTS (evidence/parts.py): `thermal`, `power_cap`, `cpu_quota`, `other_process`."""
     word: Word
     """explains: differs from peers, and its size and time fit; consistent: differs, and nothing speaks against it;
-    seen: peers have it too; excluded: well sampled, and absent; not_tied: a source tells it, of devices that could not
-    be tied to the rank; not_observed: not measured.
+    seen: peers have it too; excluded: well sampled, and absent; not_tied: a source reports it, for devices that could
+    not be tied to the rank; not_observed: not measured.
     """
     rank: Rank
     """Of the finding's, whom it is about."""
@@ -57,7 +57,7 @@ class Explanation:
     since_ns: int | None = None
     """When the finding began, Unix; null where it showed from the first step."""
     fired: int = 0
-    """Innocent ranks and windows of this recording for which the same rule holds."""
+    """Control samples: healthy ranks and windows of this recording for which the same rule holds."""
     tried: int = 0
     """Of so many."""
     p_value: float | None = None
@@ -65,7 +65,7 @@ class Explanation:
     joined_by: JoinedBy | None = None
     """What ties the evidence to the rank, in order of trust; null where nothing was looked at."""
     sources: tuple[str, ...] = ()
-    """Names of the sources that tell."""
+    """Names of the sources that report it."""
     proofs: tuple[str, ...] = ()
     """`file:line` of what says it, where one can look it up."""
     command: str | None = None

@@ -71,7 +71,7 @@ class Evidence(Kind, kw_only=True):
     sentence: str = ""
     """The figures in words, for people."""
     command: str | None = None
-    """Shows the same figures; null where there is none to look up."""
+    """Shows the same figures; null if nothing can be looked up."""
 
     @property
     def spends_on(self) -> str:
@@ -695,8 +695,8 @@ class LongerBatches(Evidence):
 class LargerInputs(Evidence):
     """By how much more it is given, and what that costs.
 
-    The dimension that differs most (axis of its tensor, from 0) in the mean of the calls, its peers', and what a unit
-    of it takes (of rows: a token, a sample). About: operator. Figures: larger_share, excess_us_per_step; per_call,
+    The dimension that differs most (axis of its tensor, from 0), averaged over calls, its peers', and what a unit of it
+    takes (of rows: a token, a sample). About: operator. Figures: larger_share, excess_us_per_step; per_call,
     usual_per_call, least_per_call, most_per_call, us_per_unit, usual_us_per_unit, tensor, axis.
     """
 
@@ -776,8 +776,8 @@ class _AsLong(Evidence):
 class WholeDevice(_AsLong):
     """It computes longer than its peers by the same ratio in nearly all kernels.
 
-    Of the mean step, and of the kernels with least and most of it. Figures: ratio, least_ratio, most_ratio, kernels (so
-    many tell it), peers (of its role).
+    Of the mean step, and of the kernels with least and most of it. Figures: ratio, least_ratio, most_ratio, kernels
+    (how many show it), peers (of its role).
     """
 
     throughout: ClassVar[str] = (
@@ -1055,7 +1055,7 @@ class OthersNearlyAsLate(Evidence):
 
 
 class Estimated(Evidence):
-    """The step with and without the finding, where no replay can tell."""
+    """The step with and without the finding, where no replay can price it."""
 
     template = "without that the step would take about {after_us:duration} instead of {before_us:duration}"
     before_us: float
@@ -1257,7 +1257,7 @@ class LogNames(Evidence):
     waiting: float | None = None
 
     def wording(self) -> str:
-        """Say who waits, where the log tells it."""
+        """Say who waits, if the log shows it."""
         waits = "" if not self.waiting else "; {waiting:plural rank} {waiting:?waits|wait}, by the log"
         return f"the log says of {{ranks:who}}: “{{about}}”{waits}"
 

@@ -13,8 +13,8 @@ _EVEN = "even"
 _WIDEST = 1_000_000
 """One span names this many ranks at most."""
 _LARGEST_FACTOR = 1_000_000
-"""A duration is multiplied by this at most: a microsecond becomes a second. Sums of times stay exact, and far from what
-no number can tell."""
+"""A duration is multiplied by this at most: a microsecond becomes a second. Sums of times stay exact, and far below
+what numbers can hold."""
 
 
 def parse_fix(text: str) -> Fix:
@@ -40,7 +40,7 @@ def parse_fix(text: str) -> Fix:
 def parse_scale(text: str) -> Fix:
     """`op=flash*:0.5`: a fix with the factor that its durations are multiplied by. Raises UsageError.
 
-    `kind=compute:even` has all ranks of a role take the same, what they take in the mean.
+    `kind=compute:even` has all ranks of a role take the same: their mean.
     """
     what, found, factor = text.rpartition(":")
     if found and factor == _EVEN:

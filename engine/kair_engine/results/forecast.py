@@ -11,7 +11,7 @@ SynchronisedBy = Literal["collective", "step", "own_times", "history"]
 step's collectives; once a step, by ranks' own times, since not all ranks meet in collectives (as in a pipeline), which
 is less than is waited in fact; once a step, by their own times in the history of steps."""
 WhyNoForecast = Literal["too_far", "few_values"]
-"""`too_far`: more than a hundred times as many ranks as were recorded; `few_values`: too few lie in the tail to tell
+"""`too_far`: more than a hundred times as many ranks as were recorded; `few_values`: too few lie in the tail to show
 how it goes on so far beyond what was seen."""
 NoiseKind = Literal[
     "compute",

@@ -17,7 +17,7 @@ WhyNotComparable = Literal[
     "few_steps", "noisy", "other_samples", "other_work", "other_world_size", "other_framework", "together"
 ]
 """`few_steps`: too few of them without it, or with it; `noisy`: steps differ by more than what was predicted;
-`other_samples`: ranks take other numbers of samples now; `other_work`: a step has other operations, or nothing tells
+`other_samples`: ranks take other numbers of samples now; `other_work`: a step has other operations, or nothing shows
 that it has the same; `together`: others of the job ended at the same step."""
 
 
@@ -128,19 +128,19 @@ class JobRun:
     run: str
     """As of an entry."""
     at: str
-    """When it ran, where its clock tells, else when it was triaged; UTC, ISO 8601."""
+    """When it ran, if its clock shows that, else when it was triaged; UTC, ISO 8601."""
     world_size: int
     """Ranks of the job."""
     framework: str | None
     """`torch` or `xla`; null where that is not known."""
     samples: float | None
-    """Of all ranks in a step; null where the job does not tell."""
+    """Of all ranks in a step; null if the job does not report it."""
     operations: float | None
     """Recorded operations of a rank in a step; null of a run that was not recorded."""
     step_time_us: float
     """The median over its steps."""
     noise_us: float | None
-    """The standard error of that; null where there are too few steps to tell."""
+    """The standard error of that; null if there are too few steps."""
     steps: int
     """How many there were."""
     causes: dict[str, tuple[str, ...]] = field(default_factory=dict)

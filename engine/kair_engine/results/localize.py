@@ -1,7 +1,7 @@
 """Stage 1's answer: a score for every rank, slow links, and what no rank is to blame for.
 
-And what takes longer than in a baseline, which triage tells too. What only asks for a baseline is in compare.py:
-`kair localize` and `kair triage` load that when somebody does.
+It also has what takes longer than in a baseline, as triage has. What is needed only with a baseline is in compare.py:
+`kair localize` and `kair triage` load that when a baseline is asked for.
 """
 
 from typing import TYPE_CHECKING, Literal
@@ -182,8 +182,8 @@ class JobPattern:
     steps: tuple[int, ...]
     """In which it shows."""
     lost_us: float
-    """Per step, by how much the longest stage, batch or delays exceed the mean; what fixing it saves is for a replay to
-    tell, and triage's price."""
+    """Per step, by how much the longest stage, batch or delays exceed the mean; a replay prices what fixing it saves
+    (triage)."""
     figures: dict[str, int | float]
     """What speaks for it. Stage imbalance: each stage's compute in µs per step. Sequence imbalance: `correlation` (of
     forward and backward within a rank) and `variation` (of the forward pass). Delays on changing ranks: `delays` and

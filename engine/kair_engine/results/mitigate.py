@@ -116,7 +116,7 @@ class MitigationShards:
 
 @dataclass(frozen=True)
 class SimulatedPolicy:
-    """One policy in simulated jobs, in the mean over draws."""
+    """One policy in simulated jobs, averaged over draws."""
 
     policy: str
     """Its name, as `--policy` takes it."""
@@ -135,7 +135,7 @@ class SimulatedPolicy:
     step_us: float | None = None
     """With it, the mean step of the recorded job; null, as all below, where the jobs are not recorded."""
     saved_us: float | None = None
-    """Of the recorded mean step, in the mean over what was assumed and drawn; below 0 where it is longer."""
+    """Of the recorded mean step, averaged over what was assumed and drawn; below 0 if it is longer."""
     least_saved_us: float | None = None
     """At the least of these."""
     most_saved_us: float | None = None

@@ -16,7 +16,7 @@ class Outlier:
     operator: str
     """Its name in the recording; null where no single one can be named."""
     phase: str | None
-    """Forward, backward, optimizer or input; null where the recording does not tell."""
+    """Forward, backward, optimizer or input; null if the recording does not show it."""
     occurrence: int
     """Which of the operator's runs in the step, from 0."""
     start_z: float | None

@@ -36,7 +36,7 @@ BUSY_ABOVE: Final = 0.05
 
 @dataclass(frozen=True)
 class HostCounters:
-    """What the system counted while the probe ran; null where it does not tell."""
+    """What the system counted while the probe ran; null if it does not count."""
 
     run_queue_share: float | None
     """Of the probe's time: how long its thread could have run, and waited for a core."""

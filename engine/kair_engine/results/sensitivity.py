@@ -183,7 +183,7 @@ class DetectableFault:
     operator: str | None = None
     """The one that was slowed down."""
     smallest_us_per_step: float | None = None
-    """What it adds to the rank's self time, in the mean over steps. Null: no size is found."""
+    """What it adds to the rank's self time, averaged over steps. Null: no size is found."""
     smallest_share_of_step: float | None = None
     """The same over the step time."""
     own_us_per_step: float | None = None

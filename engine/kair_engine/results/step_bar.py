@@ -57,7 +57,7 @@ class StepBar:
     - communication: transfers that nothing covers;
     - stragglers: the waiting for other ranks that the ideal job does not have; all of it where `bubble_from` is null;
     - job_wide: waiting for input, or for the rank's own host;
-    - other: launched and not yet begun, or of launches and communication that the recording does not tell.
+    - other: launched and not yet begun, or of launches and communication that the recording does not show.
     """
 
     step_time_us: float

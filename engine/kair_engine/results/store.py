@@ -146,7 +146,7 @@ class StragglerCost:
     gpu_hours_per_day: float
     """The same in hours of all devices of the job."""
     recorded_at: str | None
-    """When its first step began, UTC, ISO 8601; None where the recording's clock does not tell."""
+    """When its first step began, UTC, ISO 8601; None if the recording's clock does not show it."""
     bar: StepBar | None = None
     """Where its steps go, of all ranks together; null where no times are recorded."""
     simulation_error: float | None = None
@@ -238,8 +238,8 @@ class FleetHost:
     accused_in: tuple[str, ...]
     """Those jobs."""
     p_value: float | None
-    """How likely it would be accused in so many jobs if each job accused hosts of its own at random, corrected for the
-    number of hosts; None where it is accused in none."""
+    """How likely it would be accused in so many jobs if each job accused some of its hosts at random, corrected for the
+    number of hosts; None if no job accuses it."""
     recurs: bool
     """Whether that comes about less often than one time in a hundred, and in two jobs or more."""
 

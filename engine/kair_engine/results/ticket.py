@@ -73,7 +73,7 @@ class DrainCommand:
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """Of what this was found, so that somebody else can tell whether they look at the same."""
+    """What this was found in, so that somebody else can check whether they look at the same recording."""
 
     job: str
     """Its name."""
@@ -99,7 +99,7 @@ class Fingerprint:
 
 @dataclass(frozen=True, kw_only=True)
 class TicketResult:
-    """One finding of a triage, ready to be handed over; or that there is none."""
+    """One finding of a triage, ready to be handed over; or the statement that nothing was found."""
 
     asked: Literal["ticket", "drain"]
     """Whether the ticket is wanted, or the commands that drain alone."""

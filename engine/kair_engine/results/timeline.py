@@ -107,7 +107,7 @@ class TimelineOperation:
     kind: str
     """What kind of operation it is."""
     phase: str | None
-    """Forward, backward, optimizer or input; null where the recording does not tell."""
+    """Forward, backward, optimizer or input; null if the recording does not show it."""
     start_us: float
     """From the step's begin on its rank, as `kair pinpoint` and `kair blame` print it."""
     begin_us: float
@@ -141,7 +141,7 @@ class TimelineDelay:
     is_edge: bool
     """Whether the time went by before the operation began, idle."""
     waited_in: str | None
-    """The collective that waited next; null where there is none."""
+    """The collective that waited next; null if none did."""
     late_rank: Rank | None
     """Who arrived last at it."""
     waited_us: float

@@ -120,7 +120,7 @@ class Finding:
     slowdown: float
     """Step time over the step time without this culprit (1.0 = no effect)."""
     evidence: tuple[Evidence, ...]
-    """What speaks for it, in the order in which it is told."""
+    """What speaks for it, in the order in which it is shown."""
     throughput_gain: float = 0.0
     """Steps per time without this culprit, over those with it, less 1."""
     gpu_hours_per_day: float = 0.0
@@ -128,7 +128,7 @@ class Finding:
     cost_per_day: float | None = None
     """In the currency of what a GPU hour costs; null where that was not given."""
     priced_by: PricedBy = "excess"
-    """A replay of the job without it, its excess where no replay can tell, or what recorded steps grew by."""
+    """A replay of the job without it, its excess where no replay can price it, or what recorded steps grew by."""
     seen_on: tuple[Rank, ...] = ()
     """Where it shows though nobody is to blame; empty where somebody is."""
     since: int | None = None
@@ -307,7 +307,7 @@ class TriageResult:
     happenings: tuple[Happening, ...] = ()
     """Events near the begin of what was found."""
     sources: tuple[EvidenceSource, ...] = ()
-    """Where evidence next to the recording is from; empty where there is none."""
+    """Where evidence next to the recording is from; empty if nothing was found there."""
     records: tuple[DeviceRecord, ...] = ()
     """Of the job's devices, hosts and links those that are slow in job after job of the store."""
     bar: StepBar | None = None

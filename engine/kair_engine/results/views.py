@@ -40,7 +40,7 @@ class OperatorUse:
     count: int
     """How often it ran."""
     phases: tuple[str, ...]
-    """Those it ran in; none where the recording does not tell."""
+    """Those it ran in; empty if the recording does not show them."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class RankRecord:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One start of a captured job's processes, by the steps that all ranks told, sampled or not."""
+    """One start of a captured job's processes, by the steps that all ranks reported, sampled or not."""
 
     number: int
     """From 1 on."""
@@ -72,7 +72,7 @@ class Attempt:
     ranks: tuple[int, ...]
     """Their numbers, sorted."""
     first_step: int
-    """That all ranks told."""
+    """The first that all ranks reported."""
     last_step: int
     """The last such one."""
     step_time_us: float
@@ -125,7 +125,7 @@ class InfoResult:
     attempts: tuple[Attempt, ...] = ()
     """Of a captured job, the last at the end."""
     identities: tuple[RankIdentity, ...] = ()
-    """Who the ranks are: process, device, software, as recordings and capture tell it; only ranks of which any of that
+    """Who the ranks are: process, device, software, as recordings and capture state it; only ranks of which any of that
     is known, by rank."""
     state: JobState | None = None
     """Of a captured job: what its coordinator wrote last, such as `training` or `over`; null of any other."""
@@ -188,7 +188,7 @@ class ScopeTime:
     rank: Rank | None
     """None for the median of all ranks."""
     steps: int
-    """That tell it; sampled ones are left out, which the profiler makes longer."""
+    """How many steps show it; sampled ones are left out, which the profiler makes longer."""
     median_us: float
     """Of a step."""
     peers_us: float | None
@@ -234,7 +234,7 @@ OperatorType = Literal[
 ]
 """What an operator's time is spent on. A collective has two: its transfer (`communication`), and `waiting` before that.
 
-`unmatched` is communication whose other members are not recorded: how much of it is waiting nobody can tell. `idle` is
+`unmatched` is communication whose other members are not recorded: how much of it is waiting is unknown. `idle` is
 what hosts alone kept their devices (or threads) from work; it has no operator.
 """
 
@@ -288,9 +288,9 @@ class OperatorTime:
     by_rank_us: tuple[float, ...] = ()
     """Per step, an entry for each of the result's `ranks`; only when asked for."""
     input_bytes: float | None = None
-    """What a call is given, the median of the ranks whose recordings tell; None where none does."""
+    """What a call is given, the median of the ranks whose recordings show it; None if no recording does."""
     by_rank_input_bytes: tuple[float | None, ...] = ()
-    """The same of each of the result's `ranks`; only when asked for, and where some rank's recording tells."""
+    """The same of each of the result's `ranks`; only if asked for, and if some rank's recording shows it."""
 
 
 @dataclass(frozen=True)
@@ -353,8 +353,8 @@ class DegradedRegion:
     state: Literal["missing", "degraded"]
     """Whether the rank ran it not at all, or less often."""
     operator: str | None = None
-    """What the rank ran for at least half of this time, the innermost operator; null where there is none, and for
-    ranks that are not among those that fall behind most."""
+    """What the rank ran for at least half of this time, the innermost operator; null if nothing did, and for ranks that
+    are not among those that fall behind most."""
 
 
 @dataclass(frozen=True)

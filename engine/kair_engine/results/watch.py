@@ -23,9 +23,9 @@ HangKind = Literal["stalled", "rank_died", "ended"]
 StandingKind = Literal["lives", "ended", "died", "unheard", "untold"]
 """`ended`: in order; `unheard`: its host is not heard; `untold`: it did not say where it is."""
 EndKnownBy = Literal["", "kernel", "fault", "itself", "out_of_memory"]
-"""Who tells how a process ended: the system's exit status, a handler in it that saw the signal, or Python's own end.
-`out_of_memory` is assumed: the kernel killed it, and the count of such kills in its memory group rose. Where nobody
-does, SIGKILL and a want of memory are likeliest, as everything else leaves a trace."""
+"""Who reported how a process ended: the system's exit status, a handler in it that saw the signal, or Python's exit.
+`out_of_memory` is assumed: the kernel killed it, and the count of such kills in its memory group rose. If nobody
+reported it, SIGKILL and a lack of memory are likeliest, as everything else leaves a trace."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class StandingRank:
     exit_status: int | None = None
     """With which it ended by itself; null where it did not, or nobody knows."""
     known_by: EndKnownBy = ""
-    """Who tells how it ended; empty where nobody does."""
+    """Who reported how it ended; empty if nobody did."""
     error: str = ""
     """The exception that ended it."""
     at_ns: int = 0
@@ -67,7 +67,7 @@ class Hang:
     at: str
     """UTC, ISO 8601: when it was noticed."""
     kind: HangKind
-    """As the alert's; `ended` where the same signal ended all ranks, of which there is none."""
+    """As the alert's; `ended` if the same signal ended all ranks, for which no alert is made."""
     step: int
     """The last that nine in ten of the ranks reached."""
     missing: tuple[int, ...]
@@ -89,7 +89,7 @@ class WatchedRank:
     host: str | None
     """Where it runs; null where that is not recorded."""
     step: int
-    """The last that it told."""
+    """The last that it reported."""
     step_time_us: float | None
     """The median."""
     self_time_us: float | None
@@ -105,9 +105,9 @@ class WatchedRank:
     peers: int = 0
     """How many others there are of its role."""
     samples: float | None = None
-    """That it takes in a step, the median; None where the job does not tell it of every rank."""
+    """How many it takes in a step, the median; None unless the job reports it for every rank."""
     sample_time_us: float | None = None
-    """The median self time of a sample. Where it is told `self_time_excess` and `z` are of this time."""
+    """The median self time of a sample. If it is given, `self_time_excess` and `z` are of this time."""
     excess_us: float | None = None
     """What `self_time_excess` is in a step, µs; no more than others wait for the rank, where sizes are uneven or only
     two ranks are compared."""
@@ -201,7 +201,7 @@ class WatchedWindow:
     state: Literal["ordered", "over", "committed"]
     """`over`: training is past it, and its fragments are not all there."""
     missed: tuple[int, ...] = ()
-    """Those of `ranks` that told that they did not sample: they were past it, or their profiler was taken."""
+    """Those of `ranks` that reported that they did not sample: they were past it, or their profiler was taken."""
     options: tuple[str, ...] = ()
     """What was recorded besides: `stacks`, `memory`, `shapes`."""
 

@@ -46,7 +46,7 @@ class SlowdownCause(Kind, named="cause", kw_only=True):
     operation_types: tuple[str, ...] = ()
     """Of the transfers that flap."""
     or_slow_ranks: tuple[int, ...] = ()
-    """Who is slow instead, where too few steps are recorded to tell uneven sequences from slow workers."""
+    """Who is slow instead, if too few steps are recorded to separate uneven sequences from slow workers."""
     text: str = ""
     """A sentence for people."""
 
@@ -230,7 +230,7 @@ class LackOfCores:
     helpers_by_rank_us: dict[int, float]
     """CPU time of the other threads of its process, without those that communicate; 0 where nobody asked."""
     throttled: float
-    """How often a quota stopped the mean rank's process; 0 where there is none."""
+    """How often a quota stopped the average rank's process; 0 without a quota."""
     halted: float
     """How often a signal did."""
 
@@ -240,7 +240,7 @@ class HostStops:
     """Moments at which threads stood still: operations that took far longer than they do at other times."""
 
     per_step: float
-    """Of one rank, in the mean."""
+    """Of one rank, on average."""
     median_us: float
     """Half of the stops are longer."""
     longest_us: float
@@ -250,8 +250,8 @@ class HostStops:
     slowest_rank_us: float
     """Per step, of the rank that stood still longest in it: the step is shorter by no more without them."""
     together: float
-    """How much of a host's time they would take if each rank stood still at moments of its own, over what they take:
-    1 if they do, more if ranks stand still together, as a quota of all makes them."""
+    """How much of a host's time they would take if each rank stood still independently, over what they take: 1 if they
+    do, more if ranks stand still together, as a quota on all makes them."""
     by_rank_us: dict[int, float]
     """Per step."""
     inside_by_rank_us: dict[int, float]
@@ -464,7 +464,7 @@ class Fix:
     scale: float | None = None
     """Their durations times this; None brings them to their peers' ideal. Delays only where kinds name `host`."""
     even: bool = False
-    """Whether each takes instead what it takes in the mean, over the ranks of its role and the steps: as much work."""
+    """Whether each takes its mean instead, over the ranks of its role and the steps: as much work."""
 
     @property
     def is_scale(self) -> bool:

@@ -25,7 +25,7 @@ class PricedWindow:
     slowdown: float
     """S of these steps (1.0 = no effect)."""
     m_w: float | None
-    """M_W: share of the slowdown that goes away with the slowest 3 % of workers; null where there is none."""
+    """M_W: share of the slowdown that goes away with the slowest 3 % of workers; null without a slowdown."""
     slowest_ranks: tuple[int, ...]
     """Those workers."""
     by_rank: dict[int, float]
@@ -41,7 +41,7 @@ class PricedWindow:
 
     @property
     def is_high(self) -> bool:
-        """Whether S is high, beyond what noise explains and within what the simulation tells."""
+        """Whether S is high, beyond what noise explains and within what the simulation can show."""
         return self.slowdown >= HIGH and self.verdict != "no_straggler" and self.simulation_error <= ERROR_GATE
 
 
