@@ -187,7 +187,7 @@ class Device:
     def utilization_of(self, is_meant: Callable[[int], bool]) -> float | None:
         """Return the share of its SMs' time that the processes meant have used since the last call.
 
-        It is None where unknown.
+        Return None where unknown.
         """
         samples = self._ask("DeviceGetProcessUtilization", self._seen_until) or ()
         told = [one for one in samples if one.timeStamp and one.smUtil <= 100]

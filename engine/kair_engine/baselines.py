@@ -89,7 +89,7 @@ class Baselines:
     def state_of(self, name: str | None) -> tuple[str, int, int] | None:
         """Return a baseline's name, and size and time (ns) of its file; of the one in use where None is named.
 
-        It is None where there is none.
+        Return None where there is none.
         """
         name = name or self.current()
         if name is None:

@@ -86,7 +86,7 @@ class CauseRow:
     fix_kind: FixKind | None = None
     """The kind of time that a fix of it takes away (`kind=` of a fix); None where none does."""
     job_wide_fix_kind: FixKind | None = None
-    """The same of all ranks at once, where it can be told from the ordinary noise in every rank's time."""
+    """The same of all ranks at once, where it can be separated from the ordinary noise in every rank's time."""
     job_wide_operators: tuple[str, ...] = ()
     """Patterns of the operators that a fix of all ranks at once takes away."""
     remedy: RemedyName | None = None

@@ -88,7 +88,7 @@ _RELATIVE_FLOOR, _ABSOLUTE_FLOOR_NS = 0.02, 2_000.0
 
 @dataclass(frozen=True)
 class Cells:
-    """The rank's operations in one step beside their peers: one entry per operation with at least two peers.
+    """The rank's operations in one step compared with their peers: one entry per operation with at least two peers.
 
     `held_up` is the idle time its own host left before the operation. Times in ns.
     """
@@ -139,7 +139,7 @@ def pinpoint(
 
 
 def compare(ops: Operations, rank: int, role_of: Mapping[int, Role]) -> Cells | None:
-    """Put the rank's operations of one step beside their peers'; None where the rank lacks the step."""
+    """Compare the rank's operations of one step with their peers'; return None if the rank lacks the step."""
     place = np.flatnonzero(ops.ranks == rank)
     if not len(place):
         return None

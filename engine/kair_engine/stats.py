@@ -261,7 +261,7 @@ def reached(values: Sequence[float], weights: Sequence[float], share: float) -> 
 
 
 def told_last(values: Floats) -> Floats:
-    """Return the matrix (steps × ranks) with what each rank told last where it is 0; before its first, with that."""
+    """Return the matrix (steps × ranks) with zeros replaced by the rank's last value; before its first, by that."""
     at = np.where(values > 0, np.arange(len(values))[:, None], -1)
     first = np.argmax(values > 0, axis=0)
     return np.asarray(np.take_along_axis(values, np.maximum(np.maximum.accumulate(at, axis=0), first), axis=0))

@@ -1,4 +1,4 @@
-"""Where the GPU-time of a step goes: parts of all ranks' steps that add up, with the bubble told from other waiting.
+"""Where the GPU-time of a step goes: parts of all ranks' steps that add up, with the bubble apart from other waiting.
 
 What a rank waits for others divides by the ideal job, in which nothing takes longer than on its peers: what it waits
 there too is bubble, and no rank is at fault for it. The rest it waits for stragglers.
@@ -38,7 +38,7 @@ from kair_engine.whatif.analysis import model_asked_of
 from kair_engine.whatif.model import Model
 
 MOST_RANKS: Final = 64
-"""Whose own bars are told."""
+"""The ranks whose bars are shown."""
 _COMPUTE, _TRANSFER, _WAITING, _INPUT, _HOST, _REST = range(len(PARTS))
 
 
@@ -63,7 +63,7 @@ class StepPartsTally:
     graphs_ns: Floats = field(init=False)
     """(ranks): in CUDA graphs of which only begin and end are recorded, summed over steps."""
     threads_communicate: bool = False
-    """Whether threads carry the communication beside a device, as gloo's do."""
+    """Whether threads carry the communication although there is a device, as gloo's do."""
     _leads: list[tuple[Ints, Lead]] = field(default_factory=list)
     seen: Ints = field(init=False)
     """(ranks): in how many steps each was."""

@@ -26,7 +26,7 @@ def where_else(session: Session, shown: Collection[int]) -> tuple[str, int] | No
     """Return what to say of a view that points at the ranks `shown`, and the rank to look at, where triage accuses
     others.
 
-    It is None where the view shows one of those, or nobody is accused.
+    Return None where the view shows one of those, or nobody is accused.
     """
     triage = known_triage(session)
     accused = accused_ranks(triage)

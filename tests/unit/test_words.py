@@ -10,11 +10,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ("kair_tui", "engine", "capture/kair_capture", "mitigate/kair_mitigate")
-DESCRIBED = (
-    "engine/kair_engine/results",
-    "engine/kair_engine/localize",
-    "engine/kair_engine/blame",
-    "engine/kair_engine/triage",
+DESCRIBED = tuple(
+    f"engine/kair_engine/{room}"
+    for room in ("blame", "comparison", "confirm", "forecast", "localize", "probe", "results", "sensitivity", "triage")
 )
 """Rooms whose docstrings and comments are plain English too."""
 PAGES = (*ROOT.glob("README.md"), *sorted((ROOT / "docs").glob("*.md")))

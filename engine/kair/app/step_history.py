@@ -31,7 +31,7 @@ _STEP_FUNCTION = "step function"
 def unsampled(folder: Path) -> Trace | None:
     """Return a job of the store that is watched: its recorded steps, and no operation of any.
 
-    It is None where nothing is known of its steps, either. Raises InputError where they are damaged.
+    Return None where nothing is known of its steps, either. Raises InputError where they are damaged.
     """
     from kair_capture.places import JobPlaces
 

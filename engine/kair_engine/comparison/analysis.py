@@ -236,7 +236,7 @@ def _mean(amount: Amount) -> float:
 
 
 def _subgraphs(base: RunProfile, new: RunProfile, ranks: Sequence[int]) -> Iterator[SubgraphChange]:
-    """Phases in the order of a step, then pipeline stages; each against the smallest change that is told."""
+    """Phases in the order of a step, then pipeline stages; each compared with the smallest change that is reported."""
     of_base, of_new = ({one.phase: one.amount for one in run.phases} for run in (base, new))
     parts = [
         ("phase", phase, rows_of(base, new, ranks, of_base.get(phase), of_new.get(phase)))

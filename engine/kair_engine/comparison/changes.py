@@ -106,7 +106,7 @@ def _bare(name: str) -> str:
 FALSE_ALARM_RATE: Final = 0.01
 """Of a comparison of two runs that do not differ, over all that is tested."""
 SMALLEST_SHARE: Final = 0.005
-"""Of the shorter step: smaller changes of a rank's self time are not told."""
+"""Changes of a rank's self time below this share of the shorter step are not reported."""
 SMALLEST_RATIO: Final = 0.02
 """Of the operator's own time, where that is less; devices differ by less from one start of a job to the next."""
 SMALLEST_STEP_CHANGE: Final = 0.01
@@ -117,7 +117,7 @@ FEWEST_STEPS: Final = 4
 APART: Final = 0.05
 """Ranks changed differently where their changes differ by this share of the operator's time."""
 CLEAN_GAP: Final = 0.5
-"""Two sorts of ranks are told apart where nobody is in between: over this part of what sets them apart."""
+"""Ranks are split into two groups only if the gap between them spans this fraction of their range."""
 BEYOND_SPREAD: Final = 5.0
 """The same gap over how much the ranks of one sort differ, in standard deviations."""
 POOLS: Final[Mapping[PoolKind, tuple[ChangeKind, ...]]] = {
@@ -218,12 +218,12 @@ def shorter_step_us(base: RunProfile, new: RunProfile) -> float:
 
 
 def is_large(shift: "Shift", least_us: float) -> bool:
-    """Whether that much changed is told: `least_us`, and a part of what it takes in the run where that is less."""
+    """Return whether that much change is reported: `least_us`, and a part of what it takes in the faster run."""
     return abs(shift.new_us - shift.base_us) >= max(least_us, SMALLEST_RATIO * min(shift.base_us, shift.new_us))
 
 
 def shared_ranks(base: RunProfile, new: RunProfile) -> tuple[int, ...]:
-    """Ranks that do the same in both runs, as far as their numbers tell."""
+    """Ranks that do the same in both runs, as far as their numbers show."""
     if base.world_size != new.world_size:
         return ()
     return tuple(sorted(set(base.ranks) & set(new.ranks)))

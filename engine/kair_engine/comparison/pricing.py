@@ -1,8 +1,7 @@
-"""What changes add to the step: a run is replayed with what the other's operations take instead of its own.
+"""Prices what changes add to the step: a run is replayed with the durations of the other run's operations.
 
-Call by call: of an operator whose first call became longer, the others stay as they are.
-
-Finds the parts of two runs' steps that are the same, and what each would take in the other run.
+This is done call by call: if an operator's first call became longer, its other calls keep their durations. For it, the
+parts of two runs' steps that are the same are matched.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -184,7 +183,7 @@ def _of(
     name = np.zeros(len(rows), dtype=np.int64)
     number = np.where(of_compiler, numbers.get(COMPILATION, NONE), number[rows])
     of_host = np.flatnonzero((number == host) & ~of_compiler)
-    # What hosts spend is told as a whole, and its parts by the operations that they are of.
+    # What hosts spend is reported as a whole, and its parts with their operations.
     coded = {code: code_of(parts.operators[code]) for code in np.unique(parts.operator[rows[of_host]]) if code != NONE}
     name[of_host] = [coded.get(code, NONE) for code in parts.operator[rows[of_host]].tolist()]
     rank = parts.rank[rows]

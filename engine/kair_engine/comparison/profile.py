@@ -131,7 +131,7 @@ class _Sums:
         step, rank = np.searchsorted(self._steps, seen.step), np.searchsorted(self._ranks, seen.rank)
         self._seen[step, rank] = True
         computing = is_one_of(ops.kind, (COMPUTE, MEMORY)) & (ops.phase != INPUT_PHASE)
-        # Of communication whose members are not known nobody can tell the transfer from the waiting.
+        # If the members of communication are unknown, so is how much of it is waiting.
         met = (seen.own_ns != NONE) & is_one_of(ops.kind, (COLLECTIVE, SEND, RECV))
         of_kinds: tuple[tuple[ChangeKind, Bools, Ints], ...] = (
             ("compute", computing, own),
@@ -209,7 +209,7 @@ class _Sums:
 
 
 def trimmed(values: Floats, inflated: float) -> tuple[float, float, float]:
-    """(20 %-trimmed mean, its standard error, degrees of freedom) over steps; no error can be told of a single one."""
+    """Return (20 %-trimmed mean, its standard error, degrees of freedom) over steps; a single step has no error."""
     steps = len(values)
     if steps < 2:
         return float(values.mean()) if steps else 0.0, np.inf, 1.0

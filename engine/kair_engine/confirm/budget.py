@@ -18,7 +18,7 @@ OF_TIMEOUT: Final = 0.01
 SMALLEST_SHARE: Final = 0.01
 """Of the step: what a smaller one adds drowns in any step's noise."""
 SPREADS: Final = 5
-"""A dose is so many of its own standard deviations or more."""
+"""A dose is at least this many of its standard deviations."""
 STEPS_FACTOR: Final = 40
 FEWEST_STEPS: Final = 55
 """Until 12 steps of 22 % are there."""

@@ -43,7 +43,7 @@ HALF: Final = 0.5
 SHUFFLES: Final = 1999
 POWER: Final = 0.95
 _REACH: Final = NormalDist().inv_cdf(1 - LEVEL / 2) + NormalDist().inv_cdf(POWER)
-"""Standard errors that a difference needs to be told with that power."""
+"""Standard errors that a difference needs to be found with that power."""
 
 
 def decided(recorded: Recorded, place: DelayPlace) -> ConfirmResult:

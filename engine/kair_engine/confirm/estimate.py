@@ -39,7 +39,7 @@ class Recorded:
 
     ranks: tuple[Rank, ...]
     ends_us: Floats
-    """When each rank ended each step. Each rank may have a clock of its own."""
+    """When each rank ended each step. Each rank may have another clock."""
     self_us: Floats
     """What each rank spent itself, with its delay, and without any wait that a delay can change."""
     planned_us: Floats
@@ -215,7 +215,7 @@ def two_sided(error_rate: float, df: int) -> float:
 def effects_of(doses: Sequence[Floats], found: Residuals | None) -> tuple[list[Estimate | None], Fit | None]:
     """Return the effect of each series of doses (microseconds per step), and the fit that they are from.
 
-    It is None where too little is known; an effect alone also where fewer than two of its steps count.
+    Both are None if too little is known; a single effect also if fewer than two of its steps count.
     """
     columns = [column for dose in doses for column in (dose, before(dose))]
     fit = fitted([*columns, *found.controls], found) if found and doses else None
@@ -246,7 +246,7 @@ def effect_row(
     estimate: Estimate | None,
     error_rate: float = SHOWN_ERROR,
 ) -> DelayEffect:
-    """Return an effect as it is told, with the slack that it leaves."""
+    """Return an effect as it is reported, with the slack that it leaves."""
     given = doses[doses > 0]
     dose_us = float(given.mean()) if len(given) else 0.0
     if estimate is None:

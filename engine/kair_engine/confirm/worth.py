@@ -63,7 +63,7 @@ def _leveled(doses: Floats, growth: Floats, covariance: Floats, known: list[Esti
         for varies in np.geomspace(largest / 200, largest, GRID // 8).tolist():
             free = _excess(-lead, varies)
             off = growth - np.array([_excess(dose - lead, varies) - free for dose in doses.tolist()])
-            # A fix that takes away all of the lead saves that, and nothing in steps in which there is none.
+            # A fix that takes away all of the lead saves that, and nothing in steps without a lead.
             tried.append((float(off @ weights @ off), lead + free))
     least, worth = min(tried)
     limit = least + two_sided(SHOWN_ERROR, min(one.n for one in known) - 1) ** 2

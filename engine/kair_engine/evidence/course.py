@@ -43,7 +43,7 @@ def course_of(
 ) -> Course | None:
     """Of rows, one for each rank and step; `spent_us` by the name of a measure in seconds, NaN where it is not told.
 
-    It is None where no step is known of any rank.
+    Return None where no step is known of any rank.
     """
     if not len(rank):
         return None

@@ -131,8 +131,8 @@ class Study:
 
     @cached_property
     def _scale(self) -> float:
-        """What was waited in fact, over what the recorded ranks would wait by the distributions: puts right that noise
-        is told from a middle which has part in it.
+        """The measured waiting over what the distributions predict for the recorded ranks. It corrects that noise is
+        measured from a middle to which each rank contributes.
         """
         expected = _waiting(self.noise, self.parts.lasting, self.parts.recorded_together)
         return self.of.waited_ns / expected if expected > 0 else 1.0
@@ -144,7 +144,7 @@ class Study:
             return NoiseForecast(ranks, why_none=why)
         drawn = np.array([self._drawn(ranks) for _ in range(self.draws)]) * self._scale
         waited = drawn.sum(axis=1)
-        # Rare delays are in few of the draws: their mean counts. Of a spread that few ranks tell it is too large.
+        # Rare delays are in few of the draws: their mean counts. If few ranks show the spread, it is too large.
         parts = np.append(drawn[:, :2].mean(axis=0), median(drawn[:, 2], axis=0))
         # What nobody has seen widens the interval, and is no part of the forecast.
         shares = np.array([self.lost(float(one)) for one in waited])

@@ -50,7 +50,7 @@ class Noise:
         at = at[at >= low]
 
         def mean_log(limit: Floats) -> Floats:
-            """Return the logarithm of the chance that a rank is before it, in the mean over the ranks."""
+            """Return the logarithm of the chance that a rank is before it, averaged over the ranks."""
             chance = self.own.below(limit[:, None] - places)
             return np.asarray(np.log(np.maximum(chance, 1e-300)) @ each)
 

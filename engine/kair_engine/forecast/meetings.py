@@ -72,7 +72,8 @@ class Meetings:
 
 
 def meetings_of(trace: Trace) -> Meetings:
-    """Of a recording. Its collectives tell where ranks waited; where not all ranks meet in them, their own times do."""
+    """Return the meetings of a recording: its collectives show where ranks waited; if some ranks meet in none, their
+    own times do."""
     job = job_excess(trace)
     found = derived_once(trace, "waits", lambda: tuple(_waits(ops, len(job.ranks)) for ops in each_step(trace)))
     step_ns = float(np.mean(job.step_times_ns))

@@ -70,8 +70,8 @@ def taken_apart(of: Meetings) -> Parts:
 def _common(of: Meetings) -> Floats:
     """Return (steps × meetings × 1): what all ranks share.
 
-    Of ranks' own times the common part is told from noise by how much the ranks' middle varies beyond what independent
-    ones would; else all of the middle counts as common.
+    For ranks' own times, the common part is how much the ranks' middle varies beyond what independent noise would make
+    it vary; otherwise all of the middle counts as common.
     """
     middle = median(of.late_ns, axis=2)[:, :, None]
     if not of.absolute:
@@ -84,10 +84,10 @@ def _common(of: Meetings) -> Floats:
 
 
 def together(per_step: Floats, inflated: float) -> Ints:
-    """(ranks): a number, equal for those that are late in the same steps beyond chance, as if they shared a core.
+    """Return a number per rank, equal for those late in the same steps beyond chance, as if they shared a core.
 
-    Where not several hosts are known, that tells who has noise in common. Correlations (Spearman) are compared by
-    Fisher's z with −1 / (ranks − 1), which what is told from a middle has of itself.
+    If fewer than two hosts are known, that shows who has noise in common. Correlations (Spearman) are compared by
+    Fisher's z with −1 / (ranks − 1), the correlation that values measured from their middle have anyway.
     """
     steps, ranks = per_step.shape
     codes = np.arange(ranks)

@@ -17,7 +17,7 @@ LARGEST_SHARE, FEWEST_ABOVE, SMALLEST_SHARE = 0.25, 20, 0.05
 WEIGHT_OF_EXPONENTIAL = 10.0
 """An exponential tail counts as this many further values above the threshold when the shape is estimated."""
 LEAST_SHAPE, LARGEST_SHAPE = -0.5, 0.9
-"""The shape is taken for no less and no more than these: at 1 there is no mean, and a forecast of none is none."""
+"""The shape is limited to this range: at 1 there is no mean, and no forecast."""
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ HEALTHY_SLOWDOWN: Final[Mapping[MeasureName, float]] = {
 
 
 def compared(suspect: Recording, peers: Sequence[Recording], seed: int = 0) -> ProbeResult:
-    """Return the suspect's measurements beside its peers'. Raises InputError where they measured different things."""
+    """Compare the suspect's measurements with its peers'. Raises InputError if they measured different things."""
     for peer in peers:
         _require_same_kind(suspect, peer)
     names = [one.name for one in suspect.series if all(peer.find(one.name) for peer in peers)]
@@ -162,7 +162,7 @@ def _row_verdict(
 ) -> RowVerdict:
     """Return what the interval says, where there is enough of it, and from apart."""
     fewest = min(len(_series(of, name).values) for of in (suspect, *peers))
-    # Where others take the suspect's cores, that is what makes it slow; a peer's tell nothing.
+    # If others take the suspect's cores, that makes it slow; a peer's cores show nothing.
     on_busy_peer = not name.startswith(("gpu", "all_reduce")) and any(peer.machine.is_busy for peer in peers)
     if fewest < FEWEST_VALUES or on_busy_peer or _measured_together(suspect, peers, name):
         return "cannot_tell"

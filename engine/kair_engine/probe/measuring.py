@@ -1,6 +1,6 @@
 """Measures this machine: everything a probe has, in about the seconds that were asked for.
 
-Which rank this process is, as its launcher told it: torchrun's variables, else Slurm's.
+Which rank this process is, its launcher states: torchrun's variables, else Slurm's.
 
 The link between ranks that were launched together: all-reduces of several sizes, by torch.distributed.
 """
@@ -69,7 +69,7 @@ def launch_of(environment: Mapping[str, str] = os.environ) -> Launch:
     if "RANK" in environment and "WORLD_SIZE" in environment:
         return _launch(environment, ("RANK",), ("WORLD_SIZE",), ("LOCAL_RANK",))
     if "SLURM_PROCID" in environment:
-        # Within a batch script Slurm tells the job's number of tasks; a step of it can have fewer.
+        # Within a batch script Slurm states the job's number of tasks; a step of it can have fewer.
         return _launch(environment, ("SLURM_PROCID",), ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"), ("SLURM_LOCALID",))
     return Launch(None, 1, 0, None, None)
 

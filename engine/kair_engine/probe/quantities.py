@@ -4,7 +4,7 @@ Quantities of the processor: matrix product and memory, by NumPy on one core.
 
 Quantities of a GPU: matrix product and memory, by torch; and torch itself, where it can be had.
 
-Quantities of the host thread, and what the system counts beside: switches, waiting for a core, limits.
+Quantities of the host thread, and what the system counts meanwhile: switches, waiting for a core, limits.
 """
 
 import os
@@ -213,7 +213,7 @@ def _lateness_us() -> float:
 
 
 def processor_name(proc: Path = PROC) -> str:
-    """Return the processor's model, as far as the system tells."""
+    """Return the processor's model, as far as the system states it."""
     for line in _text(proc / "cpuinfo").splitlines():
         name, _, value = line.partition(":")
         if name.strip() in ("model name", "cpu model", "Hardware") and value.strip():
@@ -296,7 +296,7 @@ def _throttled(group: Path) -> int | None:
 
 
 def _text(path: Path) -> str:
-    """Return a small file of the system; empty where there is none."""
+    """Return a small file of the system; empty if it is missing."""
     try:
         return path.read_text(errors="replace")
     except OSError:

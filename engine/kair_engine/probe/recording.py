@@ -51,7 +51,7 @@ SHORTEST_S: Final = 0.005
 """Of a repetition: clocks and calls then cost it nothing."""
 
 Report = Callable[[int, int, str], None]
-"""Told how many of how many turns are done, and what comes."""
+"""Called with how many of how many turns are done, and what comes next."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Quantity:
 
 
 def timed(operation: Callable[[int], None], amount: float, repetition_s: float) -> Callable[[], float]:
-    """Run an operation as often as fits into `repetition_s`, which tells the rate of its work.
+    """Run an operation as often as fits into `repetition_s`, and return the rate of its work.
 
     `operation` does it so many times, and comes back when all is done, on a device too; `amount` is what one does, in
     the rate's unit times a second. Its first run, which is slower, does not count.

@@ -111,9 +111,9 @@ class Study:
     random: np.random.Generator
 
     def detections(self, slow: Sequence[SlowLink], chosen: Collection[InjectedFault]) -> Iterator[Detection]:
-        """One for each chosen kind of fault; the `slow` links are as fast as their siblings first.
+        """Return one for each chosen kind of fault; the `slow` links are as fast as their siblings first.
 
-        Each kind has random numbers of its own, so that what is said of one does not depend on the others.
+        Each kind has a separate random generator, so that the answer for one does not depend on the others.
         """
         drawn = self._drawn(self.job.role, self.known, self.source.block)
         of_ranks = rank_faults(self.source.table)
@@ -237,7 +237,7 @@ CAUSE_OF_FAULT: dict[InjectedFault, Cause | None] = {
 FAULTS: tuple[InjectedFault, ...] = tuple(CAUSE_OF_FAULT)
 
 Report = Callable[[int, int, str], None]
-"""Told of so many kinds of faults of so many, the last of them that one."""
+"""Called with how many kinds of faults of how many are done, and the last of them."""
 
 
 def sensitivity(
@@ -253,10 +253,10 @@ def sensitivity(
 
     `draws` recordings like this one are drawn (injection.py), a fault is put on one rank of each, and the smallest
     size that stage 1 finds in `probability` of them is the answer. Only the `chosen` kinds of faults are tried.
-    `report` is told how far it is.
+    `report` is called with the progress.
 
-    Raises UsageError where the selection holds no step, for fewer than FEWEST_DRAWS draws, and for a probability that
-    is none.
+    Raises UsageError if the selection holds no step, for fewer than FEWEST_DRAWS draws, and for an impossible
+    probability.
     """
     require_steps(trace)
     trace = with_collectives_marked(trace)

@@ -220,7 +220,7 @@ class Source:
 
 
 def source_of(table: ExcessTable, known: Bools, random: np.random.Generator) -> Source:
-    """Take a job's excesses apart; ranks that are not `known` (a fault was taken out of them) tell nothing."""
+    """Take a job's excesses apart; ranks that are not `known` (a fault was taken out of them) contribute nothing."""
     parts = [take_apart(table.by_step_ns[:, row], table.role, known, random) for row in range(len(table.work_ns))]
     return Source(
         table,
@@ -299,7 +299,7 @@ class HealthyLinks:
     example: tuple[OwnTime, ...]
     """One step's of each."""
     expected_ns: Floats
-    """Per link and step, in the mean."""
+    """Per link and step, on average."""
     ratios: Separated
     """Self time over expected, per link."""
     family: Ints

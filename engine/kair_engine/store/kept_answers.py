@@ -43,7 +43,7 @@ def kept_triage(folder: Path, key: str) -> TriageResult | None:
 def key_of(folder: Path, *rests_on: object) -> str | None:
     """Return the digest of a job, its evidence, the engine's code, and what else a result rests on.
 
-    It is None where there is no job.
+    Return None where there is no job.
     """
     job = folder.parent
     try:

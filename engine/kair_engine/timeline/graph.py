@@ -67,7 +67,7 @@ class Lateness:
     def peers(self, row: int) -> Ints:
         """Return the rows of one operation on all ranks of its role, its own among them.
 
-        It is None where it is not compared.
+        Return None where it is not compared.
         """
         group = int(self._group[row])
         if group == NONE:

@@ -68,7 +68,7 @@ def tensor_groups(job: Job) -> Ints | None:
 def replicas(job: Job) -> Ints | None:
     """Per rank of the job its data-parallel position: those of one run the same batch through all stages.
 
-    It is None where the layout does not tell that of all.
+    Return None where the layout does not tell that of all.
     """
     layout = job.layout
     if layout is None or not all(rank in layout.dp_rank for rank in job.ranks):

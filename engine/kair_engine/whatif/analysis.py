@@ -235,7 +235,7 @@ def _by_part(
 def _effects(model: Model, groups: Sequence[Sequence[int]], replayed: ReplayedSteps) -> list[PartEffect | None]:
     """Price groups of ranks: what goes away without each, and what each does alone; `replayed` are the baselines.
 
-    It is None where nothing is lost, and of a group that is nobody or everybody.
+    Return None where nothing is lost, and of a group that is nobody or everybody.
     """
     _, recorded, _, ideal, *_ = replayed.times
     now_ns, ideal_ns = float(recorded.mean()), float(ideal.mean())

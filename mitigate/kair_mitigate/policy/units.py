@@ -92,7 +92,7 @@ class Units:
     def sentence(self, sizes: Sequence[int]) -> str | None:
         """Return what a person is to know of the units.
 
-        It is None where each rank is resized by itself, and that is known.
+        Return None where each rank is resized by itself, and that is known.
         """
         if (why := self.why_fixed(sizes)) is not None:
             return why

@@ -161,7 +161,7 @@ _DIMENSIONS: Final = {
 def layout_of(distributed: Mapping[str, Any], rank: int) -> Layout | None:
     """Return the layout that `distributedInfo.pg_config` states, with this rank's own place.
 
-    It is None where it states none.
+    Return None where it states none.
     """
     found: dict[str, tuple[int, int]] = {}
     for group in mappings(distributed.get("pg_config")):

@@ -103,7 +103,7 @@ def _sorted_microbatches(times: PipelineTimes, now_ns: float) -> Remedy | None:
 def dealt_microbatches(times: PipelineTimes) -> tuple[Ints, Ints] | None:
     """(rows, rows whose durations they take): longest first, each to the rank with least so far that has room.
 
-    It is None where there is one rank, or ranks do not compute the same microbatches.
+    Return None where there is one rank, or ranks do not compute the same microbatches.
     """
     rows = times.rows
     computes = rows.of_type(*FORWARD_BACKWARD)

@@ -235,7 +235,7 @@ def replayed_with_delays(times: PipelineTimes) -> Floats:
 def launch_steps(times: PipelineTimes, replayed: Floats, measured: Floats) -> OfParts[Floats] | None:
     """Step times (steps), ns, with the launch delays of one part alone, all durations as recorded.
 
-    It is None where launch delays cost too little, or taking them apart takes too long.
+    Return None where launch delays cost too little, or taking them apart takes too long.
     """
     rows = times.rows
     scenarios = rows.dp_size + rows.pp_size + len(TYPES)
