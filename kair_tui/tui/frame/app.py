@@ -18,6 +18,7 @@ from textual.app import App
 from textual.binding import BindingType
 from textual.color import Color
 from textual.dom import DOMNode
+from textual.driver import Driver
 from textual.filter import LineFilter
 from textual.worker import Worker
 
@@ -27,6 +28,7 @@ from kair_tui.render.terminal import Look
 from kair_tui.render.units import plural, spans
 from kair_tui.shell.session import ShellState
 from kair_tui.tui.frame.screen import BaseScreen, Service
+from kair_tui.tui.frame.shadow import Outlet, sparing
 from kair_tui.tui.frame.watching import Watch
 from kair_tui.tui.screen_registry import find_screen
 from kair_tui.tui.session import Place, Session
@@ -88,6 +90,7 @@ class KairApp(App[int]):
 
     def __init__(self, wanted: JobWanted, look: Look) -> None:
         self.look = look
+        self._outlet = Outlet()
         super().__init__(ansi_color=True if look.colours in ("none", "16") else None)
         self.wanted = wanted
         self.session: Session | None = None
@@ -110,6 +113,15 @@ class KairApp(App[int]):
         self.register_theme(theme_of(look))
         self.theme = "kair"
 
+    def get_driver_class(self) -> type[Driver]:
+        """Textual's for this terminal, which sends only what the terminal does not show yet."""
+        return sparing(super().get_driver_class(), self._outlet)
+
+    def redraw(self) -> None:
+        """Send the whole screen again: something else may have written over it."""
+        self._outlet.forget()
+        self.refresh()
+
     def get_line_filters(self) -> list[LineFilter]:
         """Textual's filters, and ours where no colour may leave."""
         return [*super().get_line_filters(), *self._bare]
@@ -131,6 +143,8 @@ class KairApp(App[int]):
         Textual hands a key to the widget that has the keyboard when it comes, from where it comes back through every
         widget around that: of a line typed ahead, what came while its prompt opened overtook what came before.
         """
+        if isinstance(event, events.Resize):
+            self.redraw()  # The terminal has moved or cut what it showed.
         if isinstance(event, events.Key) and (not await self._is_front_made() or await self._is_done(event)):
             return
         await super().on_event(event)

@@ -85,6 +85,9 @@ class Program(Protocol):
     def in_thread(self, node: DOMNode, work: Callable[[], None], *, group: str) -> None:
         """Run `work` in a thread; an earlier one of that node and group is told that nobody waits for it."""
 
+    def redraw(self) -> None:
+        """Send the whole screen again."""
+
     def open_job(self, name: str) -> None:
         """Open a job of the store, or go back to it where it is the one that is open."""
 
@@ -181,6 +184,7 @@ class BaseScreen(Screen[None]):
         Binding("m", "serve('bookmark')", "set or remove a bookmark", show=False),
         Binding("f", "follow", "follow the job as it grows, or no more", show=False),
         Binding("ctrl+r", "reload", "read the job again", show=False),
+        Binding("ctrl+l", "redraw", "draw the screen anew", show=False),
         Binding("R", "serve('recording')", "record commands to a runbook", show=False),
     ]
     of_job: ClassVar[bool] = True
@@ -493,6 +497,10 @@ class BaseScreen(Screen[None]):
     def action_follow(self) -> None:
         """Read the job again whenever its files change, or no more."""
         self.kair.job_watch.toggle()
+
+    def action_redraw(self) -> None:
+        """Send the whole screen again: something else wrote over it."""
+        self.kair.redraw()
 
     def action_reload(self) -> None:
         """Read the job again now."""

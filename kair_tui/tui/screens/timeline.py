@@ -96,8 +96,9 @@ class TimelineScreen(ViewScreen):
         place, rows = self.place, self._rows
         low, high = self._ranks or (None, None)
         begin, end = self._range or (None, None)
-        ranks = len([rank for rank in self.session.trace.job.ranks if low is None or low <= rank <= (high or 0)])
-        two = rows.two_a_line(ranks)
+        ranks = [rank for rank in self.session.trace.job.ranks if low is None or low <= rank <= (high or 0)]
+        rows.expect(ranks)
+        two = rows.two_a_line(len(ranks))
         question = Question.of(
             "timeline",
             self.session.steps if place.step is None else (place.step,),

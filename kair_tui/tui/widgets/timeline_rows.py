@@ -105,6 +105,14 @@ class TimelineRows(Heat, inherit_bindings=False):
             self.at, self.column = at or 0, column_of(result, time_us, self.cells)
             self.rearrange()
 
+    def expect(self, ranks: Sequence[int]) -> None:
+        """Keep room for the labels of so many ranks, so that their windows are asked for once; some may share a row."""
+        if self._result is None and ranks:
+            rank = str(max(ranks))
+            rows = self.height * (2 if self.two_a_line(len(ranks)) else 1)
+            longest = rank if len(ranks) <= rows else f"{rank} of {rank}-{rank}"
+            self._label_width = min(max(_SHORTEST_LABEL, len(longest) + 1), LABEL)
+
     def _make_room(self, result: TimelineResult) -> None:
         """For the longest label; whoever asked for as many windows as there were cells hears of it."""
         width = min(max(_SHORTEST_LABEL, *(len(label(row)) + 1 for row in result.rows)), LABEL)
