@@ -128,6 +128,12 @@ def test_of_a_line_only_the_words_that_differ_are_sent_and_a_style_once() -> Non
     assert sent(shadow, f"\x1b[1;1H{pieces}\x1b[1;1H") == f"\x1b[1;6H\x1b[{dim}m77\x1b[0m\x1b[1;1H"
 
 
+def test_words_over_blanks_are_sent_with_the_blanks_between_them() -> None:
+    shadow = Shadow()
+    sent(shadow, f"\x1b[1;1H\x1b[48;2;0;0;0m{' ' * 40}\x1b[0m\x1b[1;1H")
+    assert "others wait 9 ms" in sent(shadow, "\x1b[1;1H\x1b[38;2;1;1;1;48;2;0;0;0mothers wait 9 ms\x1b[0m\x1b[1;1H")
+
+
 @pytest.mark.parametrize("data", ["\x1b[?1049h", "\x1b[2J", "\x1b[1;1Htext\x1b[K\x1b[1;1H", "\x1b[1;1Ha\tb\x1b[1;1H"])
 def test_what_may_change_the_screen_in_another_way_is_sent_and_nothing_is_taken_as_shown(data: str) -> None:
     written: list[str] = []
@@ -162,14 +168,15 @@ def test_of_paintings_over_one_another_the_last_is_sent_and_what_comes_behind_th
             outlet.write("\x1b[?2026l", written.append)
         assert written == []
         outlet.write("\x1b[?1049l", written.append)
+        outlet.write("\x1b[?25h", written.append)
 
     asyncio.run(painted())
-    first, second = written
+    first, *rest = written
     assert first.startswith("\x1b[?2026h")
     assert first.endswith("\x1b[?2026l")
     assert first.count("c") == 200 * 24
     assert "a" not in first
-    assert second == "\x1b[?1049l"
+    assert rest == ["\x1b[?1049l", "\x1b[?25h"]
 
 
 def test_a_large_painting_is_sent_though_nothing_follows() -> None:

@@ -53,11 +53,13 @@ class Shadow:
         self._rows: dict[int, dict[int, Cell]] = {}
         self._painted: dict[int, dict[int, Cell]] = {}
         """What was painted and not sent."""
-        self._cursor = self._cursor_sent = (0, 0)
+        self._cursor: tuple[int, int] | None = None
+        """Where the last painting that was not sent leaves it."""
+        self._cursor_sent: tuple[int, int] | None = None
 
     def forget(self) -> None:
         """Take it that the terminal shows anything: what is painted from now on is sent whole."""
-        self._rows, self._painted, self._cursor_sent = {}, {}, (0, 0)
+        self._rows, self._painted, self._cursor, self._cursor_sent = {}, {}, None, None
 
     def paint(self, data: str) -> bool:
         """Take a painting in, over those that were not sent; return False where `data` is none."""
@@ -72,11 +74,11 @@ class Shadow:
     def difference(self) -> str:
         """Return what has to be sent for the terminal to show all that was painted, which it does from then on."""
         sent = "".join(_sent(self._differing()))
-        self._painted = {}
-        if not sent and self._cursor == self._cursor_sent:
+        cursor, self._painted, self._cursor = self._cursor, {}, None
+        if cursor is None or (not sent and cursor == self._cursor_sent):
             return ""
-        self._cursor_sent = y, x = self._cursor
-        return f"{sent}\x1b[{y};{x}H"
+        self._cursor_sent = cursor
+        return f"{sent}\x1b[{cursor[0]};{cursor[1]}H"
 
     def _differing(self) -> "Iterator[_Run]":
         for y, new in sorted(self._painted.items()):
@@ -155,13 +157,19 @@ def _runs(y: int, differing: list[int], new: dict[int, Cell]) -> Iterator[_Run]:
         if run is not None:
             end = run.x + len(run.cells)
             between = [new.get(one) for one in range(end, x)]
-            if len(between) <= _SAME_ROW_GAP and all(cell and cell[1] == run.cells[-1][1] for cell in between):
+            if len(between) <= _SAME_ROW_GAP and _change_no_style(run.cells, between):
                 run.cells += [new[one] for one in range(end, x + 1)]
                 continue
             yield run
         run = _Run(y, x, [new[x]])
     if run is not None:
         yield run
+
+
+def _change_no_style(before: list[Cell], between: list[Cell | None]) -> bool:
+    """Return whether cells can be sent after others in the style that those have, which blanks take on."""
+    style = next((cell[1] for cell in reversed(before) if cell[0] != " "), before[-1][1])
+    return all(cell is not None and not _cheapest(style, cell)[0] for cell in between)
 
 
 def _sent(runs: Iterator[_Run]) -> Iterator[str]:

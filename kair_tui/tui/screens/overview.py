@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.containers import Container, Vertical
 from textual.geometry import Size
 from textual.widget import Widget
 from textual.worker import Worker, get_current_worker
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
 
 _LOW = 30
 """Lines below which a screen is low: what was found needs them more than what it rests on."""
+_ABREAST: Final = 160
+"""Columns from which on the findings stand next to the ranks."""
 _ROOM_FOR_BOTH: Final = 45
 """Lines from which on the ranks and the map of who was late when are shown both."""
 
@@ -59,6 +62,12 @@ class OverviewScreen(ViewScreen):
 
     DEFAULT_CSS = """
     OverviewScreen #verdict { margin: 1 0; }
+    OverviewScreen #panes { height: 1fr; layout: vertical; }
+    OverviewScreen #measured { height: auto; }
+    OverviewScreen #found { height: 1fr; }
+    OverviewScreen.-abreast #panes { layout: horizontal; }
+    OverviewScreen.-abreast #measured { width: 1fr; height: 100%; margin-right: 2; }
+    OverviewScreen.-abreast #found { width: 1fr; max-width: 102; height: 100%; }
     OverviewScreen #bar { margin-bottom: 1; }
     OverviewScreen #grid { margin-bottom: 1; }
     OverviewScreen #own { margin-bottom: 1; }
@@ -100,21 +109,24 @@ class OverviewScreen(ViewScreen):
         look = self.look
         yield Paragraphs(look, id="verdict")
         yield StepBarLine(look, id="bar")
-        yield Heading(look, "ranks", of="grid")
-        self._grid = RankGrid(look)
-        yield self._grid
-        yield Heading(look, "own time", of="own")
-        self._own = OwnTimes(look, id="own")
-        yield self._own
-        yield Heading(look, "later", of="late")
-        self._map = LatenessMap(look)
-        yield self._map
-        yield Heading(look, "steps", of="steps")
-        self._strip = StepStrip(look, id="steps")
-        yield self._strip
-        yield Heading(look, "findings", of="findings")
-        self._findings = Findings(look, id="findings")
-        yield self._findings
+        with Container(id="panes"):
+            with Vertical(id="measured"):
+                yield Heading(look, "ranks", of="grid")
+                self._grid = RankGrid(look)
+                yield self._grid
+                yield Heading(look, "own time", of="own")
+                self._own = OwnTimes(look, id="own")
+                yield self._own
+                yield Heading(look, "later", of="late")
+                self._map = LatenessMap(look)
+                yield self._map
+                yield Heading(look, "steps", of="steps")
+                self._strip = StepStrip(look, id="steps")
+                yield self._strip
+            with Vertical(id="found"):
+                yield Heading(look, "findings", of="findings")
+                self._findings = Findings(look, id="findings")
+                yield self._findings
 
     def on_mount(self) -> None:
         """Begin with the parts that there is room for."""
@@ -126,8 +138,8 @@ class OverviewScreen(ViewScreen):
         self._show_parts()
 
     def room(self, size: Size) -> dict[str, bool]:
-        """Return a low screen does without empty lines."""
-        return {**super().room(size), "-short": size.height < _LOW}
+        """A low screen does without empty lines; on a wide one the findings stand beside what they rest on."""
+        return {**super().room(size), "-short": size.height < _LOW, "-abreast": size.width >= _ABREAST}
 
     def show(self, name: str, result: Any) -> None:  # noqa: ANN401
         """Hand a result to its widgets."""

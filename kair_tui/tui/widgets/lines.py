@@ -3,7 +3,7 @@
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from rich.cells import cell_len
 from rich.segment import Segment
@@ -133,6 +133,8 @@ class Legend(Line):
 
 
 _SIDES = 1
+WIDEST_PROSE: Final = 100
+"""Columns of a line of sentences."""
 
 
 @dataclass(frozen=True)
@@ -145,13 +147,12 @@ class Paragraph:
     lead: str = ""
 
     def lines(self, width: int, look: Look) -> list[Piece]:
-        """Return its lines, made safe, each at most `width` long where its words allow it."""
+        """Return its lines, made safe, at most `width` long where its words allow it, and never hard to read across."""
         text, lead = clean(self.text, ascii_only=look.ascii_only), clean(self.lead, ascii_only=look.ascii_only)
         margin = " " * len(lead)
         # Names and paths stay whole where they can: a hyphen is no place to break them.
-        wrapped = textwrap.wrap(
-            text, max(width, 20), initial_indent=lead, subsequent_indent=margin, break_on_hyphens=False
-        )
+        room = max(min(width, WIDEST_PROSE), 20)
+        wrapped = textwrap.wrap(text, room, initial_indent=lead, subsequent_indent=margin, break_on_hyphens=False)
         style: Style = getattr(styles_of(look), self.style)
         return [(line, style) for line in wrapped or [lead]]
 
