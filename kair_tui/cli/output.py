@@ -120,6 +120,7 @@ def stdin_as_file(hint: str) -> Path:
 
 _PATIENCE_S = 1.0
 _BETWEEN_LINES_S = 5.0
+_HUNDREDTHS = 100
 
 
 class ProgressBar:
@@ -154,13 +155,13 @@ class ProgressBar:
 
     def _show(self, done: int, total: int, what: str) -> None:
         if not self._is_watched:
-            self._say(f"kair: {done} of {total}: {what}")
+            self._say(f"kair: {_far(done, total)}: {what}")
             return
         if self._bar is None:
             self._start()
         if self._bar is not None and self._task is not None:
             label = clean(what, ascii_only=self._ascii_only)
-            self._bar.update(self._task, completed=done, total=total, description=label)
+            self._bar.update(self._task, completed=done, total=total, description=label, far=_far(done, total))
 
     def end(self) -> None:
         """Take the bar away; the next piece of work has one of its own, once it proves long."""
@@ -175,11 +176,17 @@ class ProgressBar:
 
     def _start(self) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+        from rich.progress import BarColumn, Progress, TextColumn
 
         label = TextColumn("{task.description}", markup=False)
         console = Console(stderr=True, no_color=True if self._no_color else None)
-        columns = (label, MofNCompleteColumn()) if self._ascii_only else (label, BarColumn(), MofNCompleteColumn())
+        far = TextColumn("{task.fields[far]}", markup=False)
+        columns = (label, far) if self._ascii_only else (label, BarColumn(), far)
         self._bar = Progress(*columns, console=console, transient=True)
-        self._task = self._bar.add_task("", total=None)
+        self._task = self._bar.add_task("", total=None, far="")
         self._bar.start()
+
+
+def _far(done: int, total: int) -> str:
+    """Return `3 of 8` of files; of what is computed, which is counted in hundredths, `34 %`."""
+    return f"{done} %" if total == _HUNDREDTHS else f"{done} of {total}"

@@ -73,7 +73,7 @@ _AT_ONCE: Final = 2
 _GRACE_S: Final = 5.0
 """For a call that was cancelled to end its readers."""
 _CHUNK: Final = 1 << 16
-_PROGRESS: Final = re.compile(r"kair: (\d+ of \d+: .*)")
+_PROGRESS: Final = re.compile(r"kair: (\d+ (?:of \d+|%): .*)")
 _ERROR: Final = re.compile(r"(?:kair: error|hint): .*")
 
 

@@ -55,6 +55,8 @@ class Session(app.Session):
         super().__init__(trace, source, store=store, progress=progress, in_words=in_words, read_from=read_from)
         self.steps: tuple[int, ...] | None = None
         """The steps that every question is about; None for all."""
+        self.how_far: dict[Question, str] = {}
+        """What is computed for an answer, and how much of that is done."""
         self.recorder = recorder or Recorder()
         self.bookmarks = Bookmarks.of(trace.job)
         self.fixes = FixSelection()
@@ -70,9 +72,16 @@ class Session(app.Session):
 
     def ask(self, question: Question, wanted: Wanted = always) -> Answer:
         """Answer a question, and keep what is worth keeping. Raises KairError, and Cancelled."""
-        answer = super().ask(question, wanted)
+        try:
+            answer = super().ask(question, wanted)
+        finally:
+            self.how_far.pop(question, None)
         self.keep(answer)
         return answer
+
+    def tell(self, question: Question, share: float, what: str) -> None:
+        """Keep how far an answer is, for the screen that waits for it."""
+        self.how_far[question] = f"{what}, {share:.0%}"
 
     @property
     def chosen_steps(self) -> tuple[int, ...]:

@@ -34,6 +34,7 @@ from kair.app.question import (
 from kair.app.remembered import OneEntryCache
 from kair_engine.cancelling import Cancelled, until
 from kair_engine.errors import InputError, UsageError
+from kair_engine.progress import telling
 from kair_engine.trace.model import INSPECTOR
 
 if TYPE_CHECKING:
@@ -169,6 +170,10 @@ class Session:
         finally:
             asked.wanted.remove(wanted)
 
+    def tell(self, question: Question, share: float, what: str) -> None:  # noqa: ARG002 - faces show it by question
+        """Hear how far the computing of an answer is, from 0 to 1; in the thread that computes it."""
+        self.progress(int(100 * share), 100, what)
+
     def keep(self, answer: Answer) -> None:
         """Write what of an answer is worth keeping: verdict, result and predictions of a stored job's whole triage.
 
@@ -232,7 +237,7 @@ class Session:
                 return known[1]
             trace, answers = self.trace, self._answers
             try:
-                with until(partial(self._is_needless, trace, wanted)):
+                with until(partial(self._is_needless, trace, wanted)), telling(partial(self.tell, question)):
                     answer = self._compute(question)
             except Cancelled:
                 if wanted():

@@ -17,6 +17,7 @@ from kair_engine.localize.excess import JobRoles
 from kair_engine.localize.large_step_detail import LargeStepDetail, excess_and_detail
 from kair_engine.localize.rank_times import RankTimes, rank_times
 from kair_engine.localize.unnamed_collectives import unnamed_collective_warnings, with_collectives_marked
+from kair_engine.progress import counted
 from kair_engine.ranks import Rank
 from kair_engine.results import Method, StepClock
 from kair_engine.results.blame import (
@@ -216,7 +217,8 @@ def tally_step(tally: Tally, sync: Synchronisation, role: Ints, shown: Bools | N
     begins = StepBegins.of(ops, role)
     if is_first := shown is None and not tally.steps_seen:
         tally.begins = begins
-    for instance in explained[: tally.walks]:
+    traced: list[int] = explained[: tally.walks].tolist()
+    for instance in counted(traced, f"tracing {len(traced):,} waits of step {ops.step} back"):
         checkpoint()
         last = int(collectives.row[collectives.last[instance]])
         if (walk := walks.get(last)) is None:

@@ -14,6 +14,7 @@ from kair_engine.arrays import NONE, Bools, Ints
 from kair_engine.cancelling import checkpoint
 from kair_engine.frozen import dataclass
 from kair_engine.localize.rank_times import RankTimes, joined, of_some, rank_times
+from kair_engine.progress import counted
 from kair_engine.timeline.clocks import Synchronisation, synchronise
 from kair_engine.timeline.exposed_waiting import Computing
 from kair_engine.timeline.self_time import by_operator
@@ -73,7 +74,7 @@ def _by_rank(trace: Trace) -> Iterator[StepByRank]:
     parts, held = read_meetings(trace, _part)
     order = {name: at for at, name in enumerate(held.texts["name"])}
     parts.sort(key=lambda part: part.rank[:1].tolist())
-    for step in trace.steps:
+    for step in counted(trace.steps, f"comparing the ranks of {len(trace.steps):,} steps"):
         checkpoint()
         chosen = [(part, np.flatnonzero(part.step == step)) for part in parts]
         chosen = [(part, cells) for part, cells in chosen if len(cells)]

@@ -9,7 +9,7 @@ Limits of detection: what keeps smaller faults from being found.
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
@@ -26,6 +26,7 @@ from kair_engine.localize.excess_table import table_of
 from kair_engine.localize.links import FEWEST_SIBLINGS, SLOWER_BY, SlowLink
 from kair_engine.localize.localization import conclude, step_time_ns
 from kair_engine.localize.unnamed_collectives import with_collectives_marked
+from kair_engine.progress import counted
 from kair_engine.ranks import ranks_at
 from kair_engine.results import SMALLEST_SHARE
 from kair_engine.results.sensitivity import (
@@ -118,14 +119,17 @@ class Study:
         drawn = self._drawn(self.job.role, self.known, self.source.block)
         of_ranks = rank_faults(self.source.table)
         *streams, of_stalls, of_links = self.random.spawn(len(of_ranks) + 2)
-        for fault, random in zip(of_ranks, streams, strict=True):
-            if fault.fault in chosen:
-                yield replace(self, random=random)._slow_rank(fault, drawn)
+        kinds: list[Callable[[], Detection]] = [
+            partial(replace(self, random=random)._slow_rank, fault, drawn)
+            for fault, random in zip(of_ranks, streams, strict=True)
+            if fault.fault in chosen
+        ]
         if "stall" in chosen:
-            yield replace(self, random=of_stalls)._stall(drawn)
+            kinds.append(partial(replace(self, random=of_stalls)._stall, drawn))
         if "slow_link" in chosen:
-            links = healthy_links(self.job, slow, of_links)
-            yield Detection("slow_link") if links is None else replace(self, random=of_links)._slow_link(links)
+            kinds.append(partial(replace(self, random=of_links)._slow_links, slow))
+        for detection in counted(kinds, f"looking for the smallest fault of {len(kinds)} kinds"):
+            yield detection()
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -176,6 +180,10 @@ class Study:
             stalls=tuple(None if number is None else int(number) for number in numbers),
         )
 
+    def _slow_links(self, slow: Sequence[SlowLink]) -> Detection:
+        links = healthy_links(self.job, slow, self.random)
+        return Detection("slow_link") if links is None else self._slow_link(links)
+
     def _slow_link(self, links: HealthyLinks) -> Detection:
         drawn = self._drawn(links.family, links.known, links.block)
         victims, own = self._victims(links.comparable), links.own_ns
@@ -200,7 +208,7 @@ class Study:
         """Of each length; `candidates` are the same for all, or one sequence for each."""
         of_lengths = candidates if len(candidates) > 1 else candidates * len(self.lengths)
         smallest = list[float | None]()
-        for steps, tried in zip(self.lengths, of_lengths, strict=True):
+        for steps, tried in counted([*zip(self.lengths, of_lengths, strict=True)], "trying longer recordings"):
             guess = next((one for one in reversed(smallest) if one is not None), None)
             smallest.append(smallest_found(tried, partial(found, steps), self.draws, self.probability, guess))
         return smallest
@@ -236,9 +244,6 @@ CAUSE_OF_FAULT: dict[InjectedFault, Cause | None] = {
 }
 FAULTS: tuple[InjectedFault, ...] = tuple(CAUSE_OF_FAULT)
 
-Report = Callable[[int, int, str], None]
-"""Called with how many kinds of faults of how many are done, and the last of them."""
-
 
 def sensitivity(
     trace: Trace,
@@ -247,7 +252,6 @@ def sensitivity(
     probability: float = 0.95,
     seed: int = 0,
     chosen: Collection[InjectedFault] = FAULTS,
-    report: Report = lambda *_: None,
 ) -> SensitivityResult:
     """Return the smallest fault of each kind that triage would find, and what more steps would change.
 
@@ -262,9 +266,7 @@ def sensitivity(
     trace = with_collectives_marked(trace)
     job = job_excess(trace)
     step_ns = step_time_ns(trace, job)
-    found = sensitivity_of(
-        job, step_ns=step_ns, draws=draws, probability=probability, seed=seed, chosen=chosen, report=report
-    )
+    found = sensitivity_of(job, step_ns=step_ns, draws=draws, probability=probability, seed=seed, chosen=chosen)
     if "slow_link" in chosen:
         found = replace(found, untested_links=untested_links(trace))
     if (ahead := leads(trace)) is None:
@@ -281,7 +283,6 @@ def sensitivity_of(
     seed: int,
     step_ns: float | None = None,
     chosen: Collection[InjectedFault] = FAULTS,
-    report: Report = lambda *_: None,
 ) -> SensitivityResult:
     """Return the same of a job's excesses; shares are of `step_ns`, or of the median step."""
     step_ns = step_ns or job.step_time_ns
@@ -296,7 +297,7 @@ def sensitivity_of(
         known = ~np.isin(np.arange(len(job.ranks)), accused)
         source = source_of(without_faults(table_of(job), found.anomalies), known, random)
         study = Study(job, source, known, draws, probability, random)
-        detections = _reported(study.detections(found.links, chosen), len(chosen), report)
+        detections = study.detections(found.links, chosen)
         faults = tuple(_answer(detection, study.lengths, step_ns) for detection in detections)
     else:
         faults = tuple(_nothing(fault, too_little) for fault in FAULTS if fault in chosen)
@@ -312,12 +313,6 @@ def sensitivity_of(
         steps=tuple(step.step for step in job.steps),
         warnings=warnings_of(found),
     )
-
-
-def _reported(detections: Iterable[Detection], kinds: int, report: Report) -> Iterator[Detection]:
-    for done, detection in enumerate(detections, 1):
-        report(done, kinds, detection.fault.replace("_", " "))
-        yield detection
 
 
 def _answer(detection: Detection, lengths: tuple[int, ...], step_ns: float) -> DetectableFault:

@@ -25,6 +25,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from kair_engine.errors import InputError
+from kair_engine.progress import counted
 from kair_engine.trace.model import Trace
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def over_parts(trace: Trace, reduce: Callable[[Trace], Table], operations: int =
     if trace.workers is not None:
         yield from trace.workers.map(reduce, trace, parts)
         return
-    for steps in parts:
+    for steps in counted(parts, f"analysing {len(trace.steps):,} steps"):
         yield reduce(trace.select(steps))
 
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from kair_engine.arrays import NONE, Ints, is_one_of
 from kair_engine.cancelling import checkpoint
 from kair_engine.frozen import dataclass
+from kair_engine.progress import counted
 from kair_engine.trace.batches import ROWS_AT_A_TIME, require_memory, step_batches
 from kair_engine.trace.columns import Columns, read_columns
 from kair_engine.trace.group_names import listed_ranks
@@ -47,7 +48,7 @@ def each_step(trace: Trace, operations: int = ROWS_AT_A_TIME) -> Iterator[Operat
             yield ops
         return
     require_memory(trace)
-    for steps in step_batches(trace, operations):
+    for steps in counted(list(step_batches(trace, operations)), f"reading {len(trace.steps):,} steps"):
         yield from _steps_of(trace, steps)
 
 

@@ -371,7 +371,9 @@ class ViewScreen(FilteredScreen):
             return f"cancelled {asked} after {int(self._waited_s)} s: C asks again" if names else ""
         seconds = int(monotonic() - self._waits_since)
         told = f" {seconds} s {self.look.glyphs.dot} C cancels" if seconds >= 1 else ""
-        return f"asking {asked}{self.about_waiting()} {self.look.glyphs.ellipsis}{told}"
+        far = next((far for name in names if (far := self.session.how_far.get(self._asked[name]))), "")
+        about = f": {far}" if far else self.about_waiting()
+        return f"asking {asked}{about} {self.look.glyphs.ellipsis}{told}"
 
     def _tell_time(self) -> None:
         """Where nothing else is said since."""

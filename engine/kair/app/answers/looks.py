@@ -179,7 +179,7 @@ def sensitivity(
     from kair_engine.sensitivity.analysis import sensitivity as measure
 
     chosen = FAULTS if fault is None else (fault,)
-    return measure(given.trace, draws=draws, probability=probability, seed=seed, chosen=chosen, report=given.progress)
+    return measure(given.trace, draws=draws, probability=probability, seed=seed, chosen=chosen)
 
 
 def forecast(

@@ -12,6 +12,7 @@ import numpy as np
 from kair_engine.arrays import Floats, Ints
 from kair_engine.cancelling import checkpoint
 from kair_engine.frozen import dataclass
+from kair_engine.progress import counted
 from kair_engine.results.whatif import Fix
 from kair_engine.timeline.clocks import Synchronisation, synchronise
 from kair_engine.timeline.host_time import ProcessorTimes, processor_times
@@ -223,7 +224,8 @@ class Batch(Together):
         """(when the ranks ended, (measured, (steps × scenarios) replayed)); `carried` is that of the batch before."""
         at_once = max(1, _AT_ONCE // max(self.dependencies.graph.nodes, 1))
         parts = []
-        for begin in range(0, len(scenarios), at_once):
+        what = f"replaying {len(scenarios):,} variants of {_steps_in_words(self.steps)}"
+        for begin in counted(range(0, len(scenarios), at_once), what):
             chosen = slice(begin, begin + at_once)
             before = carried and Shift(carried.step, carried.ranks, carried.end_ns[:, chosen])
             done = self.replayed(scenarios[chosen], before)
@@ -247,8 +249,9 @@ class Batch(Together):
         changes = [self._durations.changed(one) for one in scenarios]
         both = np.stack((self._recorded, self._at_ideal), axis=1)
         durations: Floats = np.take(both, [int(one.from_ideal) for one in changes], axis=1)
-        for at, one in enumerate(changes):
+        for at in counted(range(len(scenarios)), f"replaying {len(scenarios):,} variants"):
             checkpoint()
+            one = changes[at]
             # Few change in each: a column of its own for every scenario would be mostly zeros.
             np.add.at(durations.reshape(-1), self.plan.place[one.node] * len(scenarios) + at, one.change_ns)
         recorded = [begin[:, None] + np.zeros(len(scenarios)) for begin in self._begin_ns]
@@ -289,6 +292,10 @@ def beside(one: Times, other: Times) -> Times:
     if shift is None or shift_too is None:
         return None, both
     return Shift(shift.step, shift.ranks, np.concatenate((shift.end_ns, shift_too.end_ns), axis=1)), both
+
+
+def _steps_in_words(steps: Sequence[Operations]) -> str:
+    return f"step {steps[0].step}" if len(steps) == 1 else f"steps {steps[0].step}-{steps[-1].step}"
 
 
 def _begun(ops: Operations, recorded: Floats, before: Shift | None) -> Floats:

@@ -1,0 +1,96 @@
+"""How far long work is, for whoever asked for it: what it is doing, and which share of that is done.
+
+Who asks says whom to tell (`telling`); without it counting does nothing. As with cancelling, that is known to the
+thread alone in which it was said, so that the analyses between need not hand it on.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from time import monotonic
+from typing import Final, TypeVar
+
+Item = TypeVar("Item")
+Tell = Callable[[float, str], None]
+"""Takes the share that is done, from 0 to 1, and what is being done."""
+
+_SELDOM_S: Final = 0.1
+"""Nobody is told more often."""
+
+
+@dataclass(eq=False)
+class _Loop:
+    """A loop that is running."""
+
+    total: int
+    what: str
+    done: int = 0
+
+
+class _Work:
+    """The loops that are running, the outermost first."""
+
+    def __init__(self, tell: Tell) -> None:
+        self._tell = tell
+        self._loops: list[_Loop] = []
+        self._told_at = self._told = 0.0
+
+    def begin(self, loop: _Loop) -> None:
+        """Take a loop in, within those that are running."""
+        if not self._loops:
+            self._told = 0.0
+        self._loops.append(loop)
+
+    def reach(self, loop: _Loop, done: int) -> None:
+        """Tell how much of it is done; loops within it that were left are over."""
+        if loop not in self._loops:
+            return  # One that nobody reads to its end.
+        del self._loops[self._loops.index(loop) + 1 :]
+        loop.done = done
+        share, part = 0.0, 1.0
+        for one in self._loops:
+            part /= one.total
+            share += one.done * part
+        # Two loops after one another within a third begin at nothing twice.
+        self._told = max(self._told, share)
+        if (now := monotonic()) - self._told_at >= _SELDOM_S:
+            self._told_at = now
+            self._tell(min(self._told, 1.0), self._loops[0].what)
+
+    def end(self, loop: _Loop) -> None:
+        """Leave a loop, the whole of it or amid it."""
+        if loop in self._loops:
+            del self._loops[self._loops.index(loop) :]
+
+
+_WORK: Final[ContextVar[_Work | None]] = ContextVar("work", default=None)
+
+
+@contextmanager
+def telling(tell: Tell) -> Iterator[None]:
+    """Have `tell` hear how far the loops are that run in here, in this thread; loops within others count as parts."""
+    before = _WORK.set(_Work(tell))
+    try:
+        yield
+    finally:
+        _WORK.reset(before)
+
+
+def counted(items: Sequence[Item], what: str) -> Iterator[Item]:
+    """Yield the items, and tell how many of them are done; `what` says what is being done, as in `replaying 12 fixes`.
+
+    A loop of one item counts as what runs within it.
+    """
+    work = _WORK.get()
+    if work is None or len(items) < 2:
+        yield from items
+        return
+    loop = _Loop(len(items), what)
+    work.begin(loop)
+    try:
+        for done, item in enumerate(items):
+            work.reach(loop, done)
+            yield item
+    finally:
+        work.end(loop)
