@@ -107,7 +107,8 @@ def _show(app: "App[object]", kair: Program, asked_on: BaseScreen, line: str, *,
     kair.framed.record(command)
 
     def page() -> OutputScreen:
-        return OutputScreen.of_text(kair.framed, title, text, (command,))
+        make = OutputScreen.of_markdown if _is_ticket(title) else OutputScreen.of_text
+        return make(kair.framed, title, text, (command,))
 
     if kair.framed is asked_on and not asked_on.is_typing:
         asked_on.say("")
@@ -117,6 +118,18 @@ def _show(app: "App[object]", kair: Program, asked_on: BaseScreen, line: str, *,
     for oldest in [*kair.answers][:-_KEPT]:
         del kair.answers[oldest]
     kair.framed.say(f"kair {title} has answered: ctrl+p opens it")
+
+
+def _is_ticket(line: str) -> bool:
+    """Return whether what a line prints is Markdown; `--drain` prints commands, `-o` what was asked for."""
+    words = line.split()
+    return words[:1] == ["ticket"] and not any(word.startswith(("--drain", "--json", "-o")) for word in words)
+
+
+def show_ticket(screen: BaseScreen) -> None:
+    """Open the ticket of the finding under the cursor, or of the one that `kair ticket` takes."""
+    number = getattr(screen, "finding_number", None)
+    run_command(screen, "ticket" if number is None else f"ticket --finding {number}")
 
 
 def _narrow(kair: Program) -> None:

@@ -29,13 +29,22 @@ class OutputScreen(BaseScreen):
         self._title = title
         self._lines = lines
         self._commands = commands
-        self._filter = ""
+        self._filter = self._written = ""
 
     @classmethod
     def of_text(cls, look_of: BaseScreen, title: str, text: str, commands: Sequence[str] = ()) -> "OutputScreen":
         """Return a screen of plain text."""
         base = styles_of(look_of.look).base
         return cls(title, [(line, base) for line in text.rstrip("\n").split("\n")], commands)
+
+    @classmethod
+    def of_markdown(cls, look_of: BaseScreen, title: str, text: str, commands: Sequence[str] = ()) -> "OutputScreen":
+        """Return a screen of Markdown as it reads; `y` copies it as it was written."""
+        from kair_tui.tui.frame.markdown import drawn  # few look at any
+
+        page = cls(title, drawn(text, max(look_of.size.width - _SIDES, _NARROWEST), look_of.look), commands)
+        page._written = text
+        return page
 
     @property
     def crumb(self) -> str:
@@ -55,8 +64,8 @@ class OutputScreen(BaseScreen):
         return self._commands
 
     def copied(self) -> str:
-        """Return the text."""
-        return self.query_one(TextPage).text
+        """Return the text, of Markdown what it was written as."""
+        return self._written or self.query_one(TextPage).text
 
     async def action_filter(self) -> None:
         """Ask which lines to keep."""

@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from kair_tui.tui.session import Place, Session
 
 
-Service = Literal["help", "command line", "palette", "commands", "copy", "export", "bookmark", "note", "recording"]
+Service = Literal[
+    "help", "command line", "palette", "commands", "copy", "export", "bookmark", "note", "recording", "ticket"
+]
 """What keys ask for that work on every screen, and what is no screen's own business."""
 
 
@@ -185,6 +187,7 @@ class BaseScreen(Screen[None]):
         Binding("f", "follow", "follow the job as it grows, or no more", show=False),
         Binding("ctrl+r", "reload", "read the job again", show=False),
         Binding("ctrl+l", "redraw", "draw the screen anew", show=False),
+        Binding("T", "serve('ticket')", "the finding as a ticket, to hand over", show=False),
         Binding("R", "serve('recording')", "record commands to a runbook", show=False),
     ]
     of_job: ClassVar[bool] = True
@@ -477,7 +480,7 @@ class BaseScreen(Screen[None]):
         """Return whether there is something to act on; `of` is the action's first parameter."""
         if action == "back":
             return self.kair.leads_back(self)
-        if action in ("follow", "reload"):
+        if action in ("follow", "reload", "ticket"):
             return self.kair.session is not None
         entry = find_screen(of) if action == "go" else None
         return entry is None or not entry.needs_job or self.kair.session is not None

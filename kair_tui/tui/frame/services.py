@@ -17,7 +17,7 @@ from kair.app.places import cache_root
 from kair.app.question import Note
 from kair_engine.errors import KairError, UsageError
 from kair_engine.trace.files import atomic_write, make_folder, write_whole
-from kair_tui.tui.frame.command_line import Choice, ask_command, show_choices, show_palette
+from kair_tui.tui.frame.command_line import Choice, ask_command, show_choices, show_palette, show_ticket
 from kair_tui.tui.frame.output import OutputScreen, show_help
 from kair_tui.tui.frame.screen import BaseScreen, Service
 from kair_tui.tui.frame.view import ViewScreen
@@ -285,4 +285,5 @@ SERVICES: Final[Mapping[Service, Callable[[BaseScreen], Awaitable[None] | None]]
     "bookmark": toggle_bookmark,
     "note": ask_note,
     "recording": toggle_recording,
+    "ticket": show_ticket,
 }

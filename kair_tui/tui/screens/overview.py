@@ -219,6 +219,12 @@ class OverviewScreen(ViewScreen):
         return self._findings.finding if self._findings.has_focus else None
 
     @property
+    def finding_number(self) -> int | None:
+        """Return its place in the triage, from 1."""
+        chosen = self._findings.chosen if self._findings.has_focus else None
+        return None if chosen is None or chosen.finding is None else chosen.number
+
+    @property
     def rank(self) -> int | None:
         """Of the finding where the keyboard is with them, else of the grid."""
         found = self._finding
