@@ -6,13 +6,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kair_engine.results.blame import BlamePath, BlameResult, PathNode, RankBlame, RootCause
+from kair_engine.results.blame import BlamePath, BlameResult, HostBlame, PathNode, RankBlame, RootCause
 from kair_tui.render.answer import DIM, Cell, Column, Styled
 from kair_tui.render.blame_paths import (
     MergedPath,
     blame_headline,
     blame_totals,
     cause_operator,
+    causes_together,
+    culprit_text,
     each,
     hops_in_words,
     listed_stops,
@@ -20,6 +22,7 @@ from kair_tui.render.blame_paths import (
     path_end,
     stop_in_words,
     stops,
+    together,
 )
 from kair_tui.render.text import short_name, spaced
 from kair_tui.render.units import count, duration, percent, plural, ranks_in_words, spans
@@ -38,7 +41,7 @@ RANKS_SHOWN = 10
 
 
 COLUMNS = (
-    Column[RootCause]("rank", "rank", lambda row: str(row.rank), weight=9),
+    Column[RootCause]("rank", "rank", culprit_text, weight=9),
     Column[RootCause](
         "operator",
         "operator",
@@ -55,20 +58,21 @@ COLUMNS = (
     Column[RootCause]("steps", "steps", lambda row: spans(row.steps, 3), align="left", weight=3),
 )
 
-_BY_RANK = (
-    Column[RankBlame]("rank", "rank", lambda row: str(row.rank), weight=9),
-    Column[RankBlame]("blamed_us", "blamed", lambda row: duration(row.blamed_us), weight=8),
-    Column[RankBlame]("share", "share", lambda row: percent(row.share), weight=8),
-    Column[RankBlame]("arrived_last", "arrived last", lambda row: count(row.arrived_last), weight=8),
+Culprit = RankBlame | HostBlame
+_CULPRITS = (
+    Column[Culprit]("rank", "rank", culprit_text, weight=9),
+    Column[Culprit]("blamed_us", "blamed", lambda row: duration(row.blamed_us), weight=8),
+    Column[Culprit]("share", "share", lambda row: percent(row.share), weight=8),
+    Column[Culprit]("arrived_last", "arrived last", lambda row: count(row.arrived_last), weight=8),
 )
 
 
 def _body(result: BlameResult, page: Page) -> None:
     if result.root_causes:
-        page.table(COLUMNS, result.root_causes, limit=CAUSES_SHOWN)
+        page.table(COLUMNS, causes_together(result), limit=CAUSES_SHOWN)
         page.line()
     if result.by_rank:
-        page.table(_BY_RANK, result.by_rank, limit=RANKS_SHOWN)
+        page.table(_CULPRITS, together(result), limit=RANKS_SHOWN)
         page.line()
     page.line(blame_totals(result))
     if result.paths:
@@ -137,6 +141,7 @@ VIEW = View[BlameResult, RootCause](
     records=(
         ("root_causes", "root_cause"),
         ("by_rank", "rank"),
+        ("by_host", "host"),
         ("paths", "path"),
         ("waiting", "waiting"),
         ("made_late", "late"),

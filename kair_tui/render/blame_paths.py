@@ -10,13 +10,24 @@ Sorts blame paths by their root cause, and names their stops as on a line.
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from kair_engine.causes import Cause
-from kair_engine.results.blame import STEP_BEGIN, STEP_END, BlamePath, BlameResult, PathNode, PathPart, RootCause
+from kair_engine.frozen import dataclass
+from kair_engine.results.blame import (
+    STEP_BEGIN,
+    STEP_END,
+    BlamePath,
+    BlameResult,
+    HostBlame,
+    PathNode,
+    PathPart,
+    RankBlame,
+    RootCause,
+)
 from kair_tui.render.text import short_name, spaced
-from kair_tui.render.units import duration, percent, plural, spans, waited_of
+from kair_tui.render.units import duration, percent, plural, ranks_in_words, spans, waited_of
 
 WORTH_NAMING = 0.1
 """Of all waiting: ranks below that are not in the headline."""
@@ -39,8 +50,9 @@ def blame_headline(result: BlameResult) -> str:
     if not result.by_rank:
         collectives = plural(result.collectives, "collective")
         return f"waiting came from no rank: {_waited(result)} in {where} ({collectives})"
-    named = [row for row in result.by_rank if row.share >= WORTH_NAMING] or [result.by_rank[0]]
-    *before, last = [f"rank {row.rank} ({percent(row.share)})" for row in named[:3]]
+    culprits = together(result)
+    named = [row for row in culprits if row.share >= WORTH_NAMING] or [result.by_rank[0]]
+    *before, last = [_named(row) for row in named[:3]]
     shares = f"{', '.join(before)} and {last}" if before else last
     if result.bubble_us > 0 and result.by_rank[0].share < WORTH_NAMING:
         bubble = percent(result.bubble_us / result.waiting_us)
@@ -49,6 +61,70 @@ def blame_headline(result: BlameResult) -> str:
             "pipeline's bubble, uneven stages included"
         )
     return f"waiting came from {shares}: {_waited(result)} in {where}{_of_time(result)}"
+
+
+def together(result: BlameResult) -> list[RankBlame | HostBlame]:
+    """Return who waiting is laid to, the most first: a host in place of its ranks where none of them explains most.
+
+    Of all waiting a host has to explain as much as is worth naming.
+    """
+    of_rank = {row.rank: row for row in result.by_rank}
+    hosts = [
+        host
+        for host in result.by_host
+        if host.share >= WORTH_NAMING and 2 * max(of_rank[rank].blamed_us for rank in host.ranks) < host.blamed_us
+    ]
+    in_hosts = {rank for host in hosts for rank in host.ranks}
+    alone = [row for row in result.by_rank if row.rank not in in_hosts]
+    return sorted([*hosts, *alone], key=lambda row: -row.blamed_us)
+
+
+@dataclass(frozen=True)
+class CauseOnHost(RootCause):
+    """A root cause that several ranks of one host share, summed over them; `rank` is the one that explains most."""
+
+    host: str = ""
+    ranks: tuple[int, ...] = ()
+
+
+def causes_together(result: BlameResult) -> list[RootCause]:
+    """Return the root causes, the largest first; of a host that stands for its ranks those that they share as one."""
+    host_of: dict[int, str] = {
+        rank: one.host for one in together(result) if isinstance(one, HostBlame) for rank in one.ranks
+    }
+    shared: dict[tuple[object, ...], list[RootCause]] = defaultdict(list)
+    for row in result.root_causes:
+        shared[host_of.get(row.rank, row.rank), row.operator, row.cause, row.is_edge].append(row)
+    return sorted((_as_one_cause(rows, host_of) for rows in shared.values()), key=lambda row: -row.blamed_us)
+
+
+def _as_one_cause(rows: Sequence[RootCause], host_of: Mapping[int, str]) -> RootCause:
+    first = rows[0]
+    if len(rows) == 1:
+        return first
+    return CauseOnHost(
+        first.rank,
+        first.operator,
+        first.cause,
+        first.is_edge,
+        sum(row.blamed_us for row in rows),
+        sum(row.share for row in rows),
+        tuple(sorted({step for row in rows for step in row.steps})),
+        sum(row.synchronisations for row in rows),
+        host_of[first.rank],
+        tuple(sorted(row.rank for row in rows)),
+    )
+
+
+def _named(row: RankBlame | HostBlame) -> str:
+    if isinstance(row, RankBlame):
+        return f"rank {row.rank} ({percent(row.share)})"
+    return f"{row.host} ({ranks_in_words(row.ranks)}, {percent(row.share)})"
+
+
+def culprit_text(row: RankBlame | HostBlame | RootCause) -> str:
+    """Return how a line of a table calls a rank, or the ranks of a host that it stands for."""
+    return f"{row.host}: {spans(row.ranks, 3)}" if isinstance(row, HostBlame | CauseOnHost) else str(row.rank)
 
 
 def _deviations(result: BlameResult, where: str) -> str:

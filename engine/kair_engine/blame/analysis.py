@@ -1,7 +1,7 @@
 """Stage 3: whose lateness the others waited for, and what made it late."""
 
 from collections import defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
@@ -24,6 +24,7 @@ from kair_engine.results.blame import (
     STEP_BEGIN,
     BlamePath,
     BlameResult,
+    HostBlame,
     MadeLate,
     PathNode,
     PathPart,
@@ -399,6 +400,7 @@ def blame_of(
     # What was laid at a rank for no known reason is as unexplained as what nobody walked back from.
     unknown = tally.unattributed + sum(blamed for key, blamed in tally.blamed.items() if key[2] == "unknown")
     culprits = sorted(tally.by_rank.items(), key=lambda item: (-item[1], item[0]))
+    by_rank = tuple(_rank_blame(tally, culprit) for culprit, _ in culprits)
     made_late = _made_late(tally, rank, operator)
     asked = None if rank is None and operator is None else {row.rank for row in made_late}
     return BlameResult(
@@ -407,7 +409,8 @@ def blame_of(
         method="robust",
         paths=tuple(paths[:limit]),
         root_causes=tuple(causes),
-        by_rank=tuple(_rank_blame(tally, culprit) for culprit, _ in culprits),
+        by_rank=by_rank,
+        by_host=_by_host(by_rank, trace.job.hosts),
         waiting=tally.waits.listed(asked, rank if operator is None else None),
         made_late=made_late,
         waiting_us=tally.waiting / 1e3,
@@ -443,6 +446,26 @@ def _rank_blame(tally: Tally, culprit: int) -> RankBlame:
         share=blamed / tally.waiting if tally.waiting else 0.0,
         arrived_last=tally.last[culprit],
     )
+
+
+def _by_host(by_rank: Sequence[RankBlame], hosts: Mapping[int, str]) -> tuple[HostBlame, ...]:
+    if len({*hosts.values()}) < 2:
+        return ()
+    of_host: dict[str, list[RankBlame]] = defaultdict(list)
+    for row in by_rank:
+        if row.rank in hosts:
+            of_host[hosts[row.rank]].append(row)
+    summed = (
+        HostBlame(
+            host,
+            tuple(sorted(row.rank for row in rows)),
+            sum(row.blamed_us for row in rows),
+            sum(row.share for row in rows),
+            sum(row.arrived_last for row in rows),
+        )
+        for host, rows in of_host.items()
+    )
+    return tuple(sorted(summed, key=lambda one: (-one.blamed_us, one.host)))
 
 
 def _concerns(path: BlamePath, rank: int | None, operator: str | None) -> bool:

@@ -113,6 +113,22 @@ class RankBlame:
 
 
 @dataclass(frozen=True)
+class HostBlame:
+    """Waiting that root causes on one host's ranks explain, and how often one of them arrived last."""
+
+    host: str
+    """Its name in the recording."""
+    ranks: tuple[Rank, ...]
+    """Those of its ranks that explain any."""
+    blamed_us: float
+    """What others, summed, waited for them."""
+    share: float
+    """Of all waiting."""
+    arrived_last: int
+    """Collectives that waited for one of these ranks more than the clocks' residual."""
+
+
+@dataclass(frozen=True)
 class RankWaiting:
     """What one rank waited for another in collectives, to which that one came last."""
 
@@ -189,3 +205,5 @@ class BlameResult:
     bubble_us: float = 0.0
     """Of the waiting, what no rank's lateness made: ranks that run different programs, as the stages of a pipeline,
     wait for one another though all of them are on time. It has no root cause."""
+    by_host: tuple[HostBlame, ...] = ()
+    """The same by host, the most first; empty where all ranks are on one host, or their hosts are not known."""

@@ -23,6 +23,7 @@ from kair_tui.render.blame_paths import (
     path_end,
     paths_by_cause,
     stops,
+    together,
 )
 from kair_tui.render.text import short_name
 from kair_tui.render.units import count, duration, plural
@@ -208,7 +209,7 @@ class BlameScreen(ViewScreen):
         self._return_to = None if chosen is None else key_of(chosen)
         self._blame, self._paths = result, paths_by_cause(result)
         self.set_class(not result.root_causes and not result.paths, "-nothing")
-        self.query_one(RankBars).show(result.by_rank)
+        self.query_one(RankBars).show(together(result))
         self.heading("bars").say([("", None)], [("share   blamed  last", None)])
         self._causes.show(result.root_causes, empty="none")
         self._give_room()

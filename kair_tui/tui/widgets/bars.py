@@ -20,7 +20,7 @@ from rich.style import Style
 from textual.geometry import Size
 from textual.strip import Strip
 
-from kair_engine.results.blame import RankBlame
+from kair_engine.results.blame import HostBlame, RankBlame
 from kair_engine.results.rank import RankProfileResult, SubgraphTime
 from kair_engine.results.whatif import FixPrice, WhatifResult
 from kair_tui.render.drawing import Layer, Picture, bar, draw
@@ -125,9 +125,9 @@ class RankBars(Drawn):
 
     DEFAULT_CSS = "RankBars { height: 1; }"
 
-    _ranks: Sequence[RankBlame] = ()
+    _ranks: Sequence[RankBlame | HostBlame] = ()
 
-    def show(self, ranks: Sequence[RankBlame]) -> None:
+    def show(self, ranks: Sequence[RankBlame | HostBlame]) -> None:
         """Replace the bars."""
         self._ranks = ranks
         self.refresh()
@@ -143,9 +143,9 @@ class RankBars(Drawn):
         pieces = self._one(self._ranks[y], width) if y < len(self._ranks) else []
         return fitted(pieces, width, styles.base, self.look)
 
-    def _one(self, row: RankBlame, width: int) -> list[Piece]:
+    def _one(self, row: RankBlame | HostBlame, width: int) -> list[Piece]:
         styles = self.text_styles
-        name = f" {row.rank:>{max(len(str(row.rank)) for row in self._ranks)}} "
+        name = f" {self._label(row):>{max(len(self._label(row)) for row in self._ranks)}} "
         figures = (
             f"{percent(row.share):>{_BLAMED_SHARE}}{self.safe(duration(row.blamed_us)):>9}{count(row.arrived_last):>6}"
         )
@@ -158,7 +158,11 @@ class RankBars(Drawn):
         taken = len(pieces[0][0])
         for at, row in enumerate(self._ranks):
             drawn = self._bar(row, _SHORT_BAR)
-            item = [(f"  {row.rank} ", styles.base), (drawn, styles.levels[2]), (f" {percent(row.share)}", styles.base)]
+            item = [
+                (f"  {self._label(row)} ", styles.base),
+                (drawn, styles.levels[2]),
+                (f" {percent(row.share)}", styles.base),
+            ]
             rest = len(self._ranks) - at
             needed = sum(len(text) for text, _ in item)
             if taken + needed + (len(self._rest(rest)) + 2 if rest > 1 else 0) > width:
@@ -166,9 +170,12 @@ class RankBars(Drawn):
             pieces, taken = [*pieces, *item], taken + needed
         return pieces
 
-    def _bar(self, row: RankBlame, width: int) -> str:
+    def _bar(self, row: RankBlame | HostBlame, width: int) -> str:
         peak = self._ranks[0].share
         return bar(row.share, None, peak, width, ascii_only=self.look.ascii_only)
+
+    def _label(self, row: RankBlame | HostBlame) -> str:
+        return self.safe(str(row.rank) if isinstance(row, RankBlame) else row.host)
 
     def _rest(self, ranks: int) -> str:
         return f"and {count(ranks)} more"
