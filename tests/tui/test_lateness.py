@@ -11,8 +11,8 @@ from kair_engine.triage.history.rows import COLUMNS, step_history
 from kair_engine.views.lateness import lateness_of_history
 from kair_tui.render.terminal import Look
 from kair_tui.tui.screens.overview import OverviewScreen
-from kair_tui.tui.widgets.grid_layout import Group
 from kair_tui.tui.widgets.grid import RankGrid
+from kair_tui.tui.widgets.grid_layout import Group
 from kair_tui.tui.widgets.lateness_map import LatenessMap, _binned
 
 SLOW = str(SAMPLES / "slow_operator")

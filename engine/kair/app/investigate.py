@@ -155,7 +155,7 @@ def _judged(trace: "Trace", history: "StepHistory | None", gpu_cost: float | Non
 
 
 def _of_rows(trace: "Trace", history: "StepHistory", gpu_cost: float | None) -> TriageResult:
-    """What the recorded times of steps say, or those of collectives."""
+    """Return what the recorded times of steps say, or those of collectives."""
     from kair_engine.triage.history.analysis import triage_of_rows
     from kair_engine.triage.inspector.rows import InspectorLog
     from kair_engine.triage.inspector.verdict import judge_inspector

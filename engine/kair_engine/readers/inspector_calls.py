@@ -94,7 +94,7 @@ class _Columns:
         return self.member, self.kind, self.number, self.began, self.written, self.us
 
     def add(self, one: Operation) -> None:
-        """Takes an operation in which members meet, or that waits for a sender; of others it is known who is there."""
+        """Take an operation in which members meet, or that waits for a sender; of others it is known who is there."""
         owner = one.owner
         member = Member(owner.communicator, owner.rank, owner.size, owner.nodes, *owner.process)
         place = self._members.setdefault(member, len(self._members))
@@ -114,7 +114,7 @@ class _Columns:
             self._keep_last()
 
     def end_file(self) -> None:
-        """Keeps the last rows of the file that ends."""
+        """Keep the last rows of the file that ends."""
         self._keep_last()
         self._first = len(self.us)
 
@@ -125,7 +125,7 @@ class _Columns:
                 del column[self._first : self._first + more]
 
     def _sized(self) -> tuple[Member, ...]:
-        """The members; of communicators whose size is not told it is what their highest rank needs."""
+        """Return the members; of communicators whose size is not told it is what their highest rank needs."""
         needed: dict[str, int] = {}
         for one in self._members:
             needed[one.communicator] = max(needed.get(one.communicator, 0), one.rank + 1)

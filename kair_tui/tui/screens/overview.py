@@ -138,7 +138,7 @@ class OverviewScreen(ViewScreen):
         self._show_parts()
 
     def room(self, size: Size) -> dict[str, bool]:
-        """A low screen does without empty lines; on a wide one the findings stand beside what they rest on."""
+        """Return which classes a size has: without empty lines if low, findings beside what they rest on if wide."""
         return {**super().room(size), "-short": size.height < _LOW, "-abreast": size.width >= _ABREAST}
 
     def show(self, name: str, result: Any) -> None:  # noqa: ANN401

@@ -55,7 +55,7 @@ def judge_inspector(log: InspectorLog, history: StepHistory, job: Job, gpu_cost:
 
 
 def _in_collectives(finding: Finding, log: InspectorLog, history: StepHistory) -> Finding:
-    """The finding with what collectives show of it: how often its ranks came last, and not what they did."""
+    """Return the finding with what collectives show of it: how often its ranks came last, and not what they did."""
     of, ranks = log.meetings, len(log.who.ranks)
     accused = np.isin(np.arange(ranks), np.searchsorted(np.array(log.who.ranks), finding.ranks))
     chosen = np.isin(log.window, history.steps)
@@ -78,7 +78,7 @@ def _in_collectives(finding: Finding, log: InspectorLog, history: StepHistory) -
 
 
 def _waiting(log: InspectorLog, history: StepHistory, found: TriageResult) -> OpenItem | None:
-    """What is waited where nothing says how long a step is, so that no test is sure: as a part of the collectives."""
+    """Return what is waited, as a part of the collectives, where nothing says how long a step is: no test is sure."""
     if log.is_measured or found.findings or not len(history.steps):
         return None
     waited = float(history.us["waited"].mean())
@@ -89,7 +89,7 @@ def _waiting(log: InspectorLog, history: StepHistory, found: TriageResult) -> Op
 
 
 def _open(log: InspectorLog, history: StepHistory, job: Job, found: TriageResult) -> list[OpenItem]:
-    """What the logs cannot say: who is waited for where ranks' logs are missing, or operations of communicators are."""
+    """Return what the logs cannot say: who is waited for where logs of ranks, or operations, are missing."""
     step_us = history.step_us
     waiting = _waiting(log, history, found)
     items = [] if waiting is None else [waiting]
@@ -133,7 +133,7 @@ def _slow_communicators(log: InspectorLog, history: StepHistory, job: Job) -> li
 
 
 def _shown(finding: Finding, history: StepHistory) -> Finding:
-    """A slow communicator as these logs show it: it costs no more than others wait longer than its own ranks."""
+    """Return a slow communicator as these logs show it: it costs no more than others wait longer than its own ranks."""
     mine, waited = np.isin(history.ranks, finding.ranks), history.us["waited"].mean(axis=0)
     spared = float(np.median(waited[~mine]) - waited[mine].mean()) if mine.any() and not mine.all() else np.inf
     return replace(

@@ -188,7 +188,7 @@ class FixedDurations:
         return self._to_ideal(np.arange(len(self._slow)))
 
     def _to_ideal(self, rows: Ints) -> "Change":
-        """What changes where these of the slow parts take their peers' time."""
+        """Return what changes where these of the slow parts take their peers' time."""
         return Change(self._node[self._slow[rows]], self._gain[rows])
 
     @cached_property
