@@ -85,7 +85,9 @@ def explained(error: BaseException) -> tuple[str, str | None, int]:
     return f"{type(error).__name__}: {_one_line(str(error))}", REPORT, ExitCode.FAILED
 
 
-_MEANS_TRIAGE: Final = frozenset({"show", "analyze", "analyse", "diagnose", "check", "open", "view"})
+_MEANS_TRIAGE: Final = frozenset(
+    {"show", "analyze", "analyse", "diagnose", "check", "open", "view", "summary", "report"}
+)
 """First words that people try."""
 
 
@@ -102,6 +104,8 @@ def _usage(error: click.UsageError) -> str:
 def _way_out(error: click.UsageError) -> str:
     if isinstance(error, click.NoSuchCommand) and (meant := _command_meant(error)):
         return f"did you mean {meant}?"
+    if isinstance(error, click.MissingParameter) and error.ctx is not None and error.ctx.info_name == "compare":
+        return "kair compare BASE NEW takes two runs; kair jobs lists those of the store"
     if isinstance(error, click.NoSuchOption) and error.option_name in _OF_WORKERS:
         taking_part = [f"kair {entry.name}" for entry in COMMANDS if entry.on_workers]
         return f"a cluster works for {', '.join(taking_part)}; this command works in its own process alone"

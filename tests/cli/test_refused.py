@@ -24,6 +24,11 @@ def _place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (place / "samples").symlink_to(SAMPLES)
     (place / "empty").mkdir()
     (place / "milk.txt").write_text("milk\n")
+    (place / "model.pt").write_bytes(b"PK\x03\x04" + b"\0" * 26 + b"model/data.pkl\x80\x02}q\0.")
+    (place / "table.csv").write_text("epoch,loss\n1,2.5\n")
+    (place / "smi.csv").write_text("timestamp, index, utilization.gpu [%]\n2026/01/01 00:00:00.000, 0, 93 %\n")
+    (place / "wandb" / "run-ab" / "files").mkdir(parents=True)
+    (place / "wandb" / "run-ab" / "run-ab.wandb").write_bytes(b":W&B\xe1\xbe\0" + b"\0" * 100)
     (place / "dmesg.txt").write_text("2026-11-27T14:03:20,123456+00:00 NVRM: Xid (PCI:0000:1b:00): 79, pid=1896\n")
     for name, device, tflops in (("peer", "H100", 6e5), ("slow", "H100", 5e5), ("other", "A100", 6e5)):
         written(place / f"{name}.json", recording(machine(name, device=device), gpu_matrix_product=around(tflops)))

@@ -137,7 +137,7 @@ def test_a_damaged_file_is_told_and_the_good_ones_are_answered(tmp_path: Path) -
 
 
 def test_nothing_at_all_is_an_error_that_says_what_is_read(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="does not exist"):
+    with pytest.raises(InputError, match="no such file or folder"):
         read_evidence_of([tmp_path / "nowhere"])
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="no evidence in") as failure:

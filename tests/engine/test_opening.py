@@ -16,7 +16,7 @@ from kair_engine.errors import BusyError, InputError, UnwritableError
 from kair_engine.recording.cache import cache_size, clear, evict, tidy_cache
 from kair_engine.recording.importing import ImportTask, UnwrittenError, import_files
 from kair_engine.recording.kept_files import hold
-from kair_engine.recording.opening import open_trace
+from kair_engine.recording.opening import open_sources, open_trace
 from kair_engine.recording.step_numbers import incomplete_cells, usable_steps
 from kair_engine.trace.format import FragmentWriter
 from kair_engine.trace.model import ImportOutcome, StepTimes, Trace
@@ -306,6 +306,18 @@ def test_a_folder_of_several_runs_lists_them_and_picks_none(tmp_path: Path, cach
     with pytest.raises(InputError, match=r"jobs holds 2 runs: monday \(ranks 0, 1\), tuesday \(ranks 0, 1\)") as raised:
         open_trace(tmp_path / "jobs", cache=cache)
     assert raised.value.hint == f"name one of them: {tmp_path / 'jobs' / 'monday'}"
+
+
+def test_named_folders_of_two_runs_are_refused_and_those_of_one_are_a_job(tmp_path: Path, cache: Path) -> None:
+    monday, tuesday = (kb.write_job(tmp_path / day, range(2)) for day in ("monday", "tuesday"))
+    with pytest.raises(InputError, match="the named files hold 2 runs") as raised:
+        open_sources([tuesday, monday], name="both", cache=cache)
+    assert raised.value.hint == f"name one of them, or compare them: kair compare {tuesday} {monday}"
+    (tmp_path / "link").symlink_to(monday)
+    third = kb.write_job(tmp_path / "node1", [2], world=3)
+    fourth = kb.write_job(tmp_path / "node2", [0, 1], world=3)
+    for sources, ranks in (([monday, tmp_path / "link"], (0, 1)), ([third, fourth], (0, 1, 2))):
+        assert open_sources(sources, name="one", cache=cache).trace.job.ranks == ranks
 
 
 def test_runs_of_different_sizes_are_several(tmp_path: Path, cache: Path) -> None:

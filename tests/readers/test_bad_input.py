@@ -51,7 +51,7 @@ def one(tmp_path: Path, events: list[kb.Event], **header: object) -> Path:
 
 
 def test_a_missing_path(tmp_path: Path, cache: Path) -> None:
-    assert "does not exist" in refusal(tmp_path / "nowhere", cache)
+    assert "no such file or folder" in refusal(tmp_path / "nowhere", cache)
 
 
 def test_an_empty_folder(tmp_path: Path, cache: Path) -> None:

@@ -91,7 +91,7 @@ def locate(job: str | None, chosen_store: Path | None, files: Sequence[Path] = (
     if path.exists():
         return JobSource(job, path, False, why)
     if _looks_like_path(job):
-        raise InputError(f"{path}: no such file or folder")
+        raise _missing(path)
     raise unknown_job(job, root)
 
 
@@ -105,9 +105,15 @@ def _of_files(paths: Sequence[Path], root: Path) -> JobSource:
                 f"{path} is a job of the store: several files make one job, several jobs do not",
                 "kair compare JOB1 JOB2",
             )
-        raise InputError(f"{path}: no such file or folder")
+        raise _missing(path)
     common = Path(os.path.commonpath([path.resolve() if path.is_dir() else path.resolve().parent for path in paths]))
     return JobSource(common.name or "trace", paths[0], False, more=tuple(paths[1:]))
+
+
+def _missing(path: Path) -> InputError:
+    from kair_engine.recording.opening import unreachable
+
+    return unreachable(path, FileNotFoundError())
 
 
 def names_a_job(word: str) -> bool:

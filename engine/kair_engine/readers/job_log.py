@@ -66,6 +66,11 @@ _UNUSABLE: Final = (
         re.compile(rb"Self CPU %\s+Self CPU\s+CPU total %"),
         "it sums up one rank, without steps: write each rank's trace, prof.export_chrome_trace(f'rank{rank}.json')",
     ),
+    (
+        "telemetry of nvidia-smi",
+        re.compile(rb"\A[^\n]{0,2000}, (?:utilization|clocks|temperature|power|memory|pcie)\."),
+        "give it with the job's recording: kair triage JOB --evidence FILE",
+    ),
 )
 
 

@@ -14,6 +14,7 @@ nor the clocks do: containers are all called `localhost`, and a rank whose clock
 
 import math
 import re
+import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field, replace
 from datetime import UTC, datetime
@@ -155,29 +156,32 @@ _SEVERAL = 2
 """Ranks: of a single one's two recordings the fuller one is taken."""
 
 
-def require_one_run(source: Path, fragments: Sequence[Fragment]) -> None:
-    """Raise InputError where the files below the folder `source` are of several runs.
+def require_one_run(sources: Sequence[Path], fragments: Sequence[Fragment]) -> None:
+    """Raise InputError where the files below `sources`, which are named as one job, are of several runs.
 
     Files in one folder are of one run, unless all of it is there twice, as are folders that hold other ranks (a folder
     each) or other steps of it. Of the what-if format every file is a run. Two that record the same step of a rank, or
     worlds of different sizes, are not one.
     """
     of_run: dict[Path, list[Fragment]] = {}
+    source, which = (sources[0], f"{sources[0]} holds") if len(sources) == 1 else (Path(), "the named files hold")
     fragments = [one for one in fragments if one.info.format not in BESIDE] or fragments
     for fragment in fragments:
         path = Path(fragment.info.source)
         of_run.setdefault(path if fragment.info.format == "whatif" else path.parent, []).append(fragment)
     if len(of_run) == 1:
-        _require_one_time(source, fragments)
+        _require_one_time(which, fragments)
     if len(of_run) < 2 or not any(_differ(*pair) for pair in combinations(of_run.values(), 2)):
         return
     names = [f"{_relative(path, source)} (ranks {_ranks(some)})" for path, some in sorted(of_run.items())]
     more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
     hint = f"name one of them: {source / _relative(min(of_run), source)}"
-    raise InputError(f"{source} holds {len(names)} runs: {', '.join(names[:_LISTED])}{more}", hint)
+    if len(sources) == len(of_run) == 2:
+        hint = f"name one of them, or compare them: kair compare {shlex.join(map(str, sources))}"
+    raise InputError(f"{which} {len(names)} runs: {', '.join(names[:_LISTED])}{more}", hint)
 
 
-def _require_one_time(source: Path, fragments: Sequence[Fragment]) -> None:
+def _require_one_time(which: str, fragments: Sequence[Fragment]) -> None:
     """Raise InputError where as many ranks recorded the same steps at one time as at another, two ranks at least.
 
     Fewer are files that were left from another run: most tell which one the folder is of.
@@ -194,7 +198,7 @@ def _require_one_time(source: Path, fragments: Sequence[Fragment]) -> None:
             runs = " and ".join(f"ranks {_ranks(some)} of {_when(some)}" for some in (one, other))
             name = " ".join(Path(other[0].info.source).name.split())[:MAX_MESSAGE_LENGTH]
             hint = f"move one of them into a folder of its own: {name} is of the later one"
-            raise InputError(f"{source} holds 2 runs, which recorded the same steps: {runs}", hint)
+            raise InputError(f"{which} 2 runs, which recorded the same steps: {runs}", hint)
 
 
 def _when(some: Sequence[Fragment]) -> str:

@@ -84,8 +84,8 @@ def open_sources(
     progress: Progress | None = None,
     workers: int | None = None,
 ) -> AssembledJob:
-    """One job from all the files below `sources`. Raises InputError where a single one holds several."""
-    found = [find_files(source) for source in sources]
+    """Return one job of all the files below `sources`. Raises InputError where they are of several runs."""
+    found = [find_files(source) for source in {os.path.realpath(source): source for source in sources}.values()]
     warnings = [warning for part in found for warning in part.warnings]
     paths, of_archives = _within_archives(dict.fromkeys(path for part in found for path in part.files))
     text = ", ".join(map(str, sources))
@@ -95,9 +95,8 @@ def open_sources(
         problems = of_archives + unreadable + _parse(files, store, progress, workers, hints)
         if not any(file.fragment for file in files):
             raise _no_trace(text, files, problems)
-        if len(sources) == 1:
-            require_one_run(sources[0], [file.fragment for file in files if file.fragment is not None])
         parsed = [file.fragment for file in files if file.fragment is not None]
+        require_one_run(sources, parsed)
         damaged = damaged_dumps(parsed, {file.source: hints.get(file.source) for file in files if file.is_lost})
         problems = [one for one in problems if not any(one is file.problem for file in files if file.source in damaged)]
         problems += _without_content([file for file in files if file.source not in damaged])
@@ -303,7 +302,7 @@ def find_files(source: Path, *, leave_out: str | None = EVIDENCE) -> FoundFiles:
     try:
         mode = source.stat().st_mode
     except OSError as error:
-        raise _unreachable(source, error) from error
+        raise unreachable(source, error) from error
     if stat.S_ISREG(mode):
         return FoundFiles((source,), ())
     if not stat.S_ISDIR(mode):
@@ -311,13 +310,18 @@ def find_files(source: Path, *, leave_out: str | None = EVIDENCE) -> FoundFiles:
     try:
         os.scandir(source).close()
     except OSError as error:
-        raise _unreachable(source, error) from error
+        raise unreachable(source, error) from error
     return _walk(source, leave_out)
 
 
-def _unreachable(source: Path, error: OSError) -> InputError:
+def unreachable(source: Path, error: OSError) -> InputError:
+    """Return the error for a path that cannot be opened; of an address (s3://…) it names the scheme alone."""
     if isinstance(error, FileNotFoundError):
-        return InputError(f"{source} does not exist", "give a folder of traces, a trace file, or a job of the store")
+        address = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/", str(source))  # Path leaves one of the slashes
+        if address:
+            text = f"recordings are read from files, not from {address[1]}:// addresses"
+            return InputError(text, "copy the recording to a folder, or mount it")
+        return InputError(f"{source}: no such file or folder")
     return InputError(f"cannot read {source}: {error.strerror or error}")
 
 
