@@ -13,6 +13,7 @@ from typing import Any
 import fault
 import numpy as np
 import pytest
+from support.program import KAIR
 from support.set_clock import SetClock
 
 from kair_capture.coordinator.step_log import attempts_in, last_attempt, read_all
@@ -46,9 +47,7 @@ class Running:
             **(self._clock.environment if who == self._of else {}),
         }
         with (self._folder / f"{who}.log").open("ab") as log:
-            return subprocess.Popen(
-                [sys.executable, "-m", "kair_tui", *words], env={**os.environ, **own}, cwd=fault.ROOT, stderr=log
-            )
+            return subprocess.Popen([*KAIR, *words], env={**os.environ, **own}, cwd=fault.ROOT, stderr=log)
 
     def ranks(self, who: str, ranks: str, steps: int = STEPS, *more: str) -> subprocess.Popen[bytes]:
         script = [sys.executable, str(fault.HERE / "simulated_job.py"), "--ranks", ranks, "--world", "4"]
@@ -107,7 +106,7 @@ def test_nobody_is_accused_and_no_step_is_lost_where_a_clock_is_set(
             assert (np.diff(of_rank["begin_us"].astype(np.int64)) > 0).all()
         assert rows["step_us"].max() < 1e6
         triage = subprocess.run(
-            [sys.executable, "-m", "kair_tui", "triage", "set", "--store", str(job.places.store), "--json"],
+            [*KAIR, "triage", "set", "--store", str(job.places.store), "--json"],
             cwd=fault.ROOT, capture_output=True, text=True, check=True,
         )  # fmt: skip
         assert json.loads(triage.stdout)["data"]["verdict"] == "no_straggler"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.cli_samples import kair
+from support.program import KAIR
 
 from kair_tui.cli.registry import COMMANDS
 
@@ -179,7 +180,7 @@ def test_every_entry_has_a_summary_that_fits_a_line() -> None:
 
 def _process(*arguments: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "kair_tui", *arguments],
+        [*KAIR, *arguments],
         capture_output=True,
         text=True,
         check=False,

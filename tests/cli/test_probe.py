@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from support.cli_samples import HOSTILE, assert_valid, kair
 from support.probes import around, machine, recording, written
+from support.program import KAIR
 
 from kair_engine.results.probe import HostCounters
 
@@ -89,7 +90,7 @@ def test_ranks_do_not_write_one_file(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def process(folder: Path, *words: str, **environment: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(
-        [sys.executable, "-m", "kair_tui", "probe", *words],
+        [*KAIR, "probe", *words],
         cwd=folder,
         env={**{name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}, **environment}
         | {"PYTHONPATH": os.pathsep.join(sys.path)},

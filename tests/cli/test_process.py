@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from support.cli_samples import answering, kair
 from support.places import MEGATRON, SAMPLES
+from support.program import KAIR
 
 from kair_tui.cli import completion
 from kair_tui.cli.output import ProgressBar
 
-KAIR = (sys.executable, "-m", "kair_tui")
 SAMPLE = SAMPLES / "slow_operator"
 
 

@@ -2,13 +2,13 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from support.cli_samples import kair
 from support.job_logs import timed_out
+from support.program import KAIR
 
 import kair as api
 
@@ -57,7 +57,7 @@ def test_every_face_has_the_same_answer(log: Path) -> None:
 
 
 def test_a_log_on_stdin(log: Path) -> None:
-    command = [sys.executable, "-m", "kair_tui", "triage", "-", "--json"]
+    command = [*KAIR, "triage", "-", "--json"]
     done = subprocess.run(command, input=log.read_bytes(), capture_output=True, check=True)
     document = json.loads(done.stdout)
     assert document["job"]["name"] == document["job"]["source"] == "stdin"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.cli_samples import assert_valid, kair, store_variables
+from support.program import KAIR
 
 import kair_mitigate
 from kair_mitigate.orders import make_key
@@ -17,7 +18,7 @@ from kair_mitigate.shards.meeting import default_name, find, publish
 from kair_mitigate.shards.shard import AllOverError
 
 Process = subprocess.Popen[str]
-SERVE = [sys.executable, "-m", "kair_tui", "mitigate", "shards", "job7"]
+SERVE = [*KAIR, "mitigate", "shards", "job7"]
 WORKER = """
 import sys, kair_mitigate
 with kair_mitigate.shard_client() as client:

@@ -12,6 +12,7 @@ import pytest
 from support.answers import recorded
 from support.cli_samples import Outcome, kair
 from support.places import SAMPLES
+from support.program import KAIR
 from support.terminals import full_screen, terminal_environment
 
 from kair.app.jobs import JobSource
@@ -65,7 +66,7 @@ def test_a_batch_ends_at_the_first_failure_with_its_status() -> None:
 def test_a_reader_that_goes_away_ends_a_batch_silently() -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    command = [sys.executable, "-m", "kair_tui", "shell", str(SAMPLE), "-c", "schema; schema"]
+    command = [*KAIR, "shell", str(SAMPLE), "-c", "schema; schema"]
     try:
         done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, check=False)
     finally:

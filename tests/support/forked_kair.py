@@ -47,9 +47,11 @@ _LATE = (
 @contextmanager
 def forked_kair(folder: Path) -> Iterator[Path]:
     """A folder with a program `kair`, until this ends."""
+    from support.program import STRICT  # this file is a program, too, which has no folder of tests
+
     place, program = folder / "socket", folder / "kair"
     # A pipe, so that it is known when calls are heard.
-    with subprocess.Popen([sys.executable, __file__, str(place)], stdout=subprocess.PIPE) as server:
+    with subprocess.Popen([*STRICT, __file__, str(place)], stdout=subprocess.PIPE) as server:
         assert server.stdout is not None
         assert server.stdout.readline() == b"ready\n"
         program.write_text(_CALLER.format(python=sys.executable, place=str(place)))

@@ -4,9 +4,10 @@ import itertools
 import json
 import os
 import subprocess
-import sys
 import threading
 from typing import Any
+
+from support.program import KAIR
 
 LATEST = "2025-06-18"
 LONGEST_S = 120
@@ -17,7 +18,7 @@ class Client:
 
     def __init__(self, *options: str, version: str = LATEST, **variables: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "kair_tui", "mcp", *options],
+            [*KAIR, "mcp", *options],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, **variables},

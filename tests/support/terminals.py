@@ -4,7 +4,6 @@ import os
 import select
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,8 +11,9 @@ from types import TracebackType
 
 from pseudo_terminal import PATIENCE_S, Terminal
 from support.answers import shared_cache
+from support.program import KAIR
 
-PROGRAM = (sys.executable, "-m", "kair_tui", "tui")
+PROGRAM = (*KAIR, "tui")
 
 
 def terminal_environment(folder: Path, **changes: str) -> dict[str, str]:

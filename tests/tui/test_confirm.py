@@ -17,6 +17,7 @@ import msgspec
 import pytest
 from support.cli_samples import kair
 from support.places import ROOT
+from support.program import KAIR
 from support.screen_text import (
     answered,
     assert_says,
@@ -242,7 +243,7 @@ def trained(folder: Path) -> Iterator[JobPlaces]:
     fault.write_text('{"rank": 1, "excess": 0.2}')
     own = {"KAIR_STORE": str(places.store), "KAIR_JOB": places.job, "KAIR_RUN_DIR": str(folder / "run")}
     environment = {**os.environ, **own, "KAIR_SPOOL_DIR": str(folder / "spool"), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "kair_tui"]
+    command = [*KAIR]
     coordinator = [*command, "coordinator", "--listen", "127.0.0.1:0", "--allow-delays", "--max-overhead", "0%", "-q"]
     torchrun = [str(Path(sys.executable).with_name("torchrun")), "--standalone", "--nproc-per-node", "2"]
     script = [str(ROOT / "validation" / "confirm" / "real_job.py"), "--fault", str(fault), "--step-ms", "40"]
