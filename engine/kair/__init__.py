@@ -11,6 +11,13 @@ if TYPE_CHECKING:
 __all__ = ["Job", "compare", "fleet", "open"]
 
 
+def load_ipython_extension(shell: Any) -> None:  # noqa: ANN401
+    """Give IPython and notebooks `%kair`: they call this for `%load_ext kair`."""
+    from kair.notebook import kair
+
+    shell.register_magic_function(kair, "line", "kair")
+
+
 def __getattr__(name: str) -> Any:  # noqa: ANN401
     """Load the API when it is first used: faces import `kair.app`, and start without it."""
     if name not in __all__:

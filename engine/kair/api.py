@@ -74,6 +74,10 @@ class Written:
         assert entry is not None  # it was answered
         return written(shown(self._answer), entry.load_view(), form, PageOptions(wide=form == "wide"))
 
+    def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:  # noqa: ANN401
+        """Show the text of the command, for IPython in a terminal."""
+        printer.text(self.text())
+
     def _repr_html_(self) -> str:
         """Show the page of the command, for notebooks."""
         return f'<div style="{_TEXT}">{html.escape(self.text())}</div>'
@@ -180,6 +184,10 @@ class Job:
         """Name the job, its ranks and steps."""
         job = self._session.trace.job
         return f"<kair.Job {job.name}: {len(job.ranks)} ranks, {len(job.steps)} steps>"
+
+    def _repr_html_(self) -> str:
+        """Show what `kair info` shows of the job, for notebooks."""
+        return self.info()._repr_html_()
 
     @property
     def name(self) -> str:

@@ -90,11 +90,21 @@ def answer_of_job(entry: Entry, arguments: dict[str, Any], session: Session) -> 
         return Document(
             entry.name, result, about, warnings_in_words(job.warnings, result.warnings), session.notes.all()
         )
+    answer = asked_of_job(entry, arguments, session)
+    return _with_report(shown(answer), entry, partial(entry.load_markdown, asker, answer, own))
+
+
+def asked_of_job(entry: Entry, arguments: dict[str, Any], session: Session) -> Answer:
+    """Return the answer to a command that asks about a job, with its files written and kept what is worth keeping.
+
+    Raises KairError.
+    """
+    asker, own = Asker.of(entry, arguments, session), own_arguments(entry, arguments)
     answer = asker.ask(entry.load()(**own))
     if (finish := entry.load_finish()) is not None:
         finish(asker, answer, own)
     session.keep(answer)
-    return _with_report(shown(answer), entry, partial(entry.load_markdown, asker, answer, own))
+    return answer
 
 
 def answer_of_store(entry: Entry, arguments: dict[str, Any], store: OpenStore) -> Document:

@@ -75,7 +75,7 @@ def _analyse(entry: Entry, arguments: dict[str, Any]) -> int:
         presenter.present(Document(entry.name, described(), None, ()))
         return ExitCode.ANSWERED
     with presenter.progress_bar() as progress:
-        session = _opened(entry, arguments, progress, presenter.note)
+        session = opened(entry, arguments, progress, presenter.note)
         answer = answer_of_job(entry, arguments, session)
     presenter.present(answer)
     if any(one.rests_on_estimates(answer.result) for one in conditions):
@@ -94,7 +94,7 @@ def require_sound(entry: Entry, arguments: dict[str, Any]) -> None:
         entry.load()(**own_arguments(entry, arguments))
 
 
-def _opened(entry: Entry, arguments: dict[str, Any], progress: "Watcher", note: Callable[[str], None]) -> Session:
+def opened(entry: Entry, arguments: dict[str, Any], progress: "Watcher", note: Callable[[str], None]) -> Session:
     """Return the job that was named, or the one in use, in which case `note` is told which one that is."""
     choice, store = take(FilesOfJob, arguments), take(StorePlace, arguments).store
     source = located(choice.job, store, choice.files, arguments.get("log_pattern"))
@@ -121,7 +121,7 @@ def _write_file(entry: Entry, arguments: dict[str, Any]) -> int:
             say(f"kair: {text}")
 
     with ProgressBar(quiet=quiet, ascii_only=not speaks_unicode(sys.stderr), no_color=False) as progress:
-        session = _opened(entry, arguments, progress, note)
+        session = opened(entry, arguments, progress, note)
         written = written_file(entry, arguments, session)
     write_answer(written)
     for warning in warnings_in_words(session.trace.job.warnings):

@@ -50,6 +50,7 @@ class Page:
         self.options = options
         self._buffer = _Buffer("ascii" if options.ascii_only else "utf-8")
         self._console = Console(
+            force_jupyter=False,  # in a notebook it would show lines, and write none
             file=self._buffer,
             width=UNLIMITED,
             force_terminal=options.color,
