@@ -15,8 +15,9 @@ import os
 
 from kair_capture.job.api import perf_scope_begin, perf_scope_end, samples, scope, start, step, stop
 from kair_capture.job.callbacks import callback
+from kair_capture.job.trackers import log_to
 
-__all__ = ["callback", "perf_scope_begin", "perf_scope_end", "samples", "scope", "start", "step", "stop"]
+__all__ = ["callback", "log_to", "perf_scope_begin", "perf_scope_end", "samples", "scope", "start", "step", "stop"]
 
 if os.environ.get("KAIR_CAPTURE_ATTACHABLE"):
     from kair_capture.job.launch import arm_attachable

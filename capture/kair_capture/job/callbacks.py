@@ -10,6 +10,7 @@ from functools import wraps
 from typing import Any, Final, cast
 
 from kair_capture.job import api
+from kair_capture.job.trackers import log_to
 
 _CLASSES: Final = (
     ("transformers", "TrainerCallback"),
@@ -25,9 +26,9 @@ _DEEPEST: Final = 4
 class Marks:
     """What a trainer tells. `step`, `scope` and `samples` may be called by a loop of one's own."""
 
-    def __init__(self, job: str | None = None) -> None:
-        """`job`: its name, else KAIR_JOB. Capture starts when training does."""
-        self._job = job
+    def __init__(self, job: str | None = None, log: object = None) -> None:
+        """`job`: its name, else KAIR_JOB. `log`: `wandb` or `mlflow`. Capture starts when training does."""
+        self._job, self._log = job, log
         self._scope: api.scope | None = None
         self._steps: int | None = None
         self._undo: list[Callable[[], object]] = []
@@ -35,6 +36,8 @@ class Marks:
     def begin(self) -> None:
         """Training begins; capture does, where it has not begun."""
         api.start(self._job)
+        if self._log is not None:
+            log_to(self._log, self._job)
 
     def step(self) -> None:
         """End a step."""
@@ -171,16 +174,17 @@ class Callback(HuggingFace, Lightning):
         return trainer
 
 
-def callback(job: str | None = None) -> Callback:
+def callback(job: str | None = None, log: object = None) -> Callback:
     """For `callbacks=[kair_capture.callback()]` of Hugging Face's Trainer or of Lightning's.
 
     Call it after the trainer's module is imported. For torchtitan: `kair_capture.callback().attach(trainer)`.
+    `log` is the module `wandb` or `mlflow`, which then shows the slowest rank and what it costs (`log_to`).
     """
     bases = dict.fromkeys(
         base for name, of in _CLASSES if isinstance(base := getattr(sys.modules.get(name), of, None), type)
     )
     made = type("KairCallback", (Callback, *bases), {})
-    return cast("Callback", made(job))
+    return cast("Callback", made(job, log))
 
 
 def samples_in(batch: object, depth: int = 0) -> int | None:
