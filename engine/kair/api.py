@@ -25,6 +25,7 @@ from kair_engine.results.confirm import ConfirmRun
 from kair_engine.results.forecast import ForecastResult
 from kair_engine.results.localize import LocalizeResult
 from kair_engine.results.mitigate import MitigateResult
+from kair_engine.results.money import GpuCost
 from kair_engine.results.pinpoint import PinpointResult
 from kair_engine.results.rank import RankProfileResult
 from kair_engine.results.sensitivity import SensitivityResult
@@ -241,17 +242,18 @@ class Job:
         self,
         step: Steps = None,
         *,
-        gpu_cost: float | None = None,
+        gpu_cost: float | str | None = None,
         baseline: str | None = None,
         evidence: Sequence[str | Path] = (),
     ) -> Triage:
         """Find the straggler: who, in which operator, why, what it costs, what to do.
 
-        `gpu_cost` is the price of a GPU hour. `baseline` names a saved one, `none` for none; None for the one in use.
+        `gpu_cost` is the price of a GPU hour: 2.5, or "2.5USD". `baseline` names a saved one, `none` for none; None for
+        the one in use.
         Raises InputError where named evidence cannot be read.
         """
         named = tuple(map(str, evidence))
-        return self._made(Triage, "triage", step, baseline=baseline, gpu_cost=gpu_cost, evidence=named)
+        return self._made(Triage, "triage", step, baseline=baseline, gpu_cost=_price(gpu_cost), evidence=named)
 
     def localize(
         self,
@@ -279,11 +281,11 @@ class Job:
         fix: Sequence[str] = (),
         scale: Sequence[str] = (),
         remedy: Sequence[str] = (),
-        gpu_cost: float | None = None,
+        gpu_cost: float | str | None = None,
     ) -> Whatif:
         """Replay the job without its stragglers, and price fixes such as `rank=16` or `kind=input`."""
         asked = {"fix": tuple(fix), "scale": tuple(scale), "remedy": tuple(remedy)}
-        return self._made(Whatif, "whatif", step, **asked, gpu_cost=gpu_cost)
+        return self._made(Whatif, "whatif", step, **asked, gpu_cost=_price(gpu_cost))
 
     def mitigation(
         self,
@@ -375,16 +377,18 @@ def compare(
         return Comparison.of(opened.ask(question))
 
 
-def fleet(*, gpu_cost: float | None = None, store: str | Path | None = None, progress: Watcher | bool = True) -> Fleet:
+def fleet(
+    *, gpu_cost: float | str | None = None, store: str | Path | None = None, progress: Watcher | bool = True
+) -> Fleet:
     """Put all jobs of the store together, those first priced that `kair fleet` has not priced yet.
 
-    `gpu_cost` is the price of a GPU hour. Raises InputError where the store has no job.
+    `gpu_cost` is the price of a GPU hour: 2.5, or "2.5USD". Raises InputError where the store has no job.
     """
     from kair.app.acts.jobs import price_jobs
 
     with _store(store, progress) as opened:
         priced = price_jobs(opened, keep=False)
-        return Fleet.of(opened.ask(Question.of("fleet", priced=priced, gpu_cost=gpu_cost)))
+        return Fleet.of(opened.ask(Question.of("fleet", priced=priced, gpu_cost=_price(gpu_cost))))
 
 
 @contextmanager
@@ -393,6 +397,10 @@ def _store(store: str | Path | None, progress: Watcher | bool) -> Iterator[OpenS
 
     with _watched(progress) as watch:
         yield OpenStore(store_root(None if store is None else Path(store)), watch)
+
+
+def _price(gpu_cost: float | str | None) -> GpuCost | None:
+    return None if gpu_cost is None else GpuCost.of(gpu_cost)
 
 
 def _chosen(step: Steps, session: Session) -> tuple[int, ...] | None:

@@ -53,6 +53,7 @@ def fleet_of(store: str, jobs: Sequence[FleetJob], warnings: Sequence[KairWarnin
         slowdown_90=_quantile(known, 0.9),
         **_figures(jobs),
         cost_per_day=sum(costs) if costs else None,
+        currency=next((job.currency for job in jobs if job.cost_per_day is not None), None),
         distribution=distribution(known),
         groups=(
             *_groups("size", jobs, _size),

@@ -21,6 +21,7 @@ from typer.models import ArgumentInfo, ParameterInfo
 
 from kair_engine.errors import UsageError
 from kair_engine.frozen import dataclass
+from kair_engine.results.money import GpuCost
 from kair_tui.cli.completion import job_names
 from kair_tui.cli.registry import Entry
 from kair_tui.render.written import AnyFormat, Format, FormatOfGraph, FormatOfPicture, FormatOfRows, FormatOfVerdict
@@ -32,6 +33,11 @@ LARGEST: Final = 1e12
 def Option(flags: str, help: str, metavar: str | None = None, minimum: int | None = None) -> Any:  # noqa: A002, ANN401, N802
     """Describe an option: its flags, as the help writes them, and what its help says."""
     return typer.Option(*flags.split(", "), help=help, metavar=metavar, min=minimum)
+
+
+GPU_COST: Final = Option(
+    "--gpu-cost", "The price of a GPU hour, such as 2.5 or 2.5USD; costs are then in money, too.", "PRICE", 0
+)
 
 
 def Argument(  # noqa: N802
@@ -86,6 +92,25 @@ class Number(click.ParamType[float]):
         if self._kind is float and abs(number) > LARGEST:
             self.fail(f"must be {LARGEST:,.0f} or less, got {value}", param, ctx)
         return number
+
+
+class Price(Number):
+    """What a GPU hour costs, with or without its currency."""
+
+    def __init__(self, minimum: float | None) -> None:
+        super().__init__(float, minimum)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> GpuCost:  # noqa: ANN401
+        """Return the price that was typed; numbers are refused as those of other options are."""
+        price = GpuCost(0)
+        with suppress(UsageError):
+            price = GpuCost.of(value)
+        typed = value if price.currency is None else float(price)
+        try:
+            float(typed)
+        except ValueError:
+            self.fail(f"must be a price such as 2.5 or 2.5USD, got {value!r}", param, ctx)
+        return GpuCost(super().convert(typed, param, ctx), price.currency)
 
 
 class Name(click.ParamType[str]):
@@ -373,7 +398,9 @@ def _for_typer(annotation: Any, info: ParameterInfo) -> Any:  # noqa: ANN401
     """Annotate with lists in place of sequences, and with the types of this module for what is typed."""
     kind = annotation if get_origin(annotation) is Literal else (get_args(annotation) or (annotation,))[0]
     info = copy(info)
-    if kind in (int, float):
+    if kind is GpuCost:
+        info.click_type = Price(info.min)
+    elif kind in (int, float):
         info.click_type = Number(kind, info.min)
     elif kind is Path:
         info.click_type = NamedPath()

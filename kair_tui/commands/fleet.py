@@ -3,18 +3,14 @@
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 from kair.app.question import Question
 from kair.app.stores import OpenStore
+from kair_engine.results.money import GpuCost
 from kair_engine.results.store import FleetResult
-from kair_tui.cli.options import Option
+from kair_tui.cli.options import GPU_COST
 from kair_tui.commands.report_file import REPORT, made_now, require_form, write_report
-
-GPU_COST: Final = Option(
-    "--gpu-cost", "The price of a GPU hour; what is wasted is then priced in money too.", metavar="PRICE", minimum=0
-)
-
 
 RENDERER = "kair_tui.render.fleet"
 
@@ -22,7 +18,7 @@ RENDERER = "kair_tui.render.fleet"
 def run(
     session: OpenStore,
     *,
-    gpu_cost: Annotated[float | None, GPU_COST] = None,
+    gpu_cost: Annotated[GpuCost | None, GPU_COST] = None,
     report: Annotated[Path | None, REPORT] = None,
 ) -> FleetResult:
     """Price the jobs that are not priced yet, and put all together. Raises InputError where the store has none."""
@@ -46,5 +42,5 @@ def markdown(session: OpenStore, result: FleetResult, own: Mapping[str, Any]) ->
 
 
 def _command(session: OpenStore, gpu_cost: float | None) -> str:
-    price = [] if gpu_cost is None else ["--gpu-cost", f"{gpu_cost:g}"]
+    price = [] if gpu_cost is None else ["--gpu-cost", str(GpuCost.of(gpu_cost))]
     return shlex.join(["kair", "fleet", "--store", session.told, *price])

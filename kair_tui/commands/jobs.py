@@ -6,10 +6,10 @@ from typing import Annotated
 
 from kair.app.question import Question
 from kair.app.stores import NOTHING_PRICED, OpenStore
+from kair_engine.results.money import GpuCost
 from kair_engine.results.store import JobsResult
 from kair_tui.cli.completion import job_names
-from kair_tui.cli.options import Argument, Option
-from kair_tui.commands.fleet import GPU_COST
+from kair_tui.cli.options import GPU_COST, Argument, Option
 
 RENDERER = "kair_tui.render.store:JOBS"
 
@@ -20,7 +20,7 @@ def run_list(
     whatif: Annotated[
         bool, Option("--whatif", "Also work out what stragglers cost each job, where that is not known yet.")
     ] = False,
-    gpu_cost: Annotated[float | None, GPU_COST] = None,
+    gpu_cost: Annotated[GpuCost | None, GPU_COST] = None,
 ) -> JobsResult:
     """List the jobs of the store."""
     from kair.app.acts.jobs import price_jobs

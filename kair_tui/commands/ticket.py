@@ -12,12 +12,13 @@ from kair.app.identities import identities_of
 from kair.app.question import Question
 from kair_engine.causes import CAUSES
 from kair_engine.errors import KairError, UsageError
+from kair_engine.results.money import GpuCost
 from kair_engine.results.ticket import DrainCommand, TicketResult, TimelinePicture
 from kair_engine.results.triage import Finding, TriageResult
 from kair_engine.trace.model import Job
 from kair_tui import __version__
 from kair_tui.cli.asking import Asker
-from kair_tui.cli.options import EVIDENCE, Option
+from kair_tui.cli.options import EVIDENCE, GPU_COST, Option
 from kair_tui.commands.configuration import drain_words
 from kair_tui.commands.report_file import MARKDOWN, require_form, write_text
 from kair_tui.commands.triage_report import lines_of
@@ -40,10 +41,7 @@ def run(
         int | None,
         Option("--finding", "Which finding, by its number. Default: the first that accuses a rank.", "N", 1),
     ] = None,
-    gpu_cost: Annotated[
-        float | None,
-        Option("--gpu-cost", "The price of a GPU hour; costs are then shown in money, too.", "PRICE", 0),
-    ] = None,
+    gpu_cost: Annotated[GpuCost | None, GPU_COST] = None,
     evidence: Annotated[Sequence[str], EVIDENCE] = (),
     report: Annotated[
         Path | None,

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from kair.app.question import Answer, Question
 from kair_engine.errors import UsageError
+from kair_engine.results.money import GpuCost
 from kair_engine.results.triage import TriageResult
 from kair_engine.trace.files import named_file
-from kair_tui.cli.options import EVIDENCE, Option
+from kair_tui.cli.options import EVIDENCE, GPU_COST, Option
 from kair_tui.commands.report_file import REPORT, require_form, write_report
 from kair_tui.render.triage import triage_in_words
 
@@ -20,12 +21,7 @@ RENDERER = "kair_tui.render.triage"
 
 def run(
     *,
-    gpu_cost: Annotated[
-        float | None,
-        Option(
-            "--gpu-cost", "The price of a GPU hour; findings are then priced in money too.", metavar="PRICE", minimum=0
-        ),
-    ] = None,
+    gpu_cost: Annotated[GpuCost | None, GPU_COST] = None,
     evidence: Annotated[Sequence[str], EVIDENCE] = (),
     report: Annotated[Path | None, REPORT] = None,
     certificate: Annotated[

@@ -13,6 +13,7 @@ from kair.app.step_choice import step_text
 from kair_engine.errors import KairError
 from kair_engine.ranks import Rank
 from kair_engine.results.fixes import fix_text
+from kair_engine.results.money import GpuCost
 from kair_engine.results.timeline import TimelineResult
 from kair_engine.results.triage import TriageResult
 from kair_tui.cli.asking import Asker
@@ -95,7 +96,8 @@ def lines_of(asker: Asker, gpu_cost: float | None, evidence: Sequence[str] = ())
         more += ["--store", str(store)]
 
     def ask(analysis: str, *options: str) -> str:
-        price = [] if gpu_cost is None or analysis not in ("triage", "whatif") else ["--gpu-cost", f"{gpu_cost:g}"]
+        price = [] if gpu_cost is None else ["--gpu-cost", str(GpuCost.of(gpu_cost))]
+        price = price if analysis in ("triage", "whatif") else []
         named = [word for one in evidence for word in ("--evidence", without_password(one))]
         # Operators' and hosts' names can hold anything: whoever pastes the line runs nothing but kair.
         return shlex.join(["kair", analysis, *of, *options, *more, *price, *(named if analysis == "triage" else [])])

@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from kair.app.question import Answer, Question
+from kair_engine.results.money import GpuCost
 from kair_engine.results.whatif import WhatifResult
-from kair_tui.cli.options import Option
+from kair_tui.cli.options import GPU_COST, Option
 from kair_tui.render.whatif import whatif_in_words
 
 if TYPE_CHECKING:
@@ -38,12 +39,7 @@ def run(
     of_rank: Annotated[
         int | None, Option("-r, --rank", "Price a rank: the same as --fix rank=R.", metavar="R", minimum=0)
     ] = None,
-    gpu_cost: Annotated[
-        float | None,
-        Option(
-            "--gpu-cost", "The price of a GPU hour; fixes are then priced in money too.", metavar="PRICE", minimum=0
-        ),
-    ] = None,
+    gpu_cost: Annotated[GpuCost | None, GPU_COST] = None,
     only_fixes: Annotated[
         bool, Option("--only-fixes", "Price the fixes and nothing else: faster on large jobs.")
     ] = False,

@@ -44,7 +44,7 @@ def fleet_headline(result: FleetResult) -> str:
     if not result.jobs:
         return f"no job of the store {result.store} could be priced"
     told = f"{result.with_straggler} of {plural(len(result.jobs), 'job')} with a straggler"
-    price = "" if result.cost_per_day is None else f", {money(result.cost_per_day)}"
+    price = "" if result.cost_per_day is None else f", {money(result.cost_per_day, result.currency)}"
     return (
         f"{told}; fixing what was found saves {share_text(result.waste)} of all GPU time: "
         f"{one_decimal(result.gpu_hours_per_day)} GPU-hours{price} a day"
@@ -110,7 +110,7 @@ COLUMNS = (
     Column[FleetJob]("slowdown", "S", lambda row: s_of_job(row.slowdown, row.verdict), detail=True),
     Column[FleetJob]("waste", "waste", lambda row: share_text(row.waste), weight=7),
     Column[FleetJob]("gpu_hours_per_day", "GPU-hours/day", lambda row: hours_text(row.gpu_hours_per_day), weight=8),
-    Column[FleetJob]("cost_per_day", "cost/day", lambda row: money_text(row.cost_per_day), weight=8),
+    Column[FleetJob]("cost_per_day", "cost/day", money_text, weight=8),
     Column[FleetJob]("cause", "cause", lambda row: cause_text(row.cause), align="left", weight=8),
     Column[FleetJob]("accused_ranks", "who", who_is_accused, align="left", weight=6),
     Column[FleetJob]("world_size", "ranks", lambda row: count(row.world_size), weight=4),

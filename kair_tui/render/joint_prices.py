@@ -86,7 +86,7 @@ def together_lines(result: TriageResult, finding: Finding | None = None) -> list
     joint = joint_of(result)
     if joint is None or (finding is not None and finding not in joint.findings):
         return []
-    paid = "" if joint.cost.cost_per_day is None else f", {money(joint.cost.cost_per_day)} a day"
+    paid = "" if joint.cost.cost_per_day is None else f", {money(joint.cost.cost_per_day, joint.cost.currency)} a day"
     gained = f"+{percent(joint.cost.throughput_gain)} throughput{paid}"
     return [f"{joint.who} together {together_in_words(joint)}; all fixed: {gained}"]
 

@@ -33,7 +33,7 @@ JOB_COLUMNS = (
     Column[ListedJob]("slowdown", "S", lambda row: s_of_job(row.slowdown, row.last_verdict), detail=True),
     Column[ListedJob]("waste", "waste", lambda row: share_text(row.waste), weight=6),
     Column[ListedJob]("gpu_hours_per_day", "GPU-hours/day", lambda row: hours_text(row.gpu_hours_per_day), weight=6),
-    Column[ListedJob]("cost_per_day", "cost/day", lambda row: money_text(row.cost_per_day), weight=6),
+    Column[ListedJob]("cost_per_day", "cost/day", money_text, weight=6),
     Column[ListedJob]("cause", "cause", lambda row: cause_text(row.cause), align="left", weight=6),
     Column[ListedJob]("ranks", "ranks", lambda row: f"{row.ranks}/{row.world_size}", weight=7),
     Column[ListedJob]("steps", "steps", lambda row: count(row.steps), weight=7),

@@ -319,9 +319,9 @@ def gain_in_words(result: TriageResult) -> str:
 
 def gained_in_words(without: Finding | FixPrice) -> str:
     """`+17.9 % throughput, 29.1 GPU-hours a day`, and money where its price is known."""
-    money_saved = "" if without.cost_per_day is None else f", {money(without.cost_per_day)} a day"
-    hours = f"{one_decimal(without.gpu_hours_per_day)} GPU-hours a day"
-    return f"+{percent(without.throughput_gain)} throughput, {hours}{money_saved}"
+    money_saved = "" if without.cost_per_day is None else f", {money(without.cost_per_day, without.currency)}"
+    hours = f"{one_decimal(without.gpu_hours_per_day)} GPU-hours"
+    return f"+{percent(without.throughput_gain)} throughput, {hours}{money_saved} a day"
 
 
 def triage_totals(result: TriageResult) -> str:
@@ -518,6 +518,7 @@ class VerdictRow:
     throughput_gain: float | None = None
     gpu_hours_per_day: float | None = None
     cost_per_day: float | None = None
+    currency: str | None = None
     least_us_per_step: float | None = None
     most_us_per_step: float | None = None
     priced_by: str | None = None
@@ -552,7 +553,7 @@ def _log_row(result: TriageResult, number: int, found: LogRank | LogChange | Log
 def _verdict_row(result: TriageResult) -> VerdictRow:
     prices: dict[str, Any] = {}
     if (together := result.together) is not None and len(result.findings) > 1:
-        shared = ("throughput_gain", "gpu_hours_per_day", "cost_per_day")
+        shared = ("throughput_gain", "gpu_hours_per_day", "cost_per_day", "currency")
         prices = {name: getattr(together, name) for name in shared}
         prices |= {"time_lost_us_per_step": together.saved_us, "slowdown": 1 + together.throughput_gain}
     steps, text = result.steps, result.summary

@@ -87,9 +87,9 @@ def slowdown(value: float) -> str:
     return f"{value:.4f}"
 
 
-def money(value: float) -> str:
-    """In whichever currency the price of a GPU hour was given: `1,234.50`."""
-    return f"{value:,.2f}"
+def money(value: float, currency: str | None) -> str:
+    """In the currency of the price of a GPU hour: `1,234.50 USD`; a number alone where it named none."""
+    return f"{value:,.2f}" + (f" {currency}" if currency else "")
 
 
 def one_decimal(value: float) -> str:

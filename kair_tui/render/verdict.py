@@ -1,7 +1,7 @@
 """A triage's answer in one sentence: who, why, what it costs; or why there is no answer."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from kair_engine.causes import CAUSES
 from kair_engine.ranks import Rank, runs
@@ -340,9 +340,21 @@ def _or_dash(show: Callable[[Any], str]) -> Callable[[Any], str]:
 slowdown_text: Final = _or_dash(slowdown)
 share_text: Final = _or_dash(percent)
 hours_text: Final = _or_dash(one_decimal)
-money_text: Final = _or_dash(money)
 cause_text: Final = _or_dash(cause_in_words)
 """What stragglers cost a job, figure by figure; a dash where that is not known."""
+
+
+class _Priced(Protocol):
+    @property
+    def cost_per_day(self) -> float | None: ...
+
+    @property
+    def currency(self) -> str | None: ...
+
+
+def money_text(of: _Priced) -> str:
+    """Return what something costs a day in its currency; a dash where no price of a GPU hour was given."""
+    return "–" if of.cost_per_day is None else money(of.cost_per_day, of.currency)
 
 
 def s_of_job(s: float | None, verdict: Verdict | None) -> str:

@@ -44,6 +44,7 @@ from kair_tui.render.units import (
     spans,
     whole_percent,
 )
+from kair_tui.render.verdict import money_text
 from kair_tui.render.view import View
 
 if TYPE_CHECKING:
@@ -279,7 +280,7 @@ _FIXES = (
     Column[FixPrice]("saved_us", "saved/step", lambda row: signed_duration(row.saved_us), weight=8),
     Column[FixPrice]("throughput_gain", "throughput", lambda row: gain(row.throughput_gain), weight=7),
     Column[FixPrice]("gpu_hours_per_day", "GPU-hours/day", lambda row: one_decimal(row.gpu_hours_per_day), weight=6),
-    Column[FixPrice]("cost_per_day", "cost/day", lambda row: or_dash(row.cost_per_day, money), weight=6),
+    Column[FixPrice]("cost_per_day", "cost/day", money_text, weight=6),
 )
 
 _REMEDIES = (
@@ -388,7 +389,7 @@ def absorbed_lines(result: WhatifResult) -> list[str]:
 
 def _without_any(result: WhatifResult) -> str:
     """Return what S is; of money only where the price of a GPU hour is known."""
-    price = "" if result.cost_per_day is None else f", {money(result.cost_per_day)}"
+    price = "" if result.cost_per_day is None else f", {money(result.cost_per_day, result.currency)}"
     hours = f"{one_decimal(result.gpu_hours_per_day)} GPU-hours{price} a day"
     return f"without any straggler a step takes {percent(result.waste)} less ({hours})"
 

@@ -91,7 +91,7 @@ class FixSelection:
     def _listed(self, candidate: Candidate) -> ListedFix:
         fixes, text, origin = candidate.fixes, ", ".join(map(short, candidate.fixes)), self._origin(candidate)
         if len(fixes) == 1 and (price := self._prices.get(fixes[0])) is not None:
-            figures = (price.step_time_us, price.saved_us, price.throughput_gain, price.cost_per_day)
+            figures = (price.step_time_us, price.saved_us, price.throughput_gain, price.cost_per_day, price.currency)
             return ListedFix(text, fixes, origin, *figures)
         # The price of several fixes that belong together is triage's.
         if len(fixes) > 1 and candidate.finding is not None and self._result is not None:

@@ -12,6 +12,7 @@ from kair.app.question import Answer, Question, Watcher, unwatched
 from kair.app.session import Wanted, always
 from kair.app.step_choice import StepChoice
 from kair_engine.errors import UsageError
+from kair_engine.results.money import GpuCost
 from kair_engine.trace.model import Trace
 from kair_tui.cli.asking import in_words, shown
 from kair_tui.render.answer import PageOptions
@@ -60,7 +61,7 @@ class Session(app.Session):
         self.recorder = recorder or Recorder()
         self.bookmarks = Bookmarks.of(trace.job)
         self.fixes = FixSelection()
-        self.gpu_cost: float | None = None
+        self.gpu_cost: GpuCost | None = None
         """What a GPU hour costs, where that was said."""
 
     def renew(self, trace: Trace, read_from: Hashable) -> None:

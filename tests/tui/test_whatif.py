@@ -197,12 +197,12 @@ async def test_the_price_of_a_gpu_hour_shows_money() -> None:
     async with whatif(HEALTHY, size=(160, 50)) as (app, pilot, screen):
         await type_line(pilot, "dollar_sign", "cheap")
         assert "'cheap' is no price of a GPU hour" in screen.query_one(StatusLine).text
-        await type_line(pilot, "dollar_sign", "2.5")
+        await type_line(pilot, "dollar_sign", "2.5USD")
         await until(pilot, lambda: settled(app))
         answer = printed(screen.commands()[2])
-        assert screen.commands()[2].endswith("--gpu-cost 2.5")
-        assert f"({answer['cost_per_day']:,.2f})" in screen.query_one(StepBars).lines[2]
-        assert f"{answer['fixes'][0]['cost_per_day']:,.2f}" in screen_text(app)
+        assert screen.commands()[2].endswith("--gpu-cost 2.5USD")
+        assert f"({answer['cost_per_day']:,.2f} USD)" in screen.query_one(StepBars).lines[2]
+        assert f"{answer['fixes'][0]['cost_per_day']:,.2f}" in screen_text(app) and " USD/day" in screen_text(app)
 
 
 @played

@@ -73,7 +73,7 @@ def _recorded(trace: Trace, result: TriageResult, of: Investigated, gpu_cost: fl
     recorded: Recorded = {
         "job": job.name,
         "world_size": job.world_size,
-        "gpu_cost": gpu_cost,
+        "gpu_cost": None if gpu_cost is None else float(gpu_cost),
         "ranks": list(job.ranks),
         "steps": list(seen.trace.steps),
         "length_ns": _lengths(seen.trace),

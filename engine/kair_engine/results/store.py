@@ -53,6 +53,8 @@ class ListedJob:
     """The same in hours of all devices of the job."""
     cost_per_day: float | None = None
     """In the currency of what a GPU hour costs; null where that was not given."""
+    currency: str | None = None
+    """Of `cost_per_day`, such as `USD`; null where none was given."""
     cause: Cause | None = None
     """Of the finding that costs most; null too where nothing was found."""
     bar: StepBar | None = None
@@ -173,6 +175,8 @@ class FleetJob(StragglerCost):
     """Whether what triage found slows it by 10 % or more: `waste` is 1/11 or more."""
     within_noise: bool = False
     """Whether `slowdown` is noise alone, as triage finds no straggler: figures of S then count 1."""
+    currency: str | None = None
+    """Of `cost_per_day`, such as `USD`; null where none was given."""
 
 
 @dataclass(frozen=True)
@@ -258,6 +262,8 @@ class FleetResult(FleetFigures):
     """Nine of ten jobs are slowed no more than this."""
     cost_per_day: float | None
     """In the currency of what a GPU hour costs; None where that was not given."""
+    currency: str | None
+    """Of `cost_per_day`, such as `USD`; null where none was given."""
     distribution: tuple[ShareOfJobs, ...]
     """Of S over the jobs, one point for each value."""
     groups: tuple[FleetGroup, ...]

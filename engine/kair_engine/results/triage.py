@@ -127,6 +127,8 @@ class Finding:
     """Of all devices of the job, what it costs."""
     cost_per_day: float | None = None
     """In the currency of what a GPU hour costs; null where that was not given."""
+    currency: str | None = None
+    """Of `cost_per_day`, such as `USD`; null where none was given."""
     priced_by: PricedBy = "excess"
     """A replay of the job without it, its excess where no replay can price it, or what recorded steps grew by."""
     seen_on: tuple[Rank, ...] = ()

@@ -195,6 +195,8 @@ class FixPrice:
     """Of all devices of the job, what it saves."""
     cost_per_day: float | None = None
     """In the currency of what a GPU hour costs; None where that was not given."""
+    currency: str | None = None
+    """Of `cost_per_day`, such as `USD`; null where none was given."""
 
 
 @dataclass(frozen=True)
@@ -408,6 +410,8 @@ class WhatifResult:
     """Of all devices of the job, what it would save without any straggler: more than any fix does."""
     cost_per_day: float | None = None
     """Of these, in the currency of what a GPU hour costs; None where that was not given."""
+    currency: str | None = None
+    """Of `cost_per_day`, such as `USD`; null where none was given."""
     saved_by_operator_type_us: dict[str, float] = field(default_factory=dict)
     """What a step saves with this kind of time, or operation type, like on peers; the largest first."""
     saved_by_dp_rank_us: dict[int, float] = field(default_factory=dict)

@@ -318,6 +318,7 @@ def with_price(finding: Finding, cost: FixPrice, priced_by: PricedBy, shown: Seq
         throughput_gain=cost.throughput_gain if worth else 0.0,
         gpu_hours_per_day=cost.gpu_hours_per_day if worth else 0.0,
         cost_per_day=None if cost.cost_per_day is None else cost.cost_per_day if worth else 0.0,
+        currency=cost.currency,
         priced_by=priced_by,
         evidence=(*finding.evidence, *shown),
     )

@@ -179,7 +179,7 @@ class Questions:
         if not fixes and gpu_cost is None:
             return known
         priced = price_fixes(self.model, fixes, gpu_cost=gpu_cost)
-        return replace(known, fixes=priced.fixes, cost_per_day=priced.cost_per_day)
+        return replace(known, fixes=priced.fixes, cost_per_day=priced.cost_per_day, currency=priced.currency)
 
 
 def _require(model: Model, fixes: Sequence[Fix], gpu_cost: float | None) -> None:
@@ -215,6 +215,7 @@ def _answer(model: Model, replayed: ReplayedSteps, fixes: Sequence[Fix], gpu_cos
         warnings=model.warnings_of(replayed),
         gpu_hours_per_day=lost.gpu_hours_per_day,
         cost_per_day=lost.cost_per_day,
+        currency=lost.currency,
     )
 
 

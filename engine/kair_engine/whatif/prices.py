@@ -19,6 +19,7 @@ from kair_engine.arrays import Floats
 from kair_engine.errors import UsageError
 from kair_engine.frozen import dataclass
 from kair_engine.results.fixes import fix_text
+from kair_engine.results.money import currency_of
 from kair_engine.results.warning_kinds import InexactReplay
 from kair_engine.results.whatif import (
     ERROR_GATE,
@@ -67,6 +68,7 @@ def price(text: str, before_ns: float, after_ns: float, *, devices: int, gpu_cos
         throughput_gain=before_ns / after_ns - 1 if after_ns else 0.0,
         gpu_hours_per_day=hours,
         cost_per_day=None if gpu_cost is None else hours * gpu_cost,
+        currency=currency_of(gpu_cost),
     )
 
 

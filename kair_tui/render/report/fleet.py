@@ -50,7 +50,7 @@ def _facts(result: FleetResult) -> Facts:
         ("GPU-hours a day that fixes save", one_decimal(result.gpu_hours_per_day)),
     ]
     if result.cost_per_day is not None:
-        pairs.append(("cost a day", money_text(result.cost_per_day)))
+        pairs.append(("cost a day", money_text(result)))
     return Facts(tuple(pairs))
 
 

@@ -89,6 +89,7 @@ class _Price:
     throughput_gain: float
     gpu_hours_per_day: float
     cost_per_day: float | None
+    currency: str | None
     last_us: float | None = None
     """Of one of several that are accused, what fixing it saves once all others are fixed."""
 
@@ -101,7 +102,7 @@ _PRICES: Final = (
     ),
     Column[_Price]("throughput_gain", "throughput", lambda row: gain(row.throughput_gain)),
     Column[_Price]("gpu_hours_per_day", "GPU-hours/day", lambda row: one_decimal(row.gpu_hours_per_day)),
-    Column[_Price]("cost_per_day", "cost/day", lambda row: money_text(row.cost_per_day)),
+    Column[_Price]("cost_per_day", "cost/day", money_text),
 )
 _PART_PRICES: Final = (
     Column[Part]("sort", "of", lambda row: row.sort, align="left"),
@@ -288,7 +289,7 @@ def _costs(found: Found, ask: Ask) -> Iterator[Block]:
 
 
 def _of_all(what: str, cost: FixPrice) -> _Price:
-    return _Price(what, cost.saved_us, cost.throughput_gain, cost.gpu_hours_per_day, cost.cost_per_day)
+    return _Price(what, cost.saved_us, cost.throughput_gain, cost.gpu_hours_per_day, cost.cost_per_day, cost.currency)
 
 
 def _price(number: int, finding: Finding) -> _Price:
@@ -298,6 +299,7 @@ def _price(number: int, finding: Finding) -> _Price:
         finding.throughput_gain,
         finding.gpu_hours_per_day,
         finding.cost_per_day,
+        finding.currency,
         last_us(finding),
     )
 

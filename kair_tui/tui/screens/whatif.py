@@ -11,14 +11,16 @@ from textual.geometry import Size
 
 from kair.app.candidates import MIN_COST, Worker, workers, workers_alone
 from kair.app.question import Answer, Question
-from kair_engine.errors import KairError
+from kair_engine.errors import KairError, UsageError
 from kair_engine.results.mitigate import SimulatedPolicy
+from kair_engine.results.money import GpuCost
 from kair_engine.results.triage import TriageResult
 from kair_engine.results.whatif import ERROR_GATE, HIGHEST_COST, Fix, StepPrice, WhatifResult
 from kair_tui.render.delays import lack_of_cores_in_words, stops_in_words, ticks_in_words
 from kair_tui.render.mitigate import replayed_columns, savings_in_words
 from kair_tui.render.triage import fix_option, gain_in_words, title
 from kair_tui.render.units import count, duration, percent, percent_in_legend, plural, slowdown, spans
+from kair_tui.render.verdict import money_text
 from kair_tui.render.warnings import warnings_in_words
 from kair_tui.render.whatif import absorbed_lines, darker_from, simulation_in_words, sorts_of
 from kair_tui.tui.filtering import Filter
@@ -90,7 +92,7 @@ class WhatifScreen(ViewScreen):
         """They stay chosen when the screen is left."""
         self._together: tuple[Fix, ...] = ()
         """The fixes whose price together is asked for: while it is computed others can be chosen."""
-        self._cost_per_day: float | None = None
+        self._cost_per_day: str | None = None
         self._absorbed: list[str] = []
         """Which of the fixes hosts absorb by themselves."""
         self._filter = Filter("", ())
@@ -161,7 +163,7 @@ class WhatifScreen(ViewScreen):
             self._show_known(result)
         elif name == "fixes":
             self._fixes.priced(self._fixes.alone, result.fixes)
-            self._cost_per_day = result.cost_per_day
+            self._cost_per_day = None if result.cost_per_day is None else money_text(result)
             self._absorbed = absorbed_lines(result)
             self._show_bars()
         elif name == "mitigation":
@@ -290,11 +292,12 @@ class WhatifScreen(ViewScreen):
 
     def _price_in_money(self, text: str) -> None:
         try:
-            cost = float(text) if text.strip() else None
-        except ValueError:
-            cost = -1.0
-        if cost is not None and not 0 <= cost <= HIGHEST_COST:
-            self.say(f"{text!r} is no price of a GPU hour: use 2 or 2.50", alarm=True)
+            cost = GpuCost.of(text) if text.strip() else None
+        except UsageError as error:
+            self.say(f"{error}: {error.hint}", alarm=True)
+            return
+        if cost is not None and cost > HIGHEST_COST:
+            self.say(f"a GPU hour costs {HIGHEST_COST:,.0f} at most", alarm=True)
             return
         self.session.gpu_cost = cost
         self.reask()

@@ -204,9 +204,9 @@ class StepBars(Drawn):
     _result: WhatifResult | None = None
     _chosen = 0
     _price: FixPrice | None = None
-    _cost: float | None = None
+    _cost: str | None = None
 
-    def show(self, result: WhatifResult, cost_per_day: float | None) -> None:
+    def show(self, result: WhatifResult, cost_per_day: str | None) -> None:
         """Show the job as it is and as it could be; what that costs per day, where the price of a GPU hour is known."""
         self._result, self._cost = result, cost_per_day
         self.refresh()
@@ -247,7 +247,7 @@ class StepBars(Drawn):
         result, styles = self._result, self.text_styles
         if result is None:
             return []
-        paid = "" if self._cost is None else f" ({money(self._cost)})"
+        paid = "" if self._cost is None else f" ({self._cost})"
         saved = f"{percent(result.waste)} less: {one_decimal(result.gpu_hours_per_day)} GPU-hours/day{paid}"
         return [
             _Bar("now", result.step_time_us, "as recorded", styles.base),
@@ -262,7 +262,7 @@ class StepBars(Drawn):
             return _Bar("with no fix", result.step_time_us, "space chooses a fix below", styles.dim)
         if price is None:
             return _Bar(label, None, "being replayed", styles.strong)
-        paid = "" if price.cost_per_day is None else f" ({money(price.cost_per_day)})"
+        paid = "" if price.cost_per_day is None else f" ({money(price.cost_per_day, price.currency)})"
         saved = f"{gain(price.throughput_gain)} throughput, {one_decimal(price.gpu_hours_per_day)} GPU-hours/day{paid}"
         return _Bar(label, price.step_time_us, saved, styles.strong)
 

@@ -38,6 +38,7 @@ class ListedFix:
     saved_us: float | None = None
     throughput_gain: float | None = None
     cost_per_day: float | None = None
+    currency: str | None = None
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -78,9 +79,10 @@ class FixList(LongChoices[ListedFix]):
     @property
     def titles(self) -> str:
         """Return what stands over the figures."""
-        money = any(fix.cost_per_day is not None for fix in self.items)
+        priced = next((fix for fix in self.items if fix.cost_per_day is not None), None)
+        cost = "" if priced is None else f"{priced.currency or 'cost'}/day"
         return f"{'step':>{_TIME}}{'change':>{_CHANGE}}{'throughput':>{_GAIN}}" + (
-            f"{'cost/day':>{_MONEY}}  " if money else "  "
+            f"{cost:>{_MONEY}}  " if cost else "  "
         )
 
     def action_choose_fix(self) -> None:
@@ -116,7 +118,7 @@ class FixList(LongChoices[ListedFix]):
         if item.step_time_us is None or item.saved_us is None:
             return f"{self.look.glyphs.ellipsis:>{_TIME}}{'':{_CHANGE + _GAIN}}"
         gained = "" if item.throughput_gain is None else gain(item.throughput_gain)
-        paid = "" if item.cost_per_day is None else f"{money(item.cost_per_day):>{_MONEY}}"
+        paid = "" if item.cost_per_day is None else f"{money(item.cost_per_day, None):>{_MONEY}}"
         time, saved = (self.safe(text) for text in (duration(item.step_time_us), signed_duration(-item.saved_us)))
         return f"{time:>{_TIME}}{saved:>{_CHANGE}}{gained:>{_GAIN}}{paid}"
 

@@ -323,7 +323,7 @@ class JobList(LongChoices[ListedJob]):
         """Waste, GPU-hours and their price, as `kair jobs` has them in columns; they stand under each other."""
         if job.waste is None:
             return ""
-        price = "" if job.cost_per_day is None else f", {money_text(job.cost_per_day)}"
+        price = "" if job.cost_per_day is None else f", {money_text(job)}"
         hours = f"{hours_text(job.gpu_hours_per_day):>8} GPU-hours{price} a day"
         cause = "" if job.cause is None else f": {cause_text(job.cause)}"
         return f"{share_text(job.waste):>6} waste,{hours}{cause}"

@@ -10,6 +10,7 @@ from kair.app.stores import NOTHING_PRICED, OpenStore, Priced
 from kair_engine.errors import InputError
 from kair_engine.results.compare import BaselineResult, CompareResult
 from kair_engine.results.ledger import LedgerResult
+from kair_engine.results.money import currency_of
 from kair_engine.results.store import FleetJob, FleetResult, JobsResult, ListedJob, StragglerCost
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def _cost(cost: StragglerCost | None, gpu_cost: float | None) -> dict[str, Any]:
     if cost is None:
         return {}
     known = {name: getattr(cost, name) for name in ("slowdown", "waste", "gpu_hours_per_day", "cause", "bar")}
-    return {**known, "cost_per_day": _money_per_day(cost, gpu_cost)}
+    return {**known, "cost_per_day": _money_per_day(cost, gpu_cost), "currency": currency_of(gpu_cost)}
 
 
 def _money_per_day(cost: StragglerCost, gpu_cost: float | None) -> float | None:
@@ -131,6 +132,7 @@ def fleet(given: OpenStore, *, priced: Priced = NOTHING_PRICED, gpu_cost: float 
             steps=job.steps,
             week=week_of(cost.recorded_at or job.imported_at),
             cost_per_day=_money_per_day(cost, gpu_cost),
+            currency=currency_of(gpu_cost),
         )
         for job in found
         if (cost := priced.costs.get(job.name, job.cost)) is not None

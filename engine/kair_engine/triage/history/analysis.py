@@ -161,6 +161,7 @@ def _both(sampled: Finding, whole: Finding) -> Finding:
             throughput_gain=whole.throughput_gain,
             gpu_hours_per_day=whole.gpu_hours_per_day,
             cost_per_day=whole.cost_per_day,
+            currency=whole.currency,
             priced_by=whole.priced_by,
         )
     return replace(merged, cause=whole.cause, operator=None, edge=None) if states else merged
