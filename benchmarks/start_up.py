@@ -47,6 +47,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         cache = Path(folder)
         rows.append(measure("kair --help", [kair, "--help"], options.runs, cache))
+        python = str(options.kair.with_name("python"))
+        rows.append(measure("import kair", [python, "-c", "import kair; kair.open"], options.runs, cache))
         for title, command, path in (
             ("localize SAMPLE", "localize", options.sample),
             ("triage SAMPLE", "triage", options.sample),

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from kair.app.question import Answer, Question, Watcher
 from kair.app.session import Session
 from kair.app.step_choice import parse_steps
-from kair.app.step_history import require_sampled
 from kair.app.stores import OpenStore
 from kair.app.tables import TABLES
 from kair_engine.errors import UsageError
@@ -340,6 +339,8 @@ class Job:
         return self._session.ask(replace(question, baseline=baseline))
 
     def _table(self, name: str) -> "pl.LazyFrame":
+        from kair.app.step_history import require_sampled  # loads numpy, which `import kair` does without
+
         require_sampled(self._session.trace, f"the table {name}")
         return TABLES[name].frame(self._session.trace, self._findings)
 
