@@ -101,9 +101,9 @@ def _timeline(asker: Asker, accused: Finding | None, ask: Ask, *, draws: bool) -
     words = [] if around is None else ["--around", str(around)]
     told = TimelinePicture(f"{ask('timeline', *words, '-o', 'svg')} > timeline.svg")
     if not asker.trace.steps or asker.trace.job.is_recorded_only:
-        kind = (
-            "recording of calls without times" if not asker.trace.steps else "history of steps, none of them sampled,"
-        )
+        kind = "history of steps, none of them sampled,"
+        if not asker.trace.steps:
+            kind = "log" if asker.trace.job.is_log else "recording of calls without times"
         return None, TimelinePicture(None, why_none=f"A {kind} has no timeline.")
     if not draws:
         return None, told

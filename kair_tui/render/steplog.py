@@ -53,12 +53,13 @@ def _costs_more(change: LogChange, period: LogPeriod, log: LogOfSteps) -> bool:
     return change.share * change.steps / max(steps, 1) >= period.share
 
 
-def log_lines(log: LogOfSteps | None) -> list[str]:
-    """Return what was found, the costliest first, and what to record next."""
+def log_lines(log: LogOfSteps | None, *, names_ranks: bool = True) -> list[str]:
+    """Return what was found, the costliest first, and what to record next; without ranks that findings name."""
     if log is None:
         return []
     worded = log_in_words(log)
-    found: list[LogRank | LogChange | LogPeriod] = [*worded.ranks, *worded.changes, *worded.periods]
+    ranks = worded.ranks if names_ranks else ()
+    found: list[LogRank | LogChange | LogPeriod] = [*ranks, *worded.changes, *worded.periods]
     lines = [f"log: {one.sentence}" for one in found]
     lines += [f"log: {text}" for text in _others(worded)]
     lines.append(f"next: {worded.next.sentence}")

@@ -258,7 +258,7 @@ def _of_findings(result: TriageResult, *, wide: bool) -> Iterator[tuple[str, lis
 
 def _below_findings(result: TriageResult, *, wide: bool) -> Iterator[list[str]]:
     """Yield what is said below the findings, a list for each subject."""
-    yield log_lines(result.log)
+    yield log_lines(result.log, names_ranks=not any("own_lines" in one.shows for one in result.findings))
     yield open_lines(result, below=result.summary)
     yield absorbed_lines(result, wide=wide)
     yield beside_lines(result, wide=wide)
@@ -387,12 +387,12 @@ def facts(finding: Finding, *, wide: bool = False) -> list[str]:
     chance = "" if finding.p_value is None else f"; p {p_value(finding.p_value)}"
     began = "" if finding.since is None else f", since step {finding.since}"
     began = ", over since" if finding.until is not None else began
-    steps = f"{'step' if len(finding.steps) == 1 else 'steps'} {spans(finding.steps)}"
+    steps = f", {'step' if len(finding.steps) == 1 else 'steps'} {spans(finding.steps)}" if finding.steps else ""
     how = pattern_in_words(finding.pattern)
     if finding.pattern == "intermittent" and len(finding.steps) == 1:
         # Of one step, it is some of its synchronisations that came late.
         how = "at times within the step"
-    where = f"{how}, {steps}{began}{chance}"
+    where = f"{how}{steps}{began}{chance}"
     on_edge = [f"where: {finding.edge}"] if finding.edge and not is_idle(finding) else []
     return [_price(finding), *_track_record(finding), where, *on_edge, *_device(finding, wide)]
 

@@ -115,3 +115,28 @@ def test_a_log_of_steps_that_ends_in_a_hang_has_both_answers(tmp_path: Path) -> 
     (finding,) = found["findings"]
     (change,) = found["log"]["changes"]
     assert (finding["ranks"], change["since"]) == ([2], 201)
+
+
+def test_a_rank_that_its_own_lines_set_apart_is_a_finding_with_a_price_and_a_ticket(tmp_path: Path) -> None:
+    chance = np.random.default_rng(8)
+    load = 5.0 * np.exp(0.03 * chance.standard_normal((300, 8)))
+    load[150:, 2] += 40.0
+    step = 200.0 * np.exp(0.005 * chance.standard_normal(300)) + load.max(axis=1)
+    log = tmp_path / "train.log"
+    log.write_text(
+        "".join(
+            f"[rank{rank}]: [Epoch 0, Batch {n}] load: {ms:.2f}ms | backward: {took - ms:.2f}ms\n"
+            for n, (own, took) in enumerate(zip(load.tolist(), step.tolist(), strict=True), 1)
+            for rank, ms in enumerate(own)
+        )
+    )
+    found = json.loads(kair("triage", str(log), "--gpu-cost", "2", "--json").out)["data"]
+    (finding,) = found["findings"]
+    assert (found["verdict"], finding["ranks"], finding["cause"]) == ("straggler", [2], "input")
+    assert finding["since"] == pytest.approx(151, abs=2)
+    assert finding["time_lost_us_per_step"] == pytest.approx(40_000, rel=0.06)
+    assert finding["cost_per_day"] == pytest.approx(2 * finding["gpu_hours_per_day"])
+    shown = kair("triage", str(log), "--fail-on", "straggler")
+    assert shown.status == 10
+    assert shown.out.count("rank 2 takes") == 1
+    assert "rank 2" in kair("ticket", str(log)).out.splitlines()[0]

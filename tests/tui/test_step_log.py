@@ -34,3 +34,22 @@ async def test_shows_steps_over_time_and_what_the_log_says(log: Path) -> None:
         assert "step 161" in screen_text(app)
         await go(app, pilot, "3")
         assert "needs a recording" in screen_text(app)
+
+
+@played
+async def test_a_rank_that_its_own_lines_set_apart_is_listed(tmp_path: Path) -> None:
+    chance = np.random.default_rng(8)
+    load = 5.0 * np.exp(0.03 * chance.standard_normal((300, 8)))
+    load[150:, 2] += 40.0
+    lines = (
+        f"[rank{rank}]: [Epoch 0, Batch {n}] load: {ms:.2f}ms | backward: {200 + max(own) - ms:.2f}ms\n"
+        for n, own in enumerate(load.tolist(), 1)
+        for rank, ms in enumerate(own)
+    )
+    path = tmp_path / "train.log"
+    path.write_text("".join(lines))
+    async with opened(str(path), size=(120, 40)) as (app, pilot):
+        assert_says(app, "straggler: rank 2", "input")
+        await pilot.press("enter")
+        await pilot.pause()
+        assert screen_text(app)

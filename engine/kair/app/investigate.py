@@ -57,7 +57,7 @@ def triage(
     if trace.lines is not None:
         from kair.app.logs import with_log
 
-        whole = with_log(whole, trace)
+        whole = with_log(whole, trace, gpu_cost)
     found = with_evidence(trace, _with_devices(whole, trace), evidence)
     found = _with_differences(found, trace, baseline)
     found = replace(found, confirmed=_confirmed(trace, found))

@@ -87,17 +87,19 @@ def job_of_log(lines: "StepLines", name: str, paths: Sequence[Path]) -> Trace:
     return Trace(job, (), (), lines=lines)
 
 
-def with_log(found: "TriageResult", trace: Trace) -> "TriageResult":
+def with_log(found: "TriageResult", trace: Trace, gpu_cost: float | None = None) -> "TriageResult":
     """Return the verdict with what the log says of steps; it accuses ranks whose own lines set them apart."""
     from kair_engine.steplog.analysis import judge
     from kair_engine.steplog.lines import StepLines
+    from kair_engine.triage.of_log import findings_of_log
 
     if not isinstance(trace.lines, StepLines) or trace.steps:
         return found
     log = judge(trace.lines)
     verdict: Verdict = "straggler" if log.ranks and not found.findings else found.verdict
     median = next((one.step_us for one in reversed(log.attempts) if one.step_us is not None), 0.0)
-    return replace(found, log=log, verdict=verdict, step_time_us=found.step_time_us or median)
+    findings = found.findings or findings_of_log(log, trace.job, gpu_cost)
+    return replace(found, log=log, verdict=verdict, findings=findings, step_time_us=found.step_time_us or median)
 
 
 def verdict_of_log() -> "TriageResult":

@@ -1407,6 +1407,19 @@ class EveryStep(Evidence):
         return f"in the history of {{steps:plural step}} {{ranks:who}} {takes}{where}"
 
 
+class OwnLines(Evidence):
+    """By the lines that each rank prints itself it takes longer than its peers, in the steps that it shows in.
+
+    About: the phase of the step.
+    """
+
+    template = (
+        "{ranks:who} {ranks:?takes|take} {longer_us:duration} longer in {about} than {ranks:its} peers, by the lines "
+        "that ranks print themselves"
+    )
+    longer_us: float
+
+
 class CollectsGarbage(Evidence):
     """By the history of steps it collects garbage for longer than its peers."""
 
