@@ -11,7 +11,7 @@ from support.cli_samples import kair, store_variables
 from support.places import SAMPLES
 from support.tensor_parallel import write_tensor_parallel
 
-from kair_engine.readers.formats import FORMATS, words_of_formats
+from kair_engine.readers.formats import FORMATS, OF_INSPECTOR, words_of_formats
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ def test_markdown_of_what_has_no_table_is_the_page_as_it_is(traces: Path) -> Non
 def test_pytorchs_formats_are_told_first_and_all_are() -> None:
     words = words_of_formats()
     assert words[0] == "PyTorch profiler (Kineto) JSON"
-    assert sorted(words) == sorted({form.words for form in FORMATS})
+    assert sorted(words) == sorted({OF_INSPECTOR, *(form.words for form in FORMATS)})
     assert words[-1] == "what-if Parquet files"
 
 

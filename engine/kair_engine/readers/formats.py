@@ -349,6 +349,9 @@ FORMATS: Final = (
 ONE_CLOCK: Final = frozenset(form.name for form in FORMATS if form.one_clock)
 """The names of formats whose files have one clock each."""
 
+OF_INSPECTOR: Final = "logs of NCCL's Inspector"
+"""These are read all together, since one alone says nothing (`inspector_calls.py`)."""
+
 _TOLD_FIRST: Final = ("kineto", "flight_recorder", "xplane", "nsys")
 """What most people have."""
 
@@ -357,7 +360,7 @@ def words_of_formats() -> tuple[str, ...]:
     """Return what is read, in words: what most people have comes first, whichever is asked for first."""
     names = [*_TOLD_FIRST, *(form.name for form in FORMATS if form.name not in _TOLD_FIRST and form.name != "whatif")]
     known = {form.name: form.words for form in FORMATS}
-    return (*(known[name] for name in dict.fromkeys(names)), known["whatif"])
+    return (*(known[name] for name in dict.fromkeys(names)), OF_INSPECTOR, known["whatif"])
 
 
 UNSUPPORTED: Final = (
