@@ -52,9 +52,10 @@ def _known(words: list[str], typed: str, state: ShellState, operators: Operators
     entry = find(words[0])
     if entry is None:
         return ()
-    actions = [action.name for action in entry.actions] if len(words) == 1 else []
+    actions = [action.name for action in entry.actions]
     with suppress(click.UsageError):
-        entry, _ = chosen(entry, words[1:])
+        entry, others = chosen(entry, words[1:])
+        actions = actions if len(others) == len(words) - 1 else []  # one is named already
     options = {flag: one for one in parameters(entry) for flag in one.opts if isinstance(one, click.Option)}
     last = options.get(words[-1])
     if last is not None and not getattr(last, "is_flag", False):

@@ -96,6 +96,8 @@ def test_what_can_stand_at_the_cursor_is_offered() -> None:
     assert offered("pinpoint --rank $wo") == ["$worst"]
     assert offered("pinpoint --rank $worst.ra") == ["$worst.rank"]
     assert offered("x = $worst.scores[0].fl") == ["$worst.scores[0].flagged"]
+    assert (offered("jobs r"), offered("mitigate --job job7 un")) == (["rm"], ["undo"])
+    assert (offered("mitigate plan --si"), offered("mitigate audit --si")) == (["--sizes"], [])
     assert offered("nonsense --x") == offered("triage --nonsense") == []
 
 
