@@ -12,7 +12,18 @@ ROOT = Path(__file__).parents[2]
 ROOMS = ("kair_tui", "engine", "capture/kair_capture", "mitigate/kair_mitigate")
 DESCRIBED = tuple(
     f"engine/kair_engine/{room}"
-    for room in ("blame", "comparison", "confirm", "forecast", "localize", "probe", "results", "sensitivity", "triage")
+    for room in (
+        "blame",
+        "comparison",
+        "confirm",
+        "forecast",
+        "localize",
+        "probe",
+        "results",
+        "sensitivity",
+        "timeline",
+        "triage",
+    )
 )
 """Rooms whose docstrings and comments are plain English too."""
 PAGES = (*ROOT.glob("README.md"), *sorted((ROOT / "docs").glob("*.md")))

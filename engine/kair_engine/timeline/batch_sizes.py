@@ -14,7 +14,7 @@ STEPS_OF_A_CHANGE: Final = 5
 
 
 def lasting_changes(samples: Floats) -> Ints:
-    """Return the places of steps from which on ranks take other samples (steps × ranks; NaN: not told) than before.
+    """Return the positions of steps from which on ranks take other samples (steps × ranks; NaN: unknown) than before.
 
     Sizes count that two steps in a row have: an epoch's last step is smaller, and changes nothing.
     """

@@ -37,7 +37,7 @@ class Clocks:
     """What to subtract from each rank's times, and how well that works.
 
     `offset_ns` has one entry per position in the step's ranks. `residual_ns` is the median distance of a
-    member's end from its collective's median end after the correction; None without a collective to tell.
+    member's end from its collective's median end after the correction; None without collectives.
     """
 
     offset_ns: Floats
@@ -80,7 +80,7 @@ def _clocks_of(ops: Operations, ranks: int) -> Ints:
 def _leaves_together(collectives: Collectives) -> Bools:
     """Per member: is it of a true collective, whose members leave at one time?
 
-    A send may end long before its receive. Of transfers that run as one kernel the recording may not tell the ends:
+    A send may end long before its receive. Of transfers that run as one kernel the recording may not have the ends:
     clocks that were fitted to them would prove any match of theirs.
     """
     rows = collectives.row
@@ -307,7 +307,7 @@ def first_step(trace: Trace) -> Operations:
 
 
 def offsets_ns(trace: Trace, ranks: Ints) -> Ints:
-    """Return what to subtract from each rank's times, as the first chosen step tells: it hardly moves within a
+    """Return what to subtract from each rank's times, by the first chosen step: it hardly moves within a
     recording.
     """
     ops = first_step(trace)

@@ -5,8 +5,8 @@ lateness come from durations alone and need no common clock.
 
 Both ends of sends and receives, where recordings leave open how they count them.
 
-The other end is a place in the process group, or a rank of the job: profilers' releases differ, and a small number can
-be either. Sends that meet receives tell which.
+The other end is a position in the process group, or a rank of the job: profilers' releases differ, and a small number
+can be either. Sends that meet receives show which.
 """
 
 import re
@@ -131,7 +131,7 @@ def match(ops: Operations) -> Collectives:
 
     A send and its receive are found by their ends where the trace says them: the k-th from one rank to the other.
     Collectives that name no group are matched among the ranks that call them equally often, stream by stream where a
-    rank calls one name on several. Numbers that a member's recording lacks altogether tell nothing: there order counts.
+    rank calls one name on several. If a member's recording has no numbers at all, order counts instead.
     What does not fit is left out and counted: a member missing that all siblings have, a rank with more or
     fewer of them than the others (in order, one too few would shift all that follow), a send without its receive.
     """
@@ -142,7 +142,7 @@ def match(ops: Operations) -> Collectives:
     p2p = ops.kind[rows] != COLLECTIVE
     label = np.where(p2p, NONE, ops.name[rows])
     sender, receiver = ends(ops, rows)
-    # Among more than two, each end numbers its sends and receives by itself: ends and order tell them.
+    # Among more than two, each end numbers its sends and receives by itself: ends and order identify them.
     own_numbers = (sender != NONE) & (_group_size(ops, rows) > 2)
     sequence = _told_by_all(ops, rows, label, np.where(own_numbers, NONE, ops.group_seq[rows]))
     unnamed = ~p2p & (ops.group[rows] == NONE) & (sequence == NONE)
@@ -174,7 +174,7 @@ def _told_by_all(ops: Operations, rows: Ints, label: Ints, sequence: Ints) -> In
 
 
 def of_unknown_ends(ops: Operations, rows: Ints) -> Bools:
-    """Whether each is a kernel of several sends and receives of which the recording does not tell where they go.
+    """Return whether each is a kernel of several sends and receives whose other ends are not recorded.
 
     Members of one need not meet all others: only common ends, by clocks that it did not set itself, show who did.
     """
@@ -193,7 +193,7 @@ def _queues(ops: Operations, rows: Ints, *, unnamed: Bools) -> Ints:
     """Per row a number, equal for streams of different ranks that run the same collectives in the same order; else 0.
 
     A stream runs the collectives of one communicator in the order in which all its members call them. Only names that
-    a rank runs on several streams need to be told apart so: of its equal streams the k-th is the others' k-th.
+    a rank runs on several streams need this: of its equal streams the k-th is the others' k-th.
     """
     queue = np.zeros(len(rows), dtype=np.int64)
     chosen = np.flatnonzero(unnamed)
@@ -218,7 +218,7 @@ def _queues(ops: Operations, rows: Ints, *, unnamed: Bools) -> Ints:
 
 
 def _mixed(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Return a 64-bit hash of each (the finaliser of splitmix64): sums of them tell sets apart."""
+    """Return a 64-bit hash of each (the finaliser of splitmix64): their sums distinguish sets."""
     mixed = (values + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
@@ -228,8 +228,8 @@ def _mixed(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
 def _programs(rank: Ints, label: Ints, queue: Ints, *, unnamed: Bools) -> Ints:
     """Per row a number, equal for ranks that call its collective equally often; 0 where its group is named.
 
-    What names no group cannot be one collective of ranks that run different programs. A rank that is alone with its
-    number runs none of its own: it lost some, and its peers cannot be matched without it either.
+    Without a named group, ranks that run different programs cannot be in one collective. A rank that is alone with its
+    number does not run another program: it lost some calls, and its peers cannot be matched without it either.
     """
     result = np.zeros(len(rank), dtype=np.int64)
     if not unnamed.any():

@@ -1,6 +1,6 @@
 """Coverage: which ranks could not be compared, as they lack peers, common steps, or part of what peers recorded.
 
-Nothing that is tested shows it: a rank of whom half is missing looks idle, one with steps of its own looks punctual.
+No test shows this: a rank whose recording lacks half looks idle, one whose steps nobody shares looks punctual.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ from kair_engine.trace.operations import SCOPE, Operations
 
 _LESS = ("computed_less", "idle_longer", "waited_longer")
 COUNTED = ("operations", "communication", "matched", "of_most_operators", *_LESS)
-"""What is told of each rank and step: how many operations on its device (without one, on its threads), communication,
+"""What is kept of each rank and step: how many operations on its device (without one, on its threads), communication,
 that of which the other members were found; operations again, those of most operators as a share of what is usual; and,
 as shares of the step, for how much less long than usual the rank computed, and was idle and waited longer: on threads,
 of which what is lost leaves holes; a device is idle for many reasons.
@@ -36,7 +36,7 @@ NOT_COMPARED = frozenset({"no_common_step", "no_peer", "fewer_recorded"})
 
 
 def calls(ops: Operations) -> ByOperator:
-    """How often each operator was called, of those that tell how much was recorded of a rank."""
+    """How often each operator was called, of those that show how much was recorded of a rank."""
     # How often hosts allocate and look something up differs between healthy ranks; what they launch does not.
     return by_operator(ops, np.flatnonzero(ops.on_stream if ops.has_device else ops.kind != SCOPE))
 

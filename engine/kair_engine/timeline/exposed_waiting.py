@@ -42,10 +42,9 @@ def exposed_waiting_ns(sync: Synchronisation, ranks: int, computing: Computing |
     A wait that computing hides costs nothing: gradients that are reduced while the backward pass goes on are waited for
     as long as the slowest rank computes, in one collective after another.
 
-    None where that does not tell who comes late: not all `ranks` of the job meet in every collective (who waits for a
-    late rank is late for others), threads communicate (they do not leave together), or what ranks compute is not at
-    hand, as of steps that are too large to be held. `computing` says when they compute where `sync` is only of what
-    they meet in.
+    Return None if that does not show who comes late: some `ranks` of the job miss some collectives (a rank that waits
+    for a late one is late for others), threads communicate (they do not leave together), or it is unknown when ranks
+    compute, as in steps too large to be held. `computing` has these times if `sync` covers only what they meet in.
     """
     collectives, ops = sync.collectives, sync.collectives.ops
     rows = collectives.row

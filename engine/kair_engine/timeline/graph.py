@@ -200,7 +200,7 @@ MOST = 100
 
 
 def scopes_named(ops: Operations, fits: Callable[[str], bool]) -> Ints:
-    """Rows of the scopes (`record_function`, `Optimizer.step#…`) whose name `fits`; the step itself is none."""
+    """Return the rows of scopes (`record_function`, `Optimizer.step#…`) whose name `fits`, without the step itself."""
     codes = [code for code, name in ops.name_text.items() if name != STEP_SCOPE and fits(name)]
     return np.flatnonzero((ops.kind == SCOPE) & np.isin(ops.name, codes))
 

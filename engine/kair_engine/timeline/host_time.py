@@ -60,7 +60,7 @@ class ProcessorTimes:
 
     @property
     def ready_ns(self) -> Floats:
-        """Per rank for how long in the mean step its training thread was ready without a core."""
+        """Per rank, how long its training thread was ready without a core in the mean step."""
         return np.asarray(np.nan_to_num(self.delay_ns).mean(axis=1))
 
     @property
@@ -81,12 +81,12 @@ class ProcessorTimes:
 
 
 def processor_times(trace: Trace) -> ProcessorTimes | None:
-    """Of the chosen steps; None where nothing measured any of them, as beside a device, where threads wait busily."""
+    """Return the times of the chosen steps; None if none was measured, as with a device, where threads wait busily."""
     return told_wholly(counted_times(trace))
 
 
 def told_wholly(counted: ProcessorTimes | None) -> ProcessorTimes | None:
-    """Of what was counted the steps of which it is told what was computed and what was waited; None where none is."""
+    """Return the counted steps for which both computing and waiting are known; None if no step has both."""
     if counted is None:
         return None
     # One without the other says nothing: what was not computed may have been waiting.
@@ -98,7 +98,7 @@ def told_wholly(counted: ProcessorTimes | None) -> ProcessorTimes | None:
 
 
 def counted_times(trace: Trace) -> ProcessorTimes | None:
-    """Return the same of whatever was measured: what threads lacked, and what stopped them, is known beside a device,
+    """Return the same of whatever was measured: what threads lacked, and what stopped them, is known with a device,
     too.
     """
     times = trace.job.step_times
@@ -172,7 +172,7 @@ class Leads:
 
     @classmethod
     def of(cls, ranks: Ints, steps: Sequence[tuple[Ints, Lead]]) -> "Leads":
-        """Of steps: (the places of their ranks among `ranks`, what they tell)."""
+        """Of steps: (the positions of their ranks among `ranks`, what they recorded)."""
         smallest, slack, seen = np.full(len(ranks), np.inf), np.zeros(len(ranks)), np.zeros(len(ranks))
         for place, of_step in steps:
             np.fmin.at(smallest, place, of_step.smallest_ns)

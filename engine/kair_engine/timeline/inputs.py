@@ -1,13 +1,11 @@
 """What a step is given: batches, the shapes of inputs, and where they are fetched.
 
-What operators are given in a step: the dimensions of their inputs, added up per rank.
+Operators are given inputs, whose dimensions are added up per rank. Bytes say little about how much there is to do:
+compared with weights, which are as large on all ranks, many more tokens are few more bytes. So dimensions are kept
+apart, and only those that differ between ranks are compared (input_growth.py).
 
-Bytes say little of how much there is to do: beside weights, which are as large on all ranks, many more tokens are few
-more bytes. So dimensions are kept apart, and only those that differ between ranks are compared (input_growth.py).
-
-What ranks gave their models in a step, as capture tells it: the size of their batches.
-
-Where a training loop fetches its batches without any mark of it: between the optimizer and the model's operators.
+Models are given batches, whose size capture records. A training loop that does not mark where it fetches them does so
+between the optimizer and the model's operators.
 """
 
 import re
@@ -25,12 +23,12 @@ from kair_engine.trace.model import NOT_TOLD, Trace
 from kair_engine.trace.operations import INPUT, PHASE_NAMES, SCOPE, Operations, lane_order
 
 MOST_DIMENSIONS = 24
-"""Dimensions of a call beyond this many tell nothing of a batch, as those of optimizers that take all parameters at
-once."""
+"""Dimensions of a call beyond this many say nothing about a batch, such as those of optimizers that take all parameters
+at once."""
 
 
 class Given(NamedTuple):
-    """Calls of one sort: what ran, the operator whose inputs are told, and how many dimensions its tensors have."""
+    """Calls of one sort: what ran, the operator whose inputs are recorded, and how many dimensions its tensors have."""
 
     operator: str
     told_by: str
@@ -122,7 +120,7 @@ def _parsed(text: str) -> tuple[tuple[int, ...], Floats]:
 
 
 def batch_bytes(trace: Trace, steps: Ints, ranks: Ints) -> Floats | None:
-    """Return (steps × ranks), both in ascending order; NaN where it is not told. None where it is told of none."""
+    """Return (steps × ranks), both in ascending order; NaN where it was not recorded. None if no rank recorded it."""
     return _told(trace, trace.job.step_times.given_bytes, steps, ranks)
 
 
@@ -157,7 +155,7 @@ OF_OTHERS: Final = ("c10d", "_c10d", "autograd::", "aten::empty")
 def unmarked_fetching_ns(ops: Operations, gap: Ints) -> Floats:
     """Per rank, in ns: the host's gaps (one per row) in which it may have fetched a batch.
 
-    0 where fetches are marked, and where no name tells what the model does, as in a graph that a compiler fused.
+    0 where fetches are marked, and where no name shows what the model does, as in a graph that a compiler fused.
     They lie after the optimizer, or the step's begin, and before the model's first operator. The one before that
     operator is the model's own, unless it comes straight after the optimizer.
     """

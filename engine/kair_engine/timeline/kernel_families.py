@@ -1,4 +1,4 @@
-"""Sorts device operations by what they do: what a rank is slow in, and what it is not, tells why."""
+"""Sorts device operations by what they do: what a rank is slow in, and what it is not, shows why."""
 
 import re
 from collections.abc import Collection
@@ -23,7 +23,7 @@ Family = Literal[
 
 FAMILIES: Final[tuple[Family, ...]] = get_args(Family)
 OF_DATA: Final[tuple[Family, ...]] = ("attention", "experts", "lookups", "selections")
-"""Families whose work depends on values that no shape tells: lengths of packed sequences, tokens of each expert, which
+"""Families whose work depends on values that no shape shows: lengths of packed sequences, tokens of each expert, which
 rows are looked up, how many elements are chosen."""
 OF_COPIES: Final[tuple[Family, ...]] = ("copies_to_device", "copies_from_device")
 """Families that cross the link between host and device."""

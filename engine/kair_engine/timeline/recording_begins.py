@@ -21,7 +21,7 @@ every step are never a whole step apart."""
 def without_staggered_begin(trace: Trace) -> tuple[Trace, tuple[KairWarning, ...]]:
     """Return the trace without the steps that began before the last rank's profiler did, and what is said of them.
 
-    All of it where ranks began together, where no collective tells, or where no step would be left.
+    Return all of it if ranks began together, if no collective shows when, or if no step would be left.
     """
     steps = np.array(trace.steps)
     if len(trace.job.ranks) < 2 or len(steps) < 2:

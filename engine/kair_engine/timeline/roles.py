@@ -1,7 +1,7 @@
 """Roles: ranks that run the same program, and so may be compared with one another.
 
-Where the layout is not known, how ranks communicate tells them apart, and never what they compute: a rank with
-extra work is a suspect, and no program of its own.
+If the layout is unknown, roles follow from how ranks communicate, and never from what they compute: a rank with extra
+work is a suspect, and does not run another program.
 
 Logical operators: the same operation on the ranks of one role, and statistics over those peers.
 """
@@ -35,9 +35,9 @@ class Role:
 
 
 def roles(trace: Trace, ops: Operations | None = None) -> dict[int, Role]:
-    """rank → role: the pipeline stage where the metadata tells it, else ranks that communicate alike.
+    """Return the role of each rank: the pipeline stage if the metadata has it, else ranks that communicate alike.
 
-    That is told by the first chosen step; `ops` may be one that is at hand: where it is that step, it is not read.
+    The first chosen step shows that; `ops` may be a step in memory: if it is that step, it is not read again.
     """
     layout = trace.job.layout
     if layout is not None and layout.pipeline_stage:
@@ -55,7 +55,7 @@ def role_codes(ranks: Ints, role_of: Mapping[int, Role]) -> Ints:
 def tensor_groups(job: Job) -> Ints | None:
     """Per rank of the job a number, equal for the ranks of one pipeline stage and data-parallel position.
 
-    They compute one batch together. None where the layout does not tell, or no two ranks share a position.
+    They compute one batch together. None if the layout is unknown, or no two ranks share a position.
     """
     layout = job.layout
     if layout is None or not layout.dp_rank:
@@ -68,7 +68,7 @@ def tensor_groups(job: Job) -> Ints | None:
 def replicas(job: Job) -> Ints | None:
     """Per rank of the job its data-parallel position: those of one run the same batch through all stages.
 
-    Return None where the layout does not tell that of all.
+    Return None if the layout does not have that for all.
     """
     layout = job.layout
     if layout is None or not all(rank in layout.dp_rank for rank in job.ranks):
@@ -94,7 +94,7 @@ def programs(calls: Mapping[int, Floats], truncated: Container[int] = ()) -> dic
     """Return the number of each rank's program: that of the first rank which calls the same, SAME_PROGRAM of it.
 
     `calls` says how often each rank calls each operator, in one common order. A `truncated` rank may be missing calls:
-    it has no program of its own, and is left out where no other rank calls the same.
+    it gets no separate program, and is left out if no other rank calls the same.
     """
     of_rank: dict[int, int] = {}
     leaders: list[Floats] = []

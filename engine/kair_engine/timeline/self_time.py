@@ -47,7 +47,7 @@ def own_ns(ops: Operations, sync: Synchronisation) -> Ints:
 
     Rows inside an input fetch count as part of the fetch and get 0, as do scopes, and sends and receives whose
     other end is not recorded: how much of them was waiting is not known. What an operator of a thread waited for
-    communication that it issued itself is none of its self time; nor is what a thread does that nobody waits for.
+    communication that it issued itself does not count as its self time; nor does a thread that nobody waits for.
     """
     result = unshared_ns(ops)
     result[sync.collectives.row] = sync.own_ns[sync.collectives.instance]
@@ -55,7 +55,7 @@ def own_ns(ops: Operations, sync: Synchronisation) -> Ints:
 
 
 def unshared_ns(ops: Operations) -> Ints:
-    """Return the same without what other ranks tell: a collective's is its whole duration, a send's or receive's 0."""
+    """Return the same from one rank's recording: a collective's is its whole duration, a send's or receive's 0."""
     result = exclusive_ns(ops)
     in_fetch = ops.phase == INPUT_PHASE
     around = np.where(ops.nesting.parent == NONE, False, in_fetch[ops.nesting.parent])

@@ -111,7 +111,7 @@ def in_files_order(trace: Trace) -> list[Trace]:
 
 
 def meets(ops: Operations) -> Bools:
-    """Return True for communication, scopes, and what tells how long a thread that sends waits: what it does next."""
+    """Return True for communication, scopes, and what shows how long a thread that sends waits: what it does next."""
     result = np.asarray(is_one_of(ops.kind, (COLLECTIVE, SEND, RECV, SCOPE)))
     sends = (ops.kind == SEND) & ~ops.on_stream
     if sends.any():
@@ -153,7 +153,7 @@ class _Meetings:
     """What came of the communication of some steps: arrays in the order of ranks, then of steps, then of rows."""
 
     matched: frozenset[int]
-    """Steps; of others it takes all of what their threads do to tell what they waited for."""
+    """Steps whose communication shows what threads waited for; for others all that their threads do is needed."""
     rank: Ints
     step: Ints
     own_ns: Ints

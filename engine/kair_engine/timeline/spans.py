@@ -1,4 +1,4 @@
-"""Unites spans of time of several ranks, and tells how much of others they cover."""
+"""Unites spans of time of several ranks, and returns how much of others they cover."""
 
 from typing import Final
 

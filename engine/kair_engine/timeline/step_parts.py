@@ -103,7 +103,9 @@ def collective_own_ns(ops: Operations, sync: Synchronisation) -> Ints:
 
 
 def device_ends(ops: Operations) -> Ints:
-    """Per rank, when the last of the step's operations on its device ended; the step's begin where there is none."""
+    """Return, per rank, when the last of the step's operations on its device ended; the step's begin if it has no such
+    operation.
+    """
     last = ops.begin_ns.copy()
     rows = np.flatnonzero(ops.on_stream & (ops.kind != SCOPE))
     np.maximum.at(last, ops.rank[rows], ops.end_ns[rows])

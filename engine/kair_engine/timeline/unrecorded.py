@@ -38,7 +38,7 @@ class Unrecorded:
     waited_ns: float
     """Per step, the mean over recorded ranks and steps, of time in which nothing is computed."""
     in_doubt_ns: float
-    """The same of collectives that nothing tells the transfer of: all of it may be waiting, or nothing."""
+    """The same of collectives whose transfer time is unknown: all of it may be waiting, or nothing."""
     at_most_ns: float
     """The same if all of it were waiting that goes by in collectives with such a member."""
 
@@ -49,8 +49,8 @@ _Key = tuple[str, int]
 def unrecorded(trace: Trace) -> Unrecorded | None:
     """Return what is waited for the ranks that left no trace; None where no rank is missing, or no step has devices.
 
-    A lower bound: what is always waited for, in every collective of a size, looks like its transfer. Where there is
-    one of a size in a step nothing tells them apart: that is in doubt. Reads all steps.
+    It is a lower bound: a wait that every collective of a size has looks like its transfer. If a step has a single one
+    of a size, transfer and waiting cannot be separated, and it is in doubt. Reads all steps.
     """
     missing: set[int] = set(trace.job.missing_ranks)
     if not missing or not trace.job.has_device:
