@@ -2,8 +2,8 @@
 
 Finds the step that hides all others: it takes longer than they do together.
 
-What a step costs in the mean is then mostly what that one cost, and its shares are that one's. A single step accuses no
-rank, whoever was late in it.
+The mean cost of a step is then mostly the cost of that one, and so are its shares. A single step accuses no rank,
+whoever was late in it.
 """
 
 from collections.abc import Callable

@@ -36,7 +36,7 @@ _OF_OTHERS: Final = re.compile(
 
 _How = Literal["fault", "killed", "asked", "error", "victim", "aborted"]
 """`fault`: by its own instruction, or for want of memory; `killed`: by a signal that launchers send last, or without a
-trace of how; `asked`: by one that they send first; `error`: by an exception or exit status of its own; `victim`: by an
+trace of how; `asked`: by one that they send first; `error`: by an exception or an exit status; `victim`: by an
 exception that others' ends bring about; `aborted`: by SIGABRT, which a lost connection and a mismatched call bring
 about as well as a defect."""
 

@@ -1,8 +1,8 @@
 """Collectives matched across their members: what each waited in them, and what the transfer itself took.
 
-All members leave a collective together, and whoever enters last is in it for the shortest time: that is the transfer's
-own, and what others are in it for longer they waited. Of a receive the shortest of its kind on the same rank stands for
-the transfer: who sends is not told.
+All members leave a collective together, and the one that enters last is in it for the shortest time: that time is the
+transfer, and whatever others are in it for longer is waiting. For a receive, the shortest of its kind on the same rank
+stands for the transfer, because the log does not name the sender.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """The history of a job's steps by its collectives: what every rank waited in each, and what it took by itself.
 
 A step is the cycle of collectives that recurs. What a rank takes by itself is the step without its waits: the logs do
-not tell what it did.
+not show what it did.
 """
 
 from collections import Counter
@@ -47,7 +47,7 @@ class InspectorLog:
     busy_us: float
     """What the median rank spends in the collectives of a step."""
     missing_us: float
-    """Per step and rank, in the mean: what goes by in transfers with ranks whose logs are missing."""
+    """Per step and rank, on average: what goes by in transfers with ranks whose logs are missing."""
     warnings: tuple[KairWarning, ...]
 
 
@@ -86,7 +86,7 @@ def log_of(calls: InspectorCalls) -> InspectorLog:
 def _waited(
     calls: InspectorCalls, found: Meetings, window: Ints, windows: int, ranks: int
 ) -> tuple[Floats, Floats, Bools]:
-    """Return (windows × ranks) what was waited and transferred, µs, and whether enough of it is told."""
+    """Return (windows × ranks) what was waited and transferred, µs, and whether the logs have enough of it."""
     shape = windows, ranks
     if not windows:
         return np.zeros(shape), np.zeros(shape), np.zeros(shape, np.bool_)

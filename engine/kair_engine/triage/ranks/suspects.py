@@ -23,7 +23,7 @@ class Suspect:
 
 
 def suspects(found: Localization) -> list[Suspect]:
-    """Put anomalies of the same ranks together; a rank that belongs to a group is no suspect of its own.
+    """Put anomalies of the same ranks together; a rank that belongs to a group is no separate suspect.
 
     Nor is one whose transfers are slow because its link is: the link is the finding.
     """

@@ -45,7 +45,7 @@ _COMPUTE: Final = CLASSES.index("compute")
 
 @dataclass(frozen=True)
 class Kernels:
-    """What kernels take ranks in the mean step, and what they take their peers."""
+    """How long kernels take on ranks in the mean step, and how long on their peers."""
 
     names: tuple[str, ...]
     """Of those that take some rank notably longer. What is left of each of FAMILIES follows, in that order."""
@@ -140,7 +140,7 @@ def slower_throughout(of: Compared, accused: Collection[Position] = ()) -> Diagn
 
 
 def _of_devices(of: Compared, accused: Collection[Position]) -> Kernels | None:
-    """Only of devices: on threads the host, which has causes of its own, makes everything slower."""
+    """Return the kernels of devices, None for threads: there the host makes everything slower, and has other causes."""
     largest = of.largest
     if not of.job.on_device or CLASSES[largest.class_index] != "compute" or largest.kind == "intermittent":
         return None

@@ -86,7 +86,7 @@ class _Further:
 
     operator: str
     excess_ns: float
-    """In the mean of the steps."""
+    """The mean of the steps."""
     calls: float
     usual: float
 
@@ -134,7 +134,7 @@ class Input:
 
     operator: str
     excess_ns: float
-    """In the mean of the steps."""
+    """The mean of the steps."""
     usual_ns: float
     """What peers take for it in a step."""
     larger: float
