@@ -307,6 +307,9 @@ _FORMATS: Final = (
 """Of commands whose entry is so, the formats that they have."""
 
 
+PLAIN: Final = "Draw no bars and no tables, one item a line: for screen readers."
+
+
 @dataclass(frozen=True)
 class Presentation:
     """How the answer is written."""
@@ -316,6 +319,7 @@ class Presentation:
     fields: Annotated[str | None, Option("--fields", "Only these columns of the main table.", metavar="A,B")] = None
     no_color: Annotated[bool, Option("--no-color", "Use no colour (also: NO_COLOR, TERM=dumb).")] = False
     ascii: Annotated[bool, Option("--ascii", "Use ASCII characters only.")] = False
+    plain: Annotated[bool, Option("--plain", PLAIN)] = False
     quiet: Annotated[bool, Option("-q, --quiet", "Show no notes, warnings or progress.")] = False
     verbose: Annotated[bool, Option("-v, --verbose", "Show where things are and how long it took.")] = False
 

@@ -44,13 +44,16 @@ class Presenter:
     def text(self, answer: "Document", *, height: int | None = None) -> str:
         """Return the answer as it is written to stdout, or to a screen of so many lines."""
         look = stdout_options(ascii_only=self.ascii_only, no_color=self._wanted.no_color)
-        look = replace(look, wide=self._wanted.format == "wide", height=height)
+        look = replace(look, wide=self._wanted.format == "wide", plain=self._wanted.plain, height=height)
+        if look.plain:
+            look = replace(look, width=UNLIMITED)  # a line is an item
         return written(answer, self.view, self._wanted.format, look, self._keep)
 
     def progress_bar(self) -> ProgressBar:
         """Return what long work reports to."""
         wanted = self._wanted
-        return ProgressBar(quiet=wanted.quiet, ascii_only=self.ascii_only, no_color=wanted.no_color)
+        ascii_only = self.ascii_only or wanted.plain  # which has no bar
+        return ProgressBar(quiet=wanted.quiet, ascii_only=ascii_only, no_color=wanted.no_color)
 
     def note(self, text: str) -> None:
         """Write a line for the person to stderr."""

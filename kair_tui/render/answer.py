@@ -136,6 +136,8 @@ class PageOptions:
     width: int = UNLIMITED
     color: bool = False
     ascii_only: bool = False
+    plain: bool = False
+    """For a screen reader: no bars, no pictures, no tables, one item a line."""
     wide: bool = False
     height: int | None = None
     """Lines of a screen that the page is drawn on anew; None of a page that can be scrolled."""

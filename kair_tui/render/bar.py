@@ -143,7 +143,12 @@ def legend_lines(bar: StepBar, width: int, *, ascii_only: bool) -> list[str]:
 
 def in_one_line(bar: StepBar) -> str:
     """Write `useful compute 61.2 %, pipeline bubble 24.1 %, …`: for a list or a cell."""
-    return ", ".join(f"{one.name} {percent(one.tenths / 1000)}" for one in drawn(bar, 1, ascii_only=True))
+    return ", ".join(parts_in_words(bar))
+
+
+def parts_in_words(bar: StepBar) -> list[str]:
+    """Write `useful compute 61.2 %` of each part that is drawn."""
+    return [f"{one.name} {percent(one.tenths / 1000)}" for one in drawn(bar, 1, ascii_only=True)]
 
 
 def waiting_in_words(bar: StepBar) -> str:

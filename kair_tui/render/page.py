@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from rich.box import Box
@@ -11,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kair_tui.render.answer import DIM, GAP, UNLIMITED, Cell, Column, PageOptions, Styled, fitting
-from kair_tui.render.text import clean, to_ascii
+from kair_tui.render.text import clean, plain_text, to_ascii
 from kair_tui.render.units import count
 
 if TYPE_CHECKING:
@@ -31,6 +32,18 @@ class Branch(Protocol):
         """Put `label` under this node and return the new node."""
 
 
+class _Items:
+    """A tree's nodes as lines, each with how deep it lies."""
+
+    def __init__(self, page: "Page", depth: int) -> None:
+        self._page, self._depth = page, depth
+
+    def add(self, label: Any) -> Branch:  # noqa: ANN401
+        """Put `label` into a line and return what takes those below it."""
+        self._page.line(f"{self._depth}: {label}")
+        return _Items(self._page, self._depth + 1)
+
+
 class _Buffer(io.StringIO):
     """Rich asks its file's encoding to choose between line-drawing characters and ASCII."""
 
@@ -47,7 +60,9 @@ class Page:
     """Collects what a person reads. Every string is cleaned on its way in."""
 
     def __init__(self, options: PageOptions) -> None:
-        self.options = options
+        self._in_ascii = options.ascii_only
+        # What is drawn in signs that no sentence has can be told from text, and left out.
+        self.options = replace(options, ascii_only=options.ascii_only and not options.plain)
         self._buffer = _Buffer("ascii" if options.ascii_only else "utf-8")
         self._console = Console(
             force_jupyter=False,  # in a notebook it would show lines, and write none
@@ -67,7 +82,7 @@ class Page:
         text = self._buffer.getvalue()
         lines = text.split("\n") if self.options.color else [line.rstrip(" ") for line in text.split("\n")]
         text = "\n".join(lines).rstrip("\n") + "\n"
-        return to_ascii(text.replace("…", "~")) if self.options.ascii_only else text
+        return to_ascii(text.replace("…", "~")) if self._in_ascii else text
 
     def line(self, text: str = "", style: str = "", indent: int = 0) -> None:
         """One line, wrapped at words where the terminal is narrower."""
@@ -75,12 +90,18 @@ class Page:
 
     def pieces(self, pieces: Sequence[tuple[str, str]]) -> None:
         """One line of texts in styles of their own, never wrapped: a picture's."""
+        if self.options.plain:
+            return
         self._console.print(Text.assemble(*(self.text(text, style) for text, style in pieces)), soft_wrap=True)
 
     def step_bar(self, bar: "StepBar") -> None:
         """Where a step goes: the bar as wide as the page, and what its signs stand for."""
-        from kair_tui.render.bar import bar_pieces, bar_width, legend_lines  # few pages have one
+        from kair_tui.render.bar import bar_pieces, bar_width, legend_lines, parts_in_words  # few pages have one
 
+        if self.options.plain:
+            for part in parts_in_words(bar):
+                self.line(part)
+            return
         width, ascii_only = bar_width(self.options.width), self.options.ascii_only
         self.pieces(bar_pieces(bar, width, ascii_only=ascii_only))
         for line in legend_lines(bar, width, ascii_only=ascii_only):
@@ -104,6 +125,8 @@ class Page:
         self._hanging(f"{label:<{_LABEL_WIDTH}}", value)
 
     def _hanging(self, lead: str, text: str, style: str = "") -> None:
+        if self.options.plain and text and not plain_text(text).strip():
+            return  # A picture's line.
         words, margin = self.text(text, style), self.text(lead, style)
         room = max(self.options.width - margin.cell_len, 10)
         for row in words.wrap(self._console, room) if words else [words]:
@@ -112,7 +135,8 @@ class Page:
 
     def text(self, text: str, style: str = "") -> Text:
         """`text` made safe, in Rich's form."""
-        return Text(clean(text, ascii_only=self.options.ascii_only), style=style)
+        shown = clean(text, ascii_only=self.options.ascii_only)
+        return Text(plain_text(shown) if self.options.plain else shown, style=style)
 
     def table(self, columns: Sequence[Column[Row]], rows: Sequence[Row], *, limit: int | None = None) -> None:
         """`rows` as an aligned table; without `wide` only the first `limit`, and how many more."""
@@ -121,6 +145,9 @@ class Page:
         cells = [[self._cell(column, row) for row in shown] for column in chosen]
         filled = [index for index, column in enumerate(chosen) if self._says_something(column, cells[index])]
         chosen, cells = [chosen[index] for index in filled], [cells[index] for index in filled]
+        if self.options.plain:
+            self._items(chosen, cells, len(rows) - len(shown))
+            return
         chosen, cells = self._fit(chosen, cells)
         table = Table(box=_RULED_ASCII if self.options.ascii_only else _RULED, pad_edge=False, show_edge=False)
         table.padding = (0, GAP - 1, 0, 0)
@@ -132,13 +159,27 @@ class Page:
             table.add_row(*(column[index] for column in cells))
         # A wide table keeps its width: the terminal wraps its lines, but no figure is cut.
         self._console.print(table, width=UNLIMITED if self.options.wide else self.options.width)
-        if len(shown) < len(rows):
-            self.line(f"… and {count(len(rows) - len(shown))} more (-o wide shows all)", DIM)
+        self._say_left(len(rows) - len(shown))
+
+    def _items(self, columns: Sequence[Column[Row]], cells: Sequence[Sequence[Text]], left: int) -> None:
+        """Each row in a line of its own, every value with its column's name."""
+        for row in zip(*cells, strict=True):
+            told = zip(columns, (cell.plain.strip() for cell in row), strict=True)
+            self.line("; ".join(f"{column.title} {value}".strip() for column, value in told if value))
+        self._say_left(left)
+
+    def _say_left(self, rows: int) -> None:
+        if rows:
+            self.line(f"… and {count(rows)} more (-o wide shows all)", DIM)
 
     def tree(self, label: Cell, grow: Callable[[Branch, Callable[[Cell], Text]], None]) -> None:
         """Write a tree under `label`; `grow` is given its root and the function that makes labels safe."""
         from rich.tree import Tree  # few pages have a tree
 
+        if self.options.plain:
+            self.line(self._safe(label).plain)
+            grow(_Items(self, 1), self._safe)
+            return
         root = Tree(self._safe(label), guide_style=DIM)
         grow(root, self._safe)
         self._console.print(root, width=self.options.width)

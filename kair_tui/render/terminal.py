@@ -95,6 +95,8 @@ class Look:
     """What may be sent to the terminal."""
 
     ascii_only: bool = False
+    plain: bool = False
+    """For a screen reader: nothing is drawn, and ranks stand in a line each."""
     colours: Colours = "truecolor"
     light: bool = False
 
@@ -118,12 +120,14 @@ def look_of(
     environment: Mapping[str, str],
     *,
     ascii_only: bool = False,
+    plain: bool = False,
     no_color: bool = False,
     theme: ThemeChoice | None = None,
 ) -> Look:
     """Return what the options and the environment allow together."""
     return Look(
         ascii_only=ascii_only or not (_locale_is_utf8(environment) and speaks_unicode(sys.stdout)),
+        plain=plain,
         colours="none" if no_color or environment.get("NO_COLOR") else _colours(environment),
         light=theme == "light" if theme else _has_light_background(environment),
     )

@@ -50,6 +50,15 @@ def clean(text: str, *, ascii_only: bool = False) -> str:
     return _UNSAFE.sub(_pictured, text)
 
 
+_DRAWN: Final = re.compile("[\u2500-\u25ff\u2800-\u28ff\u22ee]")
+"""Lines, blocks, shapes and dots that pictures are made of."""
+
+
+def plain_text(text: str, *, instead: str = "") -> str:
+    """`text` without signs that draw, which a screen reader would name one by one."""
+    return _DRAWN.sub(instead, text)
+
+
 def escape_controls(document: str) -> str:
     """Return a JSON document with the control characters that JSON allows in strings written as `\\u` escapes."""
     return _UNSAFE.sub(lambda match: match[0] if match[0] == "\n" else _json_escaped(match), document)

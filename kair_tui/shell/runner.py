@@ -111,7 +111,8 @@ def run_command(statement: Command, state: "ShellState") -> Outcome:
     def write(look: "PageOptions") -> str:
         from kair_tui.render.written import written
 
-        options = replace(look, wide=wanted.format == "wide", ascii_only=look.ascii_only or wanted.ascii)
+        ascii_only, plain = look.ascii_only or wanted.ascii, look.plain or wanted.plain
+        options = replace(look, wide=wanted.format == "wide", ascii_only=ascii_only, plain=plain)
         return written(answer, view, wanted.format, options, keep)
 
     notes = () if wanted.quiet else tuple(f"warning: {warning.message}" for warning in answer.warnings)

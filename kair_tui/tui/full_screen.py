@@ -33,14 +33,16 @@ def main() -> int:
     return kair(["tui", *sys.argv[1:]])
 
 
-def show(wanted: JobWanted, *, ascii_only: bool, no_color: bool, mouse: bool, theme: ThemeChoice | None) -> int:
+def show(
+    wanted: JobWanted, *, ascii_only: bool, plain: bool, no_color: bool, mouse: bool, theme: ThemeChoice | None
+) -> int:
     """Show the job until the user leaves, and return the exit status.
 
     Raises UsageError where there is no terminal to show it on, or the steps are no choice of steps.
     """
     parse_steps(wanted.step)
     refuse_no_terminal(os.environ)
-    look = look_of(os.environ, ascii_only=ascii_only, no_color=no_color, theme=theme)
+    look = look_of(os.environ, ascii_only=ascii_only, plain=plain, no_color=no_color, theme=theme)
     os.environ.update(_STILL)
     os.environ["TEXTUAL_COLOR_SYSTEM"] = _COLOUR_SYSTEMS[look.colours]
 

@@ -25,6 +25,7 @@ from textual.worker import Worker
 from kair_engine.errors import UsageError
 from kair_tui.cli.wanted import JobWanted
 from kair_tui.render.terminal import Look
+from kair_tui.render.text import plain_text
 from kair_tui.render.units import plural, spans
 from kair_tui.shell.session import ShellState
 from kair_tui.tui.frame.screen import BaseScreen, Service
@@ -63,6 +64,14 @@ class WithoutColours(LineFilter):
                 meta=style.meta or None,
             )
         return known
+
+
+class WithoutDrawings(LineFilter):
+    """Lets no lines, blocks and shapes through: a screen reader would name them one by one."""
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:  # noqa: ARG002
+        """Return the same text with blanks in their places."""
+        return [Segment(plain_text(text, instead=" "), style, control) for text, style, control in segments]
 
 
 class Unheard(io.TextIOBase):
@@ -107,7 +116,9 @@ class KairApp(App[int]):
         self.failure: BaseException | None = None
         """The defect that ended the program, if one did."""
         self._working: set[object] = set()
-        self._bare = [WithoutColours()] if look.colours == "none" else []
+        self._bare: list[LineFilter] = [WithoutColours()] if look.colours == "none" else []
+        if look.plain:
+            self._bare.append(WithoutDrawings())
         self.error_console = Console(quiet=True)  # Errors are reported at one place, failures.py, not by Textual.
         draw_scroll_bars_with(look.glyphs)
         self.register_theme(theme_of(look))
@@ -123,7 +134,7 @@ class KairApp(App[int]):
         self.refresh()
 
     def get_line_filters(self) -> list[LineFilter]:
-        """Textual's filters, and ours where no colour may leave."""
+        """Textual's filters, and ours where no colour or no drawing may leave."""
         return [*super().get_line_filters(), *self._bare]
 
     def on_mount(self) -> None:

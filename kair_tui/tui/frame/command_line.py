@@ -66,7 +66,8 @@ def run_command(screen: BaseScreen, line: str) -> None:
         screen.kair.typed.append(said)
         screen.say(f"running kair {said.removeprefix('kair ')} {screen.look.glyphs.ellipsis}")
         # Not the screen's own work: it goes on where that is left, and must not ask that for anything then.
-        look = PageOptions(width=max(screen.size.width - _SIDES, 40), ascii_only=screen.look.ascii_only)
+        shown = screen.look
+        look = PageOptions(max(screen.size.width - _SIDES, 40), ascii_only=shown.ascii_only, plain=shown.plain)
         work = partial(_run, screen.app, screen.kair, screen, said, look)
         screen.kair.in_thread(screen.app, work, group="command")
 

@@ -153,6 +153,8 @@ class CellGrid(Heat, Generic[Row]):
             return
         self._arranged_for = width, height
         zooms = self._zooms if self._zoom is None else (self._zooms[self._zoom],)
+        if self.look.plain:
+            width, zooms = 1, self._zooms[:1]
         found = [Arrangement(self._groups, zoom, width, height, aligned=self._aligned) for zoom in zooms]
         # Rows of a table do not become fewer with smaller cells: those beyond the room are scrolled to.
         as_wide = (one for one in found if self._aligned and one.width <= width)
