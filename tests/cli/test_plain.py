@@ -43,7 +43,7 @@ def test_a_row_is_a_line_with_the_names_of_its_figures_and_a_part_of_the_step_is
 async def test_on_the_full_screen_every_rank_has_a_line() -> None:
     async with opened(SLOW, size=(80, 24), look=Look(plain=True)) as (app, pilot):
         await until(pilot, lambda: answered(app))
-        rows = [re.fullmatch(r".{7}(\d) [· ]+\d+\.\d+ *", line) for line in screen_lines(app)]
+        rows = [re.fullmatch(r".{8}(\d) [· ]+\d+\.\d+ *", line) for line in screen_lines(app)]
         assert [row[1] for row in rows if row] == ["0", "1", "2", "3"]
         assert any(isinstance(one, WithoutDrawings) for one in app.get_line_filters())
 
