@@ -369,11 +369,13 @@ def test_the_shortest_waits_are_told_in_one_line() -> None:
 async def test_a_move_along_the_paths_redraws_two_lines() -> None:
     async with blamed(PIPELINE, (160, 50)) as (_, pilot, _):
         await pilot.press("tab")
+        await until(pilot, lambda: isinstance(pilot.app.focused, BlameTree))
         drawn: list[int] = []
         render_line = BlameTree.render_line
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(BlameTree, "render_line", lambda self, y: (drawn.append(y), render_line(self, y))[1])
             await pilot.press("down")
+            await until(pilot, lambda: bool(drawn))
         assert sorted(set(drawn)) == [0, 1]
 
 

@@ -88,7 +88,8 @@ async def test_a_key_cancels_and_asks_again(long: Long) -> None:
         # The help over it and back asks nothing.
         await pilot.press("question_mark", "escape")
         await until(pilot, lambda: "C asks again" in screen_text(app))
-        assert is_idle(app) and long.begun == 1
+        await until(pilot, partial(is_idle, app))
+        assert long.begun == 1
         long.goes_on.set()
         await pilot.press("C")
         await until(pilot, partial(answered, app))
