@@ -15,7 +15,7 @@ from kair_engine.ranks import Rank
 from kair_engine.results.triage import TriageResult
 from kair_engine.results.views import StepsResult
 from kair_engine.results.watch import WatchResult
-from kair_engine.trace.model import INSPECTOR, Job, StepTimes, Trace, listed, short_warning
+from kair_engine.trace.model import Job, StepTimes, Trace, listed, short_warning
 from kair_engine.triage.history.rows import COLUMNS, MOST_CELLS, StepHistory, step_history
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def require_sampled(trace: Trace, what: str) -> None:
         raise InputError(f"{job.name} is a log, which says how long steps took: {what} needs a recording", hint)
     if not job.is_recorded_only:
         return
-    if job.format == INSPECTOR:
+    if job.holds_collectives_alone:
         hint = f"kair triage {job.source} and kair steps {job.source} answer by its collectives"
         raise InputError(f"of {job.name} NCCL's Inspector recorded collectives alone: {what} needs operators", hint)
     of = "nothing of it" if trace.steps == job.steps else "none of these steps"

@@ -393,6 +393,11 @@ class Job:
         return self.format in ("steps", INSPECTOR)
 
     @property
+    def holds_collectives_alone(self) -> bool:
+        """Return whether nothing but the collectives was recorded, by NCCL's Inspector."""
+        return self.format == INSPECTOR
+
+    @property
     def is_log(self) -> bool:
         """Return whether its log is all that is known of it."""
         return self.format == "log"
