@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kair_engine.results.views import Attempt, InfoResult, OperatorUse, RankRecord
-from kair_engine.trace.model import INSPECTOR
 from kair_tui.render.answer import ALARM, Cell, Column, Styled
 from kair_tui.render.delays import ON_DEVICES
 from kair_tui.render.identities import identity_facts
@@ -48,7 +47,7 @@ _RANKS = (
 )
 
 
-_WITHOUT_OPERATIONS = ("steps", INSPECTOR)
+_WITHOUT_OPERATIONS = ("steps", "nccl_inspector")
 
 
 def _headline(result: InfoResult) -> str:

@@ -304,7 +304,7 @@ class Session:
     def given(self, question: Question) -> Given:
         """Return what a question is answered with. Raises UsageError for steps or a baseline that there are none of."""
         trace, baseline = self.narrowed(question.steps), None
-        by_collectives = BY_COLLECTIVES if trace.job.holds_collectives_alone else BY_HISTORY
+        by_collectives = BY_COLLECTIVES if trace.job.is_of_collectives else BY_HISTORY
         if question.command not in (BY_LOG if trace.job.is_log else by_collectives):
             from kair.app.step_history import require_sampled
 

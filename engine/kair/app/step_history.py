@@ -76,7 +76,7 @@ def require_sampled(trace: Trace, what: str) -> None:
         raise InputError(f"{job.name} is a log, which says how long steps took: {what} needs a recording", hint)
     if not job.is_recorded_only:
         return
-    if job.holds_collectives_alone:
+    if job.is_of_collectives:
         hint = f"kair triage {job.source} and kair steps {job.source} answer by its collectives"
         raise InputError(f"of {job.name} NCCL's Inspector recorded collectives alone: {what} needs operators", hint)
     of = "nothing of it" if trace.steps == job.steps else "none of these steps"

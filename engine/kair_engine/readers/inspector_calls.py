@@ -13,7 +13,7 @@ from kair_engine.readers.evidence import nccl_inspector
 from kair_engine.readers.evidence.opening import Lines
 from kair_engine.readers.formats import read_head
 from kair_engine.readers.inspector_lines import InspectorLines, Operation
-from kair_engine.readers.profiler_plugin import FILE_NAME, ProfilerLines
+from kair_engine.readers.profiler_plugin import ProfilerLines
 from kair_engine.trace.inspector_calls import MEETING, RECV, CallKind, InspectorCalls, Member
 from kair_engine.trace.model import KairWarning, short_warning
 
@@ -24,17 +24,14 @@ _OF_HOST: Final = "collective_cpu"
 
 
 def is_inspector_log(path: Path) -> bool:
-    """Return whether a file is named and begins as those of the Inspector or the plug-in; False of unreadable ones."""
-    of_plugin = FILE_NAME.search(path.name) is not None
-    if not of_plugin and ".log" not in path.name:
-        return False
+    """Return whether a file begins as those of the Inspector or the plug-in; False of one that cannot be read."""
     try:
         head = read_head(path)
     except (OSError, InputError):
         return False
-    if of_plugin:
-        return profiler_plugin.fits(head.text)
-    return head.text.startswith(b"{") and nccl_inspector.fits(path.name, head.content)
+    return profiler_plugin.fits(head.text) or (
+        head.text.startswith(b"{") and nccl_inspector.fits(path.name, head.content)
+    )
 
 
 def read_calls(paths: Sequence[Path], progress: Callable[[int, int, str], None]) -> InspectorCalls:
@@ -43,7 +40,7 @@ def read_calls(paths: Sequence[Path], progress: Callable[[int, int, str], None])
     passed_over, lost, cut = 0, 0, []
     for number, path in enumerate(paths, 1):
         lines = Lines(path)
-        of_file = ProfilerLines() if FILE_NAME.search(path.name) else InspectorLines()
+        of_file = ProfilerLines() if path.suffix != ".log" and ".json" in path.suffixes else InspectorLines()
         for _, text in lines:
             if text and (found := of_file.take(text)) is not None:
                 columns.add(found)

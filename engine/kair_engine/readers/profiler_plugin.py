@@ -4,7 +4,6 @@ A collective's line is followed by those of its kernels, one for each channel, w
 plugins/profiler/example, whose `print_event.cc` this was written by: no GPU was at hand to run it).
 """
 
-import re
 from typing import Final
 
 import msgspec
@@ -12,8 +11,6 @@ import msgspec
 from kair_engine.readers.inspector_lines import Operation, Owner
 from kair_engine.readers.paths import MAX_RANKS
 
-FILE_NAME: Final = re.compile(r"_\d{1,20}_\d{1,7}\.json(\.gz|\.zst)?$")
-"""`…_HASH_RANK.json`, of the communicator and the rank in it."""
 _SIZES: Final = (("64", 8), ("32", 4), ("16", 2))
 _MOST_CLOCK: Final = 1 << 62
 

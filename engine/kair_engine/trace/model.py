@@ -393,8 +393,8 @@ class Job:
         return self.format in ("steps", INSPECTOR)
 
     @property
-    def holds_collectives_alone(self) -> bool:
-        """Return whether nothing but the collectives was recorded, by NCCL's Inspector."""
+    def is_of_collectives(self) -> bool:
+        """Return whether collectives are all that was recorded of it, by NCCL's Inspector."""
         return self.format == INSPECTOR
 
     @property

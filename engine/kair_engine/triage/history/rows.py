@@ -71,7 +71,7 @@ class StepHistory:
     @cached_property
     def step_us(self) -> float:
         """The median over steps of the median rank's."""
-        return max(float(median(self.us["step"], axis=None)), 1e-3)
+        return max(float(median(self.us["step"], axis=None)), 1e-3) if self.us["step"].size else 1e-3
 
     @cached_property
     def own(self) -> Floats:
