@@ -144,6 +144,14 @@ def test_one_rank_alone_shows_nothing(tmp_path: Path) -> None:
         triage(log)
 
 
+def test_what_does_not_recur_is_refused_with_a_way_out(tmp_path: Path) -> None:
+    for rank in range(3):
+        (tmp_path / f"node-1-pid{100 + rank}.log").write_text(line(rank, 0, 500 + rank) + "\n")
+    with pytest.raises(InputError, match="no cycle of collectives") as refused:
+        triage(tmp_path)
+    assert "record more steps" in (refused.value.hint or "")
+
+
 def test_logs_of_which_some_were_overwritten_accuse_nobody(tmp_path: Path) -> None:
     folder = MadeJob(dp=8, tp=2, late={5: 1.2}).write(tmp_path / "logs")
     chance = Random(5)

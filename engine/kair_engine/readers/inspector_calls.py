@@ -29,9 +29,8 @@ def is_inspector_log(path: Path) -> bool:
         head = read_head(path)
     except (OSError, InputError):
         return False
-    return profiler_plugin.fits(head.text) or (
-        head.text.startswith(b"{") and nccl_inspector.fits(path.name, head.content)
-    )
+    is_of_inspector = head.text.startswith(b"{") and nccl_inspector.fits(path.name, head.content)
+    return is_of_inspector or profiler_plugin.fits(head.text)
 
 
 def read_calls(paths: Sequence[Path], progress: Callable[[int, int, str], None]) -> InspectorCalls:
@@ -40,7 +39,7 @@ def read_calls(paths: Sequence[Path], progress: Callable[[int, int, str], None])
     passed_over, lost, cut = 0, 0, []
     for number, path in enumerate(paths, 1):
         lines = Lines(path)
-        of_file = ProfilerLines() if path.suffix != ".log" and ".json" in path.suffixes else InspectorLines()
+        of_file = InspectorLines() if ".log" in path.name else ProfilerLines()
         for _, text in lines:
             if text and (found := of_file.take(text)) is not None:
                 columns.add(found)
