@@ -121,7 +121,7 @@ class _Columns:
                 del column[self._first : self._first + more]
 
     def _sized(self) -> tuple[Member, ...]:
-        """Return the members; of communicators whose size is not told it is what their highest rank needs."""
+        """Return the members; of communicators whose size is not known it is what their highest rank needs."""
         needed: dict[str, int] = {}
         for one in self._members:
             needed[one.communicator] = max(needed.get(one.communicator, 0), one.rank + 1)

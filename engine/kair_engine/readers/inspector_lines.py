@@ -114,7 +114,7 @@ class Operation(NamedTuple):
     bus: float
     algorithm: float
     began_us: int
-    """When the first of its kernels began by the host's clock, Unix µs; 0 where that is not told."""
+    """When the first of its kernels began by the host's clock, Unix µs; 0 where that is not known."""
     ended_us: int
     """The same of the last one's end."""
 
@@ -133,7 +133,7 @@ class InspectorLines:
 
     @property
     def lost(self) -> int:
-        """Return how many operations were overwritten before they were written, as far as that is told."""
+        """Return how many operations were overwritten before they were written, as far as that is known."""
         return sum(self._lost.values())
 
     def take(self, line: str) -> Operation | None:

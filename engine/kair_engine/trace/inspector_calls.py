@@ -62,5 +62,5 @@ class InspectorCalls:
 
     @property
     def is_traced(self) -> bool:
-        """Return whether all rows tell when their kernels began."""
+        """Return whether all rows say when their kernels began."""
         return bool(len(self.began_us)) and bool(self.began_us.min() > 0)

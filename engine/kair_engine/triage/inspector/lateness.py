@@ -51,7 +51,7 @@ def _communicators(found: Meetings) -> tuple[Ints, Ints]:
 
 
 def _changes(whose: Ints, first: Bools, of_step: Ints, waited: Floats) -> Floats:
-    """Return how each wait differs from the one at the same place of the step before; NaN if that has no such wait."""
+    """Return how each wait differs from the one at the same place of the step before; NaN without one."""
     starts = np.flatnonzero(first)
     place = np.arange(len(waited)) - np.repeat(starts, np.diff(np.append(starts, len(waited))))
     order = order_by(whose, place, of_step)

@@ -86,7 +86,7 @@ def log_of(calls: InspectorCalls) -> InspectorLog:
 def _waited(
     calls: InspectorCalls, found: Meetings, window: Ints, windows: int, ranks: int
 ) -> tuple[Floats, Floats, Bools]:
-    """Return (windows × ranks) what was waited and transferred, µs, and whether the logs have enough of it."""
+    """Return (windows × ranks) what was waited and transferred, µs, and whether enough of it is known."""
     shape = windows, ranks
     if not windows:
         return np.zeros(shape), np.zeros(shape), np.zeros(shape, np.bool_)

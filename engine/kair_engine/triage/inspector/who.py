@@ -100,7 +100,7 @@ def _runs(members: Sequence[Member], process: Sequence[Hashable]) -> list[int]:
 
 
 def _ranks_of_all(of_process: dict[Hashable, list[Member]]) -> dict[Hashable, int] | None:
-    """Return the rank of each process in a communicator that all are in; None if no communicator has all of them."""
+    """Process → its rank in a communicator that all are in; None without one."""
     of: dict[str, dict[Hashable, int]] = defaultdict(dict)
     for key, places in of_process.items():
         for one in places:
