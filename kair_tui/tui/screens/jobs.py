@@ -1,5 +1,6 @@
 """The screen of the store: its jobs, to open one of them."""
 
+import shlex
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -49,6 +50,7 @@ class JobsScreen(FilteredScreen):
         Binding("u", "use", "use"),
         Binding("dollar_sign", "whatif", "costs", key_display="$"),
         Binding("J", "fleet", "fleet"),
+        Binding("c", "compare", "compare with the open job"),
     ]
     FIELDS = ("name", "verdict", "summary", "ranks", "steps", "operations", "imported", "source", *_COSTS, "cause")
     SORTS = ("name", "imported", "verdict", *_COSTS)
@@ -116,6 +118,12 @@ class JobsScreen(FilteredScreen):
         """Open `kair fleet`: how often stragglers occur in all jobs."""
         run_command(self, line_of(_FLEET, "", self._store))
 
+    def action_compare(self) -> None:
+        """Open `kair compare`: what is different in the open job from the one under the cursor."""
+        session, before = self.kair.session, self.chosen
+        if session is not None and before is not None:
+            run_command(self, shlex.join(("compare", before.name, session.source.name)))
+
     def _answered(self, answer: Document | None, error: Exception | None) -> None:
         """Show what the store has."""
         self.complain(error)
@@ -179,6 +187,7 @@ class JobsScreen(FilteredScreen):
     def on_choices_moved(self) -> None:
         """Remember the job, for another order."""
         self._choice = self.chosen.name if self.chosen else None
+        self.refresh_bindings()
 
     def about_cursor(self) -> str:
         """Describe the job under the cursor."""
@@ -220,6 +229,9 @@ class JobsScreen(FilteredScreen):
         """Without jobs there is nothing to choose; without an open job there is none to act on."""
         if action in ("use", "whatif", "fleet", "filter", "sort", "reverse", "export") and not self._jobs:
             return False
+        if action == "compare":
+            session, before = self.kair.session, self.chosen if self._jobs else None
+            return session is not None and before is not None and before.name != session.source.name
         if action in ("go_to_rank", "recording") and self.kair.session is None:
             return False
         return action != "bookmark" and super().offers(action, of)

@@ -147,8 +147,11 @@ class QueryScreen(ViewScreen):
         return self._row_in_words(f" {self.look.glyphs.dot} ")
 
     def on_table_chosen(self) -> None:
-        """Go to the rank of the row."""
-        if self.rank is None:
+        """Go to the rank of the row; of the tables show the rows of the one under the cursor."""
+        row = self._rows.chosen
+        if self._sql is None and row is not None:
+            self._ask_query(f"SELECT * FROM {row['table']}")
+        elif self.rank is None:
             self.say("no column of the row is a rank of the job")
         else:
             self.kair.go_to_rank(self.rank)
