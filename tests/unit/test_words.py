@@ -23,6 +23,7 @@ DESCRIBED = tuple(
         "sensitivity",
         "timeline",
         "triage",
+        "whatif",
     )
 )
 """Rooms whose docstrings and comments are plain English too."""

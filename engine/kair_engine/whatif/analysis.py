@@ -52,7 +52,7 @@ MIN_SAVING = 0.005
 def whatif(trace: Trace, fixes: Sequence[Fix] = (), *, gpu_cost: float | None = None) -> WhatifResult:
     """S, waste, attributions, M_W and M_S, and the price of each fix.
 
-    Raises UsageError where no step is chosen, a fix fits nothing, or a GPU's cost is none, InputError where no step can
+    Raises UsageError if no step is chosen, a fix fits nothing, or a GPU's cost is no price, InputError if no step can
     be replayed.
     """
     require_cost(gpu_cost)
@@ -68,7 +68,7 @@ def leads(trace: Trace) -> Leads | None:
 def with_absorbed(
     found: WhatifResult, fixes: Sequence[Fix], job: Job, known: Callable[[], Leads | None]
 ) -> WhatifResult:
-    """Return the same, told which of its fixes save nothing since hosts are ahead of their devices.
+    """Return the same, with the fixes marked that save nothing since hosts are ahead of their devices.
 
     `known` is asked how far they are, once one of the fixes is about what hosts do and changes nothing.
     """
@@ -345,7 +345,7 @@ _ACCUSED, _AWAITED = 1 / 3, 1 / 3
 rest is spread."""
 _FEWEST_UNITS = 3
 _FEWEST_MEMBERS = 3
-"""This many members of every group that spans units must be replayed in the mean: one alone waits for nobody."""
+"""On average, this many members of every group that spans units must be replayed: one alone waits for nobody."""
 
 
 def standing_for_all(trace: Trace, named: Collection[int] = ()) -> Trace:
@@ -411,7 +411,7 @@ def share_replayed(trace: Trace) -> float:
 def as_replayed(trace: Trace, unit: Ints, accused: Sequence[int], awaited_ns: Floats) -> Trace:
     """Return the trace as of the ranks that are replayed: of the places `accused` first; `awaited_ns` is per rank.
 
-    Those that are accused stay few beside the others, however many they are: their peers' ideal is what they miss.
+    The accused stay a minority, however many they are: their peers' ideal is what they miss.
     """
     ranks, most = np.array(trace.job.ranks, dtype=np.int64), most_operations(trace)
     operations = np.array([most.get(rank, 0) for rank in ranks.tolist()])

@@ -1,4 +1,4 @@
-"""Defines what a model tells of a recording, whatever its kind: all that what-if analyses ask.
+"""Defines what a model knows about a recording, whatever its kind: all that what-if analyses ask.
 
 Remembers what was replayed, so that one more fix costs one replay.
 """
@@ -84,7 +84,7 @@ class Parts:
 
 
 class Transplanted:
-    """Some parts are as long as in another recording, or in other steps; each is a question of its own."""
+    """Some parts are as long as in another recording, or in other steps; each is a separate question."""
 
     def __init__(
         self, layers: Sequence[Mapping[int, tuple[Ints, Floats]]], undelayed: AbstractSet[int] | None = None
@@ -164,7 +164,7 @@ class DrawnStep:
     path: tuple[PathPiece, ...]
     """Without gaps; empty where the step waits for itself in a circle."""
     microbatch: Ints | None = None
-    """NONE where the recording does not tell it."""
+    """NONE where the recording does not show it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,11 +204,11 @@ class Removed:
 class Model(ABC):
     """A job made ready for replay. Questions may come from several threads.
 
-    What a recording does not tell is empty, or None.
+    What a recording does not show is empty, or None.
     """
 
     kinds: tuple[FixKind, ...]
-    """The kinds of time that it tells apart."""
+    """The kinds of time that it distinguishes."""
     ideal_is_published = False
     """Whether its ideal is the published one, a mean that has the slow ranks in it, and not the peers'."""
     remedy_names: tuple[RemedyName, ...] = ()

@@ -1,6 +1,6 @@
 """Prices fixes: from step times to throughput, GPU hours and money.
 
-Compares step times: S of every part, in the mean and step by step.
+Compares step times: S of every part, on average and step by step.
 
 Concludes from prices what the cause is: one machine, a stage, uneven batches, or nothing worth acting on.
 
@@ -155,9 +155,9 @@ def _table(values: Mapping[Key, Floats], base: Floats) -> Floats:
 
 
 def placed(of_ranks: Mapping[int, float], layout: Layout | None, shape: tuple[int, ...] | None = None) -> Floats:
-    """Put ranks' values in their places, (stages × dp ranks), where each has one of its own; else in one row.
+    """Lay ranks' values out as (stages × dp ranks), if each position has one rank; else in one row.
 
-    Of a heatmap with more places than ranks the `shape` is given; without, each place must be a rank's.
+    For a heatmap with more positions than ranks the `shape` is given; without it, each position must be a rank's.
     """
     ranks = sorted(of_ranks)
     if layout is not None and layout.pipeline_stage and layout.dp_rank:

@@ -1,6 +1,6 @@
 """Replays a dependency graph with other durations, many scenarios at once [W §3].
 
-A node starts when all nodes it depends on have ended. A node of its own ends its duration later; the nodes of a
+A node starts when all nodes it depends on have ended. A single node ends its duration later; the nodes of a
 communication end once all of them have started, each after its own transfer time.
 
 Lays a dependency graph out for its replay: what ends together lies together.
@@ -32,11 +32,11 @@ class Graph:
     after: Ints
     """Per edge the node that waits for it."""
     group: Ints
-    """Per node the number of its communication; NONE for a node of its own."""
+    """Per node the number of its communication; NONE for a single node."""
 
     @property
     def members(self) -> Ints:
-        """Per node how many members its communication has; 0 for a node of its own."""
+        """Per node how many members its communication has; 0 for a single node."""
         member = self.group != NONE
         return np.asarray(np.bincount(self.group[member], minlength=1)[self.group] * member)
 

@@ -36,7 +36,7 @@ _AT_ONCE = 8_000_000
 _ROWS_AT_ONCE = 300_000
 """Operations whose steps are replayed together, once their ranks are enough: they share the replay's levels."""
 _ENOUGH_PEERS = 64
-"""This many ranks' steps are looked at together at least, to tell from their overlaps what waits for what."""
+"""At least this many ranks' steps are looked at together: their overlaps show what waits for what."""
 _MOST_ROWS = 2_000_000
 """Operations that are held together at most, where ranks are few."""
 
@@ -106,7 +106,7 @@ def _read(trace: Trace, synchronised: Sequence[Synchronisation], too_many: TooMa
     places, job_role = None, job_ranks
     for syncs in _together(synchronised or map(synchronise, each_step(trace)), too_many):
         if places is None:
-            # What is marked as communication is none to the recording, which roles are told by.
+            # Roles follow from the recording, to which what is marked as communication is no communication.
             role_of = roles(trace, None if trace.job.communicates else syncs[0].collectives.ops)
             places = Places(trace.job.hosts, {rank: role.stage for rank, role in role_of.items()})
             job_role = role_codes(job_ranks, role_of)

@@ -185,7 +185,7 @@ def _of_hosts(graph: StepGraph, key: Ints) -> Iterator[_Piece]:
 
 
 def _of_the_program(ops: Operations) -> Bools:
-    """Whether each operation ran on a thread of the program: beside a device others serve it and often stand still."""
+    """Whether each operation ran on a thread of the program: with a device, others serve that and often stand still."""
     return ops.of_program if ops.has_device else np.ones(len(ops), dtype=bool)
 
 

@@ -227,7 +227,7 @@ class FixedDurations:
         return value
 
     def _even(self, value: Floats, chosen: Bools) -> Floats:
-        """Return the values with those chosen as long as the same part is in the mean, over a role's ranks and these
+        """Return the values with the chosen ones at the mean of the same part, over a role's ranks and these
         steps.
         """
         rows = np.flatnonzero(chosen)

@@ -5,7 +5,7 @@ communication that it handed to another thread begins. The time between two even
 one around it, or nobody's (idle). Events that nothing else waits for are put together with the next one: a thread has
 10⁴ operations, and a tenth of them launches.
 
-Finds what threads waited for, where the recording lets one tell.
+Finds what threads waited for, where the recording shows it.
 """
 
 import numpy as np
@@ -116,7 +116,7 @@ def host_events(ops: Operations) -> HostEvents:
 
 
 def events_before(ops: Operations, events: HostEvents, rows: Ints, by: Ints) -> Ints:
-    """Per row the last event, not after a time, of the thread that issued it; NONE where there is none."""
+    """Return, per row, the last event, not after a time, of the thread that issued it; NONE if it has no such event."""
     return _events_before(ops, events.row, events.time_ns, rows, by)
 
 
@@ -140,7 +140,7 @@ def last_operations(ops: Operations, events: HostEvents) -> tuple[Ints, Ints]:
 
 
 def noted_by_thread(ops: Operations) -> tuple[Ints, Ints]:
-    """Return times by which the issuing thread's last event tells of communication on threads: (rows, times).
+    """Return the times by which the issuing thread's last event places communication on threads: (rows, times).
 
     When each was issued; and when a send is recorded as over, which is where the thread waits for it.
     """
@@ -165,9 +165,9 @@ def _events_before(ops: Operations, row: Ints, time: Ints, rows: Ints, by: Ints)
 
 
 def _issuing_lanes(ops: Operations, rows: Ints) -> Ints:
-    """Per row of communication on threads, the key of the thread that issued it: the main thread unless that is seen.
+    """Return, per row of communication on threads, the key of the thread that issued it; the main thread if unknown.
 
-    Beside a device the thread that runs backward issues some.
+    With a device, the thread that runs backward issues some.
     """
     width = int(ops.lane.max(initial=0)) + 1
     lane = ops.rank[rows] * width + ops.main_lane[ops.rank[rows]]
@@ -241,7 +241,7 @@ BUSY_SHARE = 0.5
 def host_waits(ops: Operations, rows: Ints, same: Bools, first: Ints, last: Ints) -> tuple[Ints, Ints]:
     """(events that waited, the operations whose end each waited for): the device, a copy, communication, a thread.
 
-    `rows` are the threads' operations in order, `same` tells which of them follow another on their thread, `first` and
+    `rows` are the threads' operations in order, `same` marks those that follow another on their thread, `first` and
     `last` are per operation of the step its first and last event.
     """
     streams = np.flatnonzero(ops.on_stream & (ops.kind != SCOPE) & ~ops.of_side_streams)
@@ -290,7 +290,7 @@ def _for_communication(ops: Operations, rows: Ints, same: Bools) -> tuple[Ints, 
 def _for_threads(ops: Operations, rows: Ints) -> tuple[Ints, Ints]:
     """Operations at the top of a thread, after a gap in which another thread was busy: backward, and after it.
 
-    The main thread, and one that runs backward beside a device, are busy, too, while they wait there for communication
+    The main thread, and with a device the one that runs backward, are also busy while they wait there for communication
     on threads.
     """
     none = np.zeros(0, dtype=np.int64)

@@ -28,12 +28,12 @@ they are ready or compute for this share of it. As seen: 0.5, 0.98 to 1.03, and 
 
 @dataclass(frozen=True)
 class MeasuredStops:
-    """What was measured of the ranks of some steps, each a cell, beside the parts that their time is made of."""
+    """What was measured of the ranks of some steps, each a cell, and the parts that their time is made of."""
 
     cell: Ints
     """Per part the place of its cell."""
     own: Bools
-    """Parts that a measured main thread spent on its own work: what it waited for others is none."""
+    """Parts that a measured main thread spent on its own work, without waiting for others."""
     transfer: Bools
     """Parts that a measured rank's communication took, waiting excluded."""
     told: Bools
@@ -52,7 +52,7 @@ class MeasuredStops:
 
     @classmethod
     def beside(cls, parts: NodeParts, recorded: Sequence[Operations], times: ProcessorTimes) -> "MeasuredStops":
-        """Put the parts of the steps `recorded` beside what was measured."""
+        """Pair the parts of the steps `recorded` with what was measured."""
         first = np.cumsum([0, *(len(ops.ranks) for ops in recorded)])
         cell = first[parts.step] + parts.rank.astype(np.int64)
         measured = [times.of_step(ops.step, ops.ranks) for ops in recorded]

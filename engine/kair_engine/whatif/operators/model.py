@@ -109,7 +109,7 @@ Present = Mapping[tuple[str, str, str], int]
 def validate_fix(trace: Trace, fix: Fix, of_all: Callable[[], Present]) -> None:
     """Raise UsageError, with what there is instead, where no operation of the chosen steps fits the fix.
 
-    `of_all` tells what is present on all ranks, where that is asked for.
+    `of_all` holds what is present on all ranks, if that is asked for.
     """
     job, layout = trace.job, trace.job.layout
     stage_of = layout.pipeline_stage if layout is not None else {}
@@ -213,7 +213,7 @@ class OperatorModel(Model):
         return tuple(rank for rank, stage in stages.items() if stage == max(stages.values()))
 
     def fits_memory(self) -> bool:
-        """Whether no step is larger than what can be replayed beside all else."""
+        """Whether every step is small enough to be replayed in addition to all else."""
         return max(self._operations.values()) <= MOST_OPERATIONS
 
     def require(self, fix: Fix) -> None:
@@ -273,7 +273,7 @@ class OperatorModel(Model):
         return float(self.replay([(Fix(kinds=("gc",), scale=0.0),)]).times.mean()), longest_ns
 
     def warnings_of(self, replayed: ReplayedSteps) -> tuple[KairWarning, ...]:
-        """Return steps left out, a replay that is off by more than a little, and what no name tells of."""
+        """Return warnings: steps left out, a replay that is off by more than a little, and what no name explains."""
         left_out = len(self.steps) - len(replayed.steps)
         text = f"{left_out} steps are left out: their operations wait for one another in a circle"
         (delayed, _, undelayed), measured = replayed.times[:3], replayed.measured

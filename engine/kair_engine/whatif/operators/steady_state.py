@@ -27,7 +27,7 @@ from kair_engine.whatif.operators.step_graph import StepGraph, shared_keys, step
 from kair_engine.whatif.replay import Graph, Plan, plan, replay, side_by_side
 
 PAUSE_NS = 200_000
-"""After so long a time of its own a host may meet a queue that is no longer full: there it is looked at."""
+"""After this much time without waiting a host may meet a queue that is no longer full: that is checked there."""
 LOOKS = 4
 """In each queue's depth the host is held to the queue so often, and after pauses."""
 MOST_LAPS = 6
@@ -200,7 +200,7 @@ class SteadyBatch(Together):
         self._laps = _Laps.of(steady, of)
         self._whole = WholeWindow(window, of, steady) if whole else None
         self._devices = _with_device(window.ops)
-        """Per rank whether it has one: who recorded none tells of no device's period."""
+        """Per rank, whether it has one: a rank that recorded none shows no device's period."""
         have = window.ops.ranks[self._devices]
         self._in_steps = [_or_all(np.isin(ops.ranks, have)) for ops in steps]
         self._recorded = np.concatenate((took, np.zeros(steady.graph.nodes - len(took))))
@@ -356,7 +356,7 @@ def _parts_of_steps(parts: NodeParts, of: StepGraph, window: Window) -> NodePart
     """Return the parts of a window as those of its steps, without what it was only waited for in them.
 
     What the first operations of a thread or a stream waited for lies before the window: their delay is as in other
-    steps. What a launch waited for a place in the queue is no time of its own.
+    steps. What a launch waited for a place in the queue is not the launch's time.
     """
     value, row = _explained(parts, of, window), parts.row
     known = np.flatnonzero((row != NONE) & ~np.isin(parts.node, of.end))
@@ -392,8 +392,8 @@ def _explained(parts: NodeParts, of: StepGraph, window: Window) -> Floats:
 
 
 def _without_waits(parts: NodeParts, of: StepGraph, window: Window) -> Floats:
-    """Return the parts without what threads waited for a place in the queue meanwhile, whatever operation that is told
-    of.
+    """Return the parts without what threads waited for a place in the queue meanwhile, whichever operation has that
+    time.
 
     Nor is it the host's own what it waited in a synchronisation for what had been launched before the window.
     """

@@ -44,7 +44,7 @@ class Window:
     queue_full: Bools
     """Per operation whether it is such a wait."""
     anew: Ints
-    """The places of the steps that do not follow the one before: nothing tells what their first operations awaited."""
+    """The positions of steps that do not follow the one before: what their first operations awaited is unknown."""
 
 
 def window_of(steps: Sequence[Operations], syncs: Sequence[Synchronisation]) -> Window:

@@ -163,7 +163,7 @@ class _Builder:
         self._edges.append((over[ordered[:-1][same]], arrival[ordered[1:][same]]))
         launched = rows[ops.launch[rows] != NONE]
         event = events.last_of_row[ops.launch[launched]]
-        # What communicates on a thread is none of its host's events, though a kernel may name it as its launch.
+        # What communicates on a thread is not among its host's events, though a kernel may name it as its launch.
         self._edges.append((host[events.node[event[event != NONE]]], arrival[launched[event != NONE]]))
         issued, by = noted_by_thread(ops)
         event = events_before(ops, events, issued, by)

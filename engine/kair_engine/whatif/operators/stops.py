@@ -5,7 +5,7 @@ Finds stops: moments at which a thread stood still, in operations that take far 
 Peers show what one rank alone loses. What all lose, to a quota or to too many threads for the cores, shows against an
 operation's own usual time: it takes 20 µs on all ranks and in all steps, and once 23 ms.
 
-Tells which parts of steps stops are taken from: threads' own, or also what waits for threads that serve them.
+Decides from which parts of steps stops are taken: threads' own, or also what waits for threads that serve them.
 
 Finds operations that end with the scheduler's tick: their threads wait for others, which have no core.
 
@@ -110,7 +110,7 @@ _FEWEST = 4
 _USUAL, _FAST = 0.25, 0.05
 """Quantiles of its times: half of them can hold a stop."""
 _OF_MANY: Final = 20
-"""An operator whose calls are no longer told apart must have been called so often for one of them to be a stop."""
+"""An operator whose calls are pooled must have been called this often for one of them to be a stop."""
 
 
 def stops_ns(parts: NodeParts, among: Bools | None = None) -> Floats:
@@ -218,7 +218,7 @@ class StopTally:
     any_stopped_ns: float = 0.0
     """Time in which at least one rank of a host stood still, summed over hosts and steps."""
     expected_ns: float = 0.0
-    """The same if each rank stood still at moments of its own."""
+    """The same if each rank stood still independently."""
     worst_ns: float = 0.0
     """Of the rank that stood still longest in each step."""
     tick_ns: float | None = None
@@ -295,7 +295,7 @@ def _union(begin: Floats, end: Floats) -> float:
 class StoppedParts:
     """What stops take of the parts of some steps, and other delays that no peer shows.
 
-    Beside a device, where threads communicate (gloo's), a stop of those leaves its mark on others: on what waits for
+    With a device, where threads communicate (gloo's), a stop of those leaves its mark on others: on what waits for
     them, and on what devices wait for. So there a fix of stops takes from all parts but kernels, whose length is the
     device's, and sends and receives, whose length is mostly the other end's.
 
@@ -323,7 +323,7 @@ class StoppedParts:
 
     @property
     def _among_calls_ns(self) -> Floats | float:
-        """The same of operations that were seen too seldom, beside other calls of their operators."""
+        """The same for operations that were seen too seldom, compared with other calls of their operators."""
         if not any(ops.has_device for ops in self._recorded):
             return 0.0
         parts = self._parts

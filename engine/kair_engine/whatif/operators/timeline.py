@@ -137,7 +137,7 @@ def moved_steady_step(batch: "SteadyBatch", fixes: Sequence[Fix]) -> MovedStep:
     graph, window = lap.whole.graph, lap.whole.window
     offset = graph.offset_ns
     over = lap.end_ns[lap.whole.steady.step_end[-1]]
-    # Who recorded no device tells of no step of it.
+    # A rank that recorded no device shows no step of it.
     told = over > lap.begin_ns
     # Times of a window count from its first step's origin, which is this one's.
     shift = float(np.median((ops.begin_ns - offset - lap.begin_ns)[told])) if told.any() else 0.0

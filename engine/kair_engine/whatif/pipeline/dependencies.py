@@ -58,7 +58,7 @@ class _Edges:
 
 @dataclass(frozen=True)
 class Schedule:
-    """What all steps tell together."""
+    """What all steps show together."""
 
     synchronised: bool
     """Data-parallel ranks gather parameters and reduce gradients."""
@@ -141,7 +141,7 @@ def _matched_compute(rows: PipelineRows, order: RecordedOrder, transfers: Ints, 
 
 
 def _places(rows: PipelineRows, computes: Ints) -> Ints:
-    """(worker-steps × turns): of computations in their order the one of that turn, NONE where there is none."""
+    """Return the computation of each turn, in their order (worker-steps × turns); NONE if a turn has none."""
     worker_steps = int(rows.worker_step.max(initial=-1)) + 1
     of = rows.worker_step[computes]
     turn = turns(of)
@@ -228,7 +228,7 @@ def _closing_edges(rows: PipelineRows, order: RecordedOrder, edges: _Edges, *, o
 
 
 def _communications(rows: PipelineRows, transfers: Ints, key: Ints) -> Ints:
-    """Per row the number of its communication; of transfers their key tells which."""
+    """Return, per row, the number of its communication; for transfers their key identifies it."""
     pipeline, everywhere = rows.step * rows.dp_size + rows.dp, np.zeros(len(rows), dtype=np.int64)
     members = [(transfers, key)]
     for names, where in (

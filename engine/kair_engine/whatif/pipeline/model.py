@@ -2,8 +2,8 @@
 
 Attributes the slowdown of a pipeline job: to operation types, data-parallel ranks, stages and workers [W §4].
 
-Ranks that are ideal and run the same program are alike. So beside each rank, recorded in part, a copy of it that is
-wholly ideal stands for all the others: two lanes instead of as many as there are ranks.
+Ranks that are ideal and run the same program are alike. So each rank, recorded in part, is paired with a copy of it
+that is wholly ideal and stands for all the others: two lanes instead of as many as there are ranks.
 """
 
 import math
@@ -276,7 +276,7 @@ def _by_worker(times: PipelineTimes) -> tuple[Floats, Floats | None]:
 
 
 def _beside_ideal(times: PipelineTimes, of: AlikeSteps, recorded: list[Choice]) -> Floats:
-    """(scenarios × dp ranks × steps): every rank with the chosen rows as recorded, beside an ideal one."""
+    """Return (scenarios × dp ranks × steps): every rank with the chosen rows as recorded, paired with an ideal one."""
     example, size = of.rows.take(slice(0, of.lane.nodes)), of.lane.nodes
     masks = np.stack([choice(example)[of.order.order] for choice in recorded], axis=1)[:, :, None, None]
     ideal = times.ideal_ns[of.at[:, 0, 0]][:, None, None, None]

@@ -73,9 +73,9 @@ def without_collections(times: PipelineTimes, pauses: tuple[Ints, Floats]) -> tu
 
 
 def _stage_excess(times: PipelineTimes) -> Floats | None:
-    """Per stage what it computes over the stages' mean, less 1; None where there is one, or one computes nothing.
+    """Return, per stage, what it computes over the stages' mean, less 1; None for one stage, or if any computes 0.
 
-    Of a stage's data-parallel ranks the middle one (the lower of two) tells: a slow rank is no long stage.
+    Of a stage's data-parallel ranks the middle one (the lower of two) counts: a slow rank is no long stage.
     """
     rows = times.rows
     computes = rows.of_type(*FORWARD_BACKWARD)
@@ -195,7 +195,7 @@ class FixedDurations:
             if isinstance(fix, IdealOfAll):
                 durations = np.where(mask, self.times.ideal_ns, durations)
             elif fix.even:
-                # What its type takes in the mean of all rows of its stage.
+                # The mean of its type over all rows of its stage.
                 cell = self.times.rows.type * self.times.rows.pp_size + self.times.rows.stage
                 mean = np.bincount(cell, durations) / np.maximum(np.bincount(cell), 1)
                 durations = np.where(mask, mean[cell], durations)
@@ -241,10 +241,10 @@ class FixedDurations:
         return durations
 
     def peers_ideal(self, named: Collection[int] = ()) -> Floats:
-        """Per row what the other ranks of its stage take for its type: nobody is part of their own ideal.
+        """Return, per row, what the other ranks of its stage take for its type: no rank is part of its own ideal.
 
-        The lower middle one of the others' means (of communications: medians), and of those that are not `named` where
-        there are such. A rank that is alone in its stage is held against itself; no garbage pause is ideal.
+        It is the lower middle one of the others' means (of communications: medians); of those that are not `named` if
+        any are left. A rank that is alone in its stage is compared with itself; no garbage pause is ideal.
         """
         rows, typical = self.times.rows, self._typical
         is_named = np.zeros((rows.pp_size, rows.dp_size), dtype=bool)
@@ -310,7 +310,7 @@ CONCENTRATED, CHANCE = 0.25, 0.01
 FLAP = 3.0
 """A transfer that takes this many times its own median flaps; one in 100 of production transfers takes 1.1 to 2.2."""
 SAMPLES = 5
-"""A transfer must recur this often for a median of its own."""
+"""A transfer must recur this often for a separate median."""
 
 
 def irregular_causes(
@@ -363,7 +363,7 @@ def forward_pauses(times: PipelineTimes, batches: Microbatches) -> tuple[Ints, F
 
 
 class _Direction:
-    """One computation of each microbatch, beside the median of its worker and chunk."""
+    """One computation of each microbatch, relative to the median of its worker and chunk."""
 
     def __init__(self, times: PipelineTimes, of_batch: Ints) -> None:
         rows = times.rows

@@ -1,4 +1,4 @@
-"""Reads the operations of a job whose recording tells pipeline stages and operation types (what-if traces).
+"""Reads the operations of a job whose recording has pipeline stages and operation types (what-if traces).
 
 Chooses operations for a scenario, by what they are and not by when they ran.
 
@@ -70,7 +70,7 @@ class PipelineRows:
     chunk: Ints
     """Of the whole model (virtual stages counted in order); of gathers and scatters within the stage."""
     microbatch: Ints
-    """NONE where the recording does not tell it."""
+    """NONE where the recording does not have it."""
     start_ns: Floats
     end_ns: Floats
     worker_step: Ints
@@ -123,9 +123,9 @@ def is_type(code: Ints, *names: str) -> Bools:
 
 
 def read_pipeline(trace: Trace) -> PipelineRows:
-    """Return the chosen steps of a what-if trace. Raises UsageError where it tells no pipeline stages.
+    """Return the chosen steps of a what-if trace.
 
-    InputError where its workers' numbers are those of far more.
+    Raises UsageError if it has no pipeline stages, InputError if its workers' numbers are those of far more.
     """
     layout = trace.job.layout
     if layout is None:
@@ -221,7 +221,7 @@ def _fill(  # noqa: PLR0917 (one call)
     for name, column in (("turn", "occurrence"), ("chunk", "chunk"), ("microbatch", "microbatch")):
         np.take(of[column], order, out=columns[name], mode="clip")
     np.add(columns["start_ns"], of["duration_ns"][order], out=columns["end_ns"])
-    # Without virtual stages a recording need not tell the chunk: it is the stage.
+    # Without virtual stages a recording need not name the chunk: it is the stage.
     untold = (columns["chunk"] == NONE) & is_type(columns["type"], *FORWARD_BACKWARD)
     np.copyto(columns["chunk"], columns["stage"], where=untold)
     return numbers
@@ -379,7 +379,7 @@ def microbatches(rows: PipelineRows) -> Microbatches:
 
 
 def numbers(rows: PipelineRows, computes: Ints) -> Ints:
-    """Return the number of each computation's microbatch; where the recording does not tell it, its turn."""
+    """Return the number of each computation's microbatch; its turn if the recording has no number."""
     return np.where(rows.microbatch[computes] == NONE, rows.turn[computes], rows.microbatch[computes])
 
 

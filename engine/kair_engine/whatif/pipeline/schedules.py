@@ -1,6 +1,6 @@
 """Prices published remedies of a pipeline job that are asked for by name: other schedules, microbatches, collectives.
 
-A schedule is a pure function of the job. Its replay has edges of its own: what a stage runs after what, and whether a
+A schedule is a pure function of the job. Its replay has other edges: what a stage runs after what, and whether a
 stage waits until what it sends has arrived. A price is the difference between two replays by the same rules, of the
 remedy and of 1F1B, so that what the rules leave out cancels.
 
