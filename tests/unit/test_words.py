@@ -16,6 +16,7 @@ DESCRIBED = tuple(
         "blame",
         "comparison",
         "confirm",
+        "export",
         "forecast",
         "localize",
         "probe",
@@ -23,6 +24,7 @@ DESCRIBED = tuple(
         "sensitivity",
         "timeline",
         "triage",
+        "views",
         "whatif",
     )
 )

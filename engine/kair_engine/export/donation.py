@@ -33,7 +33,7 @@ from kair_engine.trace.model import GIFT, NOT_TOLD, FragmentInfo, KairWarning, P
 
 SUFFIX: Final = ".tar.zst"
 _FIRST_NS: Final = 10**18
-"""When the earliest step of a gift begins, where its clocks tell the time: in September 2001."""
+"""When the earliest step of a gift begins, if its clocks have the time: in September 2001."""
 _COMMUNICATION: Final = frozenset(("collective", "send", "recv"))
 _Sort = tuple[str | None, tuple[int, ...] | None]
 """The name of calls, with how many dimensions each tensor has, None for bytes. All communication is one, without a
@@ -55,7 +55,7 @@ class Donated:
 
 
 class _Survey:
-    """What all fragments of a job have in common, which no single one tells."""
+    """What all fragments of a job have in common, which no single one shows."""
 
     def __init__(self, trace: Trace) -> None:
         self.kinds: dict[str, set[str]] = defaultdict(set)
@@ -203,7 +203,7 @@ def _later(times: tuple[int, ...], shift: int) -> tuple[int, ...]:
 
 
 def _divided(values: tuple[int, ...]) -> tuple[int, ...]:
-    """Return what was told, without what all of it has in common."""
+    """Return the numbers divided by their greatest common divisor."""
     divisor = gcd(*(one for one in values if one > 0)) or 1
     return tuple(one if one == NOT_TOLD else one // divisor for one in values)
 

@@ -109,7 +109,7 @@ def timeline(trace: Trace, findings: Sequence[Finding] = (), paths: Sequence[Bla
 
 
 def replayed_timelines(job: Job, steps: Iterable[DrawnStep]) -> Iterator[Item]:
-    """Draw the timelines of what-if: a process for each rank in each of them, its critical path in a row of its own.
+    """Draw the timelines of what-if: a process for each rank in each of them, its critical path in a separate row.
 
     Arrows lead along the path from one rank to the next.
     """
@@ -241,7 +241,7 @@ class _Arrows:
         number = 0
         for path in paths:
             stops = (path.symptom, *path.chain)
-            # A path is told from the symptom back: time runs the other way.
+            # A path runs from the symptom back, against time.
             for later, earlier in pairwise(stops):
                 if (later.rank, later.operator, later.start_us) != (earlier.rank, earlier.operator, earlier.start_us):
                     number += 1

@@ -114,7 +114,7 @@ def _write_table(trace: Trace, file: IO[bytes], suffix: str) -> int:
         # Not by its name, which polars cannot take where it is not UTF-8.
         write[suffix.lower()](file)
     except pl.exceptions.ComputeError as error:
-        if "IO error" in str(error):  # that is how polars tells a full disk from its own
+        if "IO error" in str(error):  # polars' word for a full disk, as opposed to its own errors
             raise OSError(str(error)) from error
         raise
     return int(trace.scan().select(pl.len()).collect().item())

@@ -1,1 +1,1 @@
-"""Descriptions that accuse nobody: an inventory, one rank beside its peers, the time-frequency view."""
+"""Descriptions that accuse nobody: an inventory, one rank compared with its peers, the time-frequency view."""

@@ -1,4 +1,4 @@
-"""Bandwidth of every process group and link beside its siblings, overlap of communication, and matrix products' rates.
+"""Bandwidth of process groups and links compared with their siblings, overlap of communication, matrix products' rates.
 
 A transfer begins when its last member arrives, so a straggler slows none: members leave together, and whoever came last
 has the shortest duration (timeline/collectives.py).
@@ -26,7 +26,7 @@ from kair_engine.views.sibling_speeds import Comparison, compare, is_slow
 from kair_engine.views.transfers import Transferred, Transfers
 
 _MENTIONED_SHARE: Final = 0.01
-"""Of the time of transfers: those of unknown size that a warning tells of."""
+"""A warning is given if transfers of unknown size take this share of the time of all transfers."""
 
 
 def collectives(
@@ -125,7 +125,7 @@ class _Sums:
 
 
 class _Speeds:
-    """Of each rank's matrix products: how fast they are, and beside its peers'."""
+    """Return how fast each rank's matrix products are, and how that compares with its peers'."""
 
     def __init__(self, tflop_per_s: Floats, ratio: Floats, comparison: Comparison) -> None:
         self.tflop_per_s, self.ratio, self.comparison = tflop_per_s, ratio, comparison

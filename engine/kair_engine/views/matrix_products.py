@@ -1,4 +1,4 @@
-"""Matrix products of which a recording tells the shapes: their floating-point operations, and the time that they took.
+"""Matrix products whose shapes were recorded: their floating-point operations, and the time that they took.
 
 On a device that is the time of the kernels that a product launched, found by correlation; without one the operator's.
 """
@@ -173,7 +173,7 @@ class Products:
         return np.where(usual > 0, own / np.maximum(usual, 1e-9), np.nan)
 
     def result(self, limit: int) -> MatrixProducts:
-        """Return what is told of them all."""
+        """Return the products of all of them."""
         rates = self.tflop_per_s()
         does = ~np.isnan(rates)
         _, _, _, _, ns = self.entries()

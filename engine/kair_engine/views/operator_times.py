@@ -28,7 +28,7 @@ from kair_engine.trace.model import KairWarning, Trace, require_steps
 from kair_engine.trace.operations import COMPUTE, GC, INPUT, MEMORY, Operations
 
 MENTIONED_SHARE: Final = 0.01
-"""Of all time: unmatched communication that a warning tells of."""
+"""A warning is given if unmatched communication takes this share of all time."""
 
 _Key = tuple[OperatorType, str | None]
 
@@ -82,13 +82,13 @@ class _Sum:
     spent_ns: Floats
     calls: Floats
     given: Floats
-    """Bytes, of all calls that tell what they are given."""
+    """Bytes, of all calls whose inputs were recorded."""
     telling: Floats
     """Calls."""
 
     @property
     def given_a_call(self) -> Floats:
-        """In the mean; NaN for ranks that do not tell."""
+        """Return the mean; NaN for ranks that did not record it."""
         return np.where(self.telling > 0, self.given / np.maximum(self.telling, 1.0), np.nan)
 
 
@@ -111,7 +111,7 @@ class _Sums:
     def __init__(self, ranks: Ints, steps: Sequence[int]) -> None:
         self._ranks = ranks
         self._chosen = np.array(steps)
-        """Others only tell what devices still do in the next."""
+        """Other steps only show what devices still do in the next."""
         self._steps = np.zeros(len(ranks))
         """That each rank recorded."""
         self.of: dict[_Key, _Sum] = defaultdict(lambda: _Sum(*(np.zeros(len(ranks)) for _ in range(4))))

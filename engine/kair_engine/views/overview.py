@@ -66,7 +66,7 @@ def info(trace: Trace, *, operators: bool = False) -> InfoResult:
     operations_of = operations_by_kind(trace)
     kinds = operations_of.per("kind").items()
     by_role: dict[str, list[int]] = defaultdict(list)
-    # Who could not be compared, as triage tells it.
+    # The ranks that could not be compared, as triage reports them.
     odd = tuple(coverage(ranks, code, np.stack(covered, axis=1))) if covered and len(ranks) > 1 else ()
     for rank, role in role_of.items():
         by_role[role.name].append(rank)

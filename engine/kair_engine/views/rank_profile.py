@@ -1,6 +1,6 @@
-"""One rank beside its peers: where its step time goes, and how its operations complete.
+"""One rank compared with its peers: where its step time goes, and how its operations complete.
 
-Time per phase and per annotated scope, on one rank beside its role.
+Time per phase and per annotated scope, on one rank compared with its role.
 
 Completion curves of a step's operations: their distance is the paper's stage 1.
 """
@@ -33,7 +33,7 @@ from kair_engine.trace.operations import PHASE_NAMES, SCOPE, Operations
 
 _TRANSFER, _REST = PARTS.index("communication"), PARTS.index("rest")
 _MENTIONED_SHARE = 0.01
-"""Of the step: communication with unknown members that a warning tells of."""
+"""A warning is given if communication with unknown members takes this share of the step."""
 
 
 def rank_profile(trace: Trace, *, rank: int) -> RankProfileResult:
@@ -117,7 +117,7 @@ class _Sums:
         self._accounts = AccountOfSteps()
 
     def meet(self, sync: Synchronisation) -> None:
-        """Take in a step's scopes; one that was not chosen only tells what its devices still do in the next."""
+        """Take in a step's scopes; one that was not chosen only shows what its devices still do in the next."""
         if sync.collectives.ops.step in self._steps:
             self.subgraphs.meet(sync.collectives.ops)
 

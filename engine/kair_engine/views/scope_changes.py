@@ -1,7 +1,7 @@
-"""Scopes over the steps of a job: what each takes on each rank beside the others, and from which step on that changed.
+"""Scopes over the steps of a job: what each rank takes in them compared with the others, and when that changed.
 
 A change is looked for in what a rank takes beyond the median of the others in the same step, so that what all do
-longer, as where a step has more work, is nobody's; the median of all is a row of its own. The series is cut in two
+longer, as where a step has more work, is nobody's; the median of all is a separate row. The series is cut in two
 where the cumulative sum of its deviations is farthest from what chance explains (CUSUM), on medians of five steps,
 none farther than three spreads from the middle, so that single steps do not matter. The p-value is that of the
 farthest of as many normal deviations as there are places to cut, times the number of series that were looked at; the
@@ -32,7 +32,7 @@ _MOST_MOVES: Final = 8
 """So often the ends of a run are moved in turn."""
 _MOST_P: Final = 0.01
 _LEAST_SHARE: Final = 0.01
-"""Of the step, that a change must be to be told."""
+"""A change is reported from this share of the step on."""
 _PAIR: Final = 2
 _FEW: Final = 16
 _FARTHEST: Final = 3.0
@@ -45,7 +45,7 @@ _WAITING_SHARE: Final = 0.5
 
 @dataclass(frozen=True)
 class ScopeSeries:
-    """One scope: a matrix (rank, step) in µs, NaN in steps that do not tell it."""
+    """One scope: a matrix (rank, step) in µs, NaN in steps that lack it."""
 
     scope: str
     ranks: Ints
@@ -108,10 +108,10 @@ def _rows_of(series: ScopeSeries, tests: int, step_us: float) -> list[ScopeTime]
 
 
 def _beside_others(steps: Ints, time_us: Floats, tests: int, least_us: float) -> tuple[Floats, list[_Change | None]]:
-    """Return (what each rank is compared with, per step, how it changed beside that).
+    """Return (what each rank is compared with, per step, how it changed relative to that).
 
     That is the median of the others that did not become longer: with one that did among a few, their median would
-    become longer too, and the others shorter beside it.
+    become longer too, and the others shorter in comparison.
     """
 
     def beside(peers: Floats) -> tuple[Floats, list[_Change | None]]:
@@ -182,9 +182,7 @@ def _row(scope: str, rank: Rank | None, own: Floats, peers: float | None, change
 
 
 def _change(steps: Ints, values: Floats, tests: int) -> _Change | None:
-    """Return the largest lasting change of a series without NaN; None where there is none that chance would not
-    explain.
-    """
+    """Return the largest lasting change of a series without NaN; None if chance explains them all."""
     count = len(values) // _BLOCK
     if count < _FEWEST_BLOCKS:
         return None

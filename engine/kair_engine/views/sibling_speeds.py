@@ -4,8 +4,8 @@ Two chances must both be small. That of a moderated t (localize/peers.py) allows
 differ for good, by a few percent. That of ranks holds whatever the distribution is: were all alike, each would be as
 often the slowest of a step as any other, so a few steps prove nothing.
 
-Several slow ones hide one another: a slow link is one in both directions. So each is held against those that are no
-slower than it, and is slow if it is, or one after it, by that (Rosner 1983, the generalised extreme deviate).
+Several slow ones hide one another: a slow link is one in both directions. So each is compared with those that are no
+slower than it, and is slow if it, or one after it, is slow by that (Rosner 1983, the generalised extreme deviate).
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from kair_engine.stats import median
 FEWEST_COMPARED: Final = 2
 """Of two siblings one can be slower; which is usual takes FEWEST_SIBLINGS."""
 _LEVELS: Final = 64
-"""Places of a step are told apart this finely: so the sum's distribution stays small with thousands of siblings."""
+"""Positions in a step are rounded to this, so that the sum's distribution stays small with thousands of siblings."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Comparison:
     """Of each of several siblings, in their order."""
 
     p_value: Floats
-    """The chance that a healthy one is that slow; NaN where no test can tell."""
+    """The chance that a healthy one is that slow; NaN if no test can show it."""
     steady: Bools
     """Slower than the others by SLOWER_BY in the median step, and by half of that in STEADY_STEPS of the steps."""
 
@@ -38,7 +38,7 @@ class Comparison:
 def compare(times: Floats) -> Comparison:
     """Compare siblings by `times`, (steps × siblings): the time of each over the median of the others for the same.
 
-    NaN stands for a step in which one did nothing that can be compared; steps that lack one tell nothing of all.
+    NaN stands for a step in which one did nothing that can be compared; a step that lacks one is not used at all.
     """
     whole = times[~np.isnan(times).any(axis=1)] if times.size else times
     siblings = times.shape[1]

@@ -64,7 +64,7 @@ class View:
 
 
 def step_to_show(trace: Trace) -> int:
-    """Return the slowest of the chosen steps. Raises UsageError where there is none."""
+    """Return the slowest of the chosen steps. Raises UsageError if no step is chosen."""
     require_steps(trace)
     return trace.job.slowest_of(trace.steps)
 

@@ -1,6 +1,6 @@
 """The delay that a timeline is around: which operation, which collective waited for it, and the path between them.
 
-What runs under the cursor of a timeline, beside the same operations of the rank's peers.
+What runs under the cursor of a timeline, compared with the same operations of the rank's peers.
 """
 
 from collections.abc import Iterator, Sequence
@@ -44,7 +44,7 @@ class Focus:
     row: int
     """The operation."""
     instance: int | None
-    """The collective that waited next; None where there is none."""
+    """The collective that waited next; None if none did."""
     cause: Cause | None
     walk: Walk | None
 

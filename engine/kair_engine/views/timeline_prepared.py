@@ -191,7 +191,7 @@ _COLUMNS: Final = (
 
 
 class Expected(NamedTuple):
-    """What the peers of some operations take, the median, in ns; NaN where there is none that runs it."""
+    """What the peers of some operations take, the median, in ns; NaN if no peer runs it."""
 
     own: Floats
     held_up: Floats
@@ -327,7 +327,7 @@ class PreparedStep:
         """How much later than its peers each operation is."""
         return lateness(self.graph, self.role)
 
-    # Beside peers.
+    # Compared with peers.
 
     @cached_property
     def own_ns(self) -> Ints:

@@ -78,7 +78,7 @@ def _as_moved(recorded: PreparedStep, moved: MovedStep) -> PreparedStep:
     ops, found = recorded.ops, recorded.sync.collectives
     if len(ops) != len(moved.ops):
         raise InputError(f"step {ops.step} is replayed without some of its operations, and cannot be drawn")
-    # What the job's ranks are beside the model's can differ by what is marked as communication: the rows are the same.
+    # The job's ranks and the model's can differ by what is marked as communication: the rows are the same.
     ops = replace(
         ops,
         begin_ns=moved.begin_ns,

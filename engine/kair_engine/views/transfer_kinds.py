@@ -36,7 +36,7 @@ given and what it gives, which is the whole."""
 
 
 def kind_of(name: str) -> CollectiveKind:
-    """Return the kind that the name of a kernel or an operator tells; `other` where it tells none."""
+    """Return the kind that the name of a kernel or an operator shows; `other` if it shows no kind."""
     plain = _NO_LETTER.sub("", _ARGUMENTS.sub("", name).lower())
     return next((kind for part, kind in _PARTS_OF_NAMES if part in plain), "other")
 

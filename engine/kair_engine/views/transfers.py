@@ -50,7 +50,7 @@ class Link(NamedTuple):
 
 @dataclass(frozen=True)
 class Transferred:
-    """Transfers of one kind and size class over one link; what they are is told in results/collectives.py."""
+    """Transfers of one kind and size class over one link; results/collectives.py describes them."""
 
     link: Link
     kind: CollectiveKind
@@ -66,7 +66,7 @@ class Transferred:
     siblings: int
     ratio: float | None
     p_value: float = float("nan")
-    """Of this one alone; NaN where no test can tell."""
+    """Of this one alone; NaN if no test can show it."""
     steady: bool = False
 
 
@@ -91,7 +91,7 @@ class _Entries(NamedTuple):
     link: Ints
     kind: Ints
     name: Ints
-    """A number of the operator's name where the size is not known, else NONE: sizes tell what is alike."""
+    """A number of the operator's name if the size is unknown, else NONE: sizes show what is alike."""
     size: Ints
     own_ns: Ints
 
@@ -106,7 +106,7 @@ class Transfers:
         self._links: dict[Link, int] = {}
         self._calls: dict[tuple[str | None, str], int] = {}
         self._issued: dict[tuple[str | None, str], int] = {}
-        """(process group, kernel) → the kind that the host's operator around its launch tells."""
+        """(process group, kernel) → the kind of the host's operator around its launch."""
         self.waiting_ns = np.zeros(len(job.ranks))
         """Of each rank of the job, in all steps."""
 
@@ -176,7 +176,7 @@ class Transfers:
         return of_code[code]
 
     def _entries(self) -> _Entries:
-        """Tell the kinds of all transfers, and by these how large they are and how long they took."""
+        """Find the kinds of all transfers, and by these how large they are and how long they took."""
         of = _Calls(*(np.concatenate(columns) for columns in zip(*self._met, strict=True)))
         names, links = dict[str, int](), list(self._links)
         told = [self._issued.get(key, KINDS.index(kind_of(key[1]))) for key in self._calls]
