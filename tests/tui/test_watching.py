@@ -37,9 +37,14 @@ def imported(sample: str, name: str = "night") -> None:
 
 async def looked(app: KairApp, pilot: Pilot[int]) -> None:
     """The program looks at the files now, which it does every few seconds: a look under way may be of before."""
-    await until(pilot, lambda: not app.is_busy)
+
+    def has_looked() -> bool:
+        # What a thread saw is known a message later than it ends.
+        return not app.is_busy and not app.job_watch._is_looking
+
+    await until(pilot, has_looked)
     app.job_watch.look()
-    await until(pilot, lambda: not app.is_busy)
+    await until(pilot, has_looked)
 
 
 @played
