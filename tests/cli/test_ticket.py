@@ -127,7 +127,7 @@ def test_a_ticket_says_who_why_what_it_costs_and_how_to_see_it(place: Path) -> N
         "See it yourself",
         "Fingerprint",
     ]
-    assert "GPU-hours a day, " in sections["What it costs"], "and money"
+    assert "GPU-hours, " in sections["What it costs"], "and money"
     assert re.findall(r"(?m)^\d\.", sections["Proofs"]) == ["1.", "2.", "3."]
     for line in re.findall(r"(?m)^- `(.*)`$", sections["See it yourself"]):
         assert kair(*shlex.split(line)[1:]).status == 0, line

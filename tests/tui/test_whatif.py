@@ -202,7 +202,7 @@ async def test_the_price_of_a_gpu_hour_shows_money() -> None:
         answer = printed(screen.commands()[2])
         assert screen.commands()[2].endswith("--gpu-cost 2.5USD")
         assert f"({answer['cost_per_day']:,.2f} USD)" in screen.query_one(StepBars).lines[2]
-        assert f"{answer['fixes'][0]['cost_per_day']:,.2f}" in screen_text(app) and " USD/day" in screen_text(app)
+        assert f" {answer['fixes'][0]['cost_per_day']:,.2f} USD" in screen_text(app)
 
 
 @played

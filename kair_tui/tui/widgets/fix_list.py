@@ -20,7 +20,7 @@ from kair_tui.render.units import duration, gain, money, signed_duration
 from kair_tui.tui.widgets.lines import Paragraph, Piece
 from kair_tui.tui.widgets.lists import Lines, LongChoices
 
-_TIME, _CHANGE, _GAIN, _MONEY = 8, 10, 12, 11
+_TIME, _CHANGE, _GAIN, _MONEY = 8, 10, 12, 14
 _ORIGIN = 14
 """Columns for why a fix is listed, which is told below it where the fix itself needs them."""
 
@@ -79,10 +79,9 @@ class FixList(LongChoices[ListedFix]):
     @property
     def titles(self) -> str:
         """Return what stands over the figures."""
-        priced = next((fix for fix in self.items if fix.cost_per_day is not None), None)
-        cost = "" if priced is None else f"{priced.currency or 'cost'}/day"
+        is_priced = any(fix.cost_per_day is not None for fix in self.items)
         return f"{'step':>{_TIME}}{'change':>{_CHANGE}}{'throughput':>{_GAIN}}" + (
-            f"{cost:>{_MONEY}}  " if cost else "  "
+            f"{'cost/day':>{_MONEY}}  " if is_priced else "  "
         )
 
     def action_choose_fix(self) -> None:
@@ -118,7 +117,7 @@ class FixList(LongChoices[ListedFix]):
         if item.step_time_us is None or item.saved_us is None:
             return f"{self.look.glyphs.ellipsis:>{_TIME}}{'':{_CHANGE + _GAIN}}"
         gained = "" if item.throughput_gain is None else gain(item.throughput_gain)
-        paid = "" if item.cost_per_day is None else f"{money(item.cost_per_day, None):>{_MONEY}}"
+        paid = "" if item.cost_per_day is None else f"{money(item.cost_per_day, item.currency):>{_MONEY}}"
         time, saved = (self.safe(text) for text in (duration(item.step_time_us), signed_duration(-item.saved_us)))
         return f"{time:>{_TIME}}{saved:>{_CHANGE}}{gained:>{_GAIN}}{paid}"
 
