@@ -142,11 +142,16 @@ def test_the_page_shows_what_kair_got_wrong_first_and_counts_no_untold_truth() -
         row("open", SLOW_RANK, Answer("open")),
         row("bad", SLOW_RANK, accused(1, cause="compute")),
         row("secret", Truth("untold", "nobody"), accused(1)),
+        row("ours", Truth("job_wide", "Kair's authors", causes=("contention",), by_kair=True), accused(1)),
     ]
     page = rendered(rows, ["gone: no copy"])
     lines = [line.split("|")[1].strip() for line in page.splitlines() if line.startswith("|")]
-    assert [name for name in lines if name in ("fine", "open", "bad", "secret")] == ["bad", "open", "fine", "secret"]
-    assert "right rank, of 3" in page
+    known = ("fine", "open", "bad", "secret", "ours")
+    assert [name for name in lines if name in known] == ["bad", "ours", "open", "fine", "secret"]
+    others, _, own = page.partition("## Truth from Kair's authors")
+    assert "right rank, of 3" in others
+    assert "nobody guilty, of 0" in others
+    assert "nobody guilty, of 1" in own
     assert "- skipped: gone: no copy" in page
 
 

@@ -31,6 +31,8 @@ class Truth:
     since: tuple[int, ...] = ()
     lost_us: float | None = None
     """What a step of the recording loses in the mean."""
+    by_kair: bool = False
+    """Kair's authors worked it out; no other party did."""
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Truth:

@@ -30,6 +30,11 @@ class Row:
     scores: dict[str, Score]
 
     @property
+    def by_others(self) -> bool:
+        """Return whether both the recording and its truth come from others than Kair's authors."""
+        return self.entry.source is not None and not self.truth.by_kair
+
+    @property
     def counted(self) -> bool:
         """Return whether its truth is told."""
         return self.truth.kind != "untold"
@@ -37,9 +42,9 @@ class Row:
 
 def rendered(rows: Sequence[Row], skipped: Sequence[str]) -> str:
     """Return the page's generated part, as Markdown."""
-    others = [row for row in rows if row.entry.source]
-    own = [row for row in rows if not row.entry.source]
-    parts = [_note(rows, skipped), *_figures("Recordings of others", others), *_figures("The project's own", own)]
+    others = [row for row in rows if row.by_others]
+    own = [row for row in rows if not row.by_others]
+    parts = [_note(rows, skipped), *_figures("Truth from others", others), *_figures("Truth from Kair's authors", own)]
     parts += ["## Rows", "What Kair got wrong stands first, then what it left open or could not read.", _table(rows)]
     parts += ["## Why a tool gave no answer", _reasons(rows), "## Sources", _sources(rows)]
     return "\n\n".join(part for part in parts if part)
@@ -148,8 +153,8 @@ def _said(answer: Answer, score: Score) -> str:
         "stopped": answer.note,
     }[answer.said]
     causes = ": " + ", ".join(cause.replace("_", " ") for cause in answer.causes) if answer.causes else ""
-    since = " from step " + ", ".join(map(str, answer.since)) if answer.since else ""
-    return f"**{mark}**: {words}{causes}{since}" if mark == "wrong" else f"{words}{causes}{since}"
+    said = "slower from step " + ", ".join(map(str, answer.since)) if answer.since else f"{words}{causes}"
+    return f"**{mark}**: {said}" if mark == "wrong" else said
 
 
 def _ranks(ranks: Sequence[int]) -> str:
