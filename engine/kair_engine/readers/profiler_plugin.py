@@ -1,7 +1,7 @@
 """Traces of NCCL's example profiler plug-in: Chrome's events, one a line, in a file for each communicator and rank.
 
-The files are those that `NCCL_PROFILE_DUMP_FILE` names. A collective's line is followed by those of its kernels, one for
-each channel, with the device's clock (NVIDIA/nccl, plugins/profiler/example, whose `print_event.cc` this was written
+The files are those that `NCCL_PROFILE_DUMP_FILE` names. A collective's line is followed by those of its kernels, one
+for each channel, with the device's clock (NVIDIA/nccl, plugins/profiler/example, whose `print_event.cc` this was written
 by: no GPU was at hand to run it).
 """
 
