@@ -1,8 +1,8 @@
 """Traces of NCCL's example profiler plug-in: Chrome's events, one a line, in a file for each communicator and rank.
 
 The files are those that `NCCL_PROFILE_DUMP_FILE` names. A collective's line is followed by those of its kernels, one
-for each channel, with the device's clock. Written by NVIDIA/nccl, plugins/profiler/example/print_event.cc: no GPU was at
-hand to run it.
+for each channel, with the device's clock. `print_event.cc` in plugins/profiler/example of NVIDIA/nccl writes them: this
+was written by it, since no GPU was at hand to run it.
 """
 
 from typing import Final
