@@ -119,7 +119,7 @@ JOBS = {
         "1 ▲ ranks 40-47 on node5: compute",
         46,
         "most above its role's median is compute",
-        "waiting came from node5 (ranks 40-47, ",
+        "waiting came from node5 (ranks 40, ",
         "smaller delays compute:",
         "[x] rank=40-47+kind=compute",
     ),
