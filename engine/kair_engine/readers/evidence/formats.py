@@ -48,6 +48,7 @@ IMPORTERS: Final = (
     EvidenceKind("answers of Prometheus (query_range)", "prometheus_api"),
     EvidenceKind("scraped metrics (dcgm-exporter, node_exporter)", "prometheus_text"),
     EvidenceKind("events of gpud (/v1/events) and NVSentinel", "node_agents"),
+    EvidenceKind("SuperBench's diagnosis and monitor", "superbench"),
     EvidenceKind("the fabric manager's log", "fabric_manager"),
     # Behind all others, as any text can hold lines of the kernel.
     EvidenceKind("kernel logs (dmesg, journalctl -k)", "kernel_log"),
