@@ -45,7 +45,7 @@ def test_what_is_different_from_yesterday(tmp_path: Path, monkeypatch: pytest.Mo
     store_variables(monkeypatch, tmp_path)
     for name, sample in (("monday", "healthy"), ("tuesday", "slow_operator")):
         assert kair("import", str(SAMPLES / sample), "--job", name, "--store", str(store_root(None))).status == 0
-    done("tuesday", "8 k c", "2 jobs in", "monday", "kair_sample::mlp on rank 2")
+    done("tuesday", "8 k equals_sign", "2 jobs in", "monday", "kair_sample::mlp on rank 2")
 
 
 def test_since_when() -> None:

@@ -50,7 +50,7 @@ class JobsScreen(FilteredScreen):
         Binding("u", "use", "use"),
         Binding("dollar_sign", "whatif", "costs", key_display="$"),
         Binding("J", "fleet", "fleet"),
-        Binding("c", "compare", "compare with the open job"),
+        Binding("equals_sign", "compare", "compare with the open job", key_display="="),
     ]
     FIELDS = ("name", "verdict", "summary", "ranks", "steps", "operations", "imported", "source", *_COSTS, "cause")
     SORTS = ("name", "imported", "verdict", *_COSTS)
