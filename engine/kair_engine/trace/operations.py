@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Ints, SmallInts, is_one_of, present
+from kair_engine.arrays import NONE, Bools, Ints, SmallInts, dense, is_one_of, present
 from kair_engine.causes import COMPILES, PROFILER_OVERHEADS
 from kair_engine.frozen import dataclass
 from kair_engine.trace.side_threads import side_threads
@@ -225,9 +225,9 @@ class Operations:
         launch = self.launch[device]
         launched = (launch != NONE) & self.of_program[launch]
         ranks = np.bincount(self.rank[device], weights=launched, minlength=len(self.ranks)) > 0
-        lane = self.lane_key[device]
-        lanes = int(lane.max(initial=0)) + 1
-        held = np.bincount(lane, weights=launched | self.communication[device], minlength=lanes) > 0
+        # Each rank may have streams of its own: a table of all ranks × all streams takes gigabytes.
+        lane = dense(self.lane_key[device][None])
+        held = np.bincount(lane, weights=launched | self.communication[device]) > 0
         result = np.zeros(len(self), dtype=bool)
         result[device] = ~held[lane] & ranks[self.rank[device]]
         return result
