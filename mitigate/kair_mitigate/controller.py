@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kair_capture.coordinator.step_log import read_all
+from kair_capture.coordinator.step_log import StepReader, once_each
 from kair_capture.places import JobPlaces
 from kair_capture.unheard import AFTER_S, why_no_step
 from kair_engine.recording.job_file import JOB_FILE
@@ -69,6 +69,7 @@ class Controller:
     _rates: Rates | None = None
     _seen: int = -1
     """The last step that was taken in."""
+    _new_steps: "NewSteps | None" = None
     _ordered_at: list[float] = field(default_factory=list)
     _proposed: tuple[str, tuple[int, ...], tuple[int, ...] | None] | None = None
     _has_refused: bool = False
@@ -100,24 +101,28 @@ class Controller:
         if known is None:
             return decided
         units = self._find_units(known.state.plan.sizes)
-        if (told := stepped(self.places.steps, known)) is None:
+        if self._new_steps is None:
+            self._new_steps = NewSteps(self.places.steps)
+        if (told := self._new_steps.after(self._seen, known)) is None:
             return decided
         numbers, self_s, step_s, samples = told
         # Of the steps before the first look only the last one's decision is of today.
         is_first = self._rates is None
         if self._rates is None:
             self._rates = Rates(len(units.members))
+        now_of = {plan.from_step: units.micro_batches(plan.sizes) for plan in known.in_force}
+        view = self._view(known, units)
         for column, number in enumerate(numbers.tolist()):
             plan = known.plan_at(number)
             if number <= self._seen or plan is None:
                 continue
             self._seen = number
             of_ranks = self_s[:, column]
-            compute, now = units.compute_s(of_ranks), units.micro_batches(plan.sizes)
+            compute, now = units.compute_s(of_ranks), now_of[plan.from_step]
             done = units.micro_batches(samples[:, column]) if plan.claims else now
             rest = max(float(step_s[:, column].max() - compute.max()), 0.0)
             self._rates.add(number, compute, now, rest, done)
-            action = self._policy.decide(self._view(known, units, number, compute, done))
+            action = self._policy.decide(replace(view, step=number, compute_s=compute, done=done))
             if action.kind == "claim" and not self._has_refused and (why := why_no_claims(known, units)) is not None:
                 self._has_refused = True
                 self.say(why)
@@ -151,15 +156,15 @@ class Controller:
             if before is None or before.ties != units.ties or fixed is not None:
                 self.records.replace(fixed or _OTHER_UNITS)
                 self._policy, self._proposed, self._rates, self._seen = self.make_policy(), None, None, -1
+                self._new_steps = None
             self._units = units
             keep_units(self.records.folder, units)
             if said := units.sentence(sizes):
                 self.say(said)
         return units
 
-    def _view(
-        self, known: JobState, units: Units, step: int, compute: npt.NDArray[np.float64], done: npt.NDArray[np.int64]
-    ) -> View:
+    def _view(self, known: JobState, units: Units) -> View:
+        """Return what policies see of the job now, but for what its steps tell."""
         assert self._rates is not None
         state, of_one = known.state, units.micro_batch or 1
         plan = state.coming[-1] if state.coming else state.plan
@@ -168,15 +173,15 @@ class Controller:
         highest = np.full(len(newest), (self.most or int(largest * LARGER)) // of_one)
         fixed = units.why_fixed(state.plan.sizes) is not None
         return View(
-            step=step,
+            step=-1,
             steps_left=max(state.step, 1),  # as long as it has lasted: nobody says when a job ends
             sizes=newest,
             pending=bool(state.coming) or self._is_unheard(known),
             lowest=newest if fixed else np.minimum(units.micro_batches(state.plan.sizes), -(-SMALLEST // of_one)),
             highest=newest if fixed else np.maximum(highest, newest),
             rates=self._rates,
-            compute_s=compute,
-            done=done,
+            compute_s=np.zeros(len(newest)),
+            done=newest,
             claims=plan.claims,
             can_claim=why_no_claims(known, units) is None,
             restart_s=self.restart_s,
@@ -265,40 +270,55 @@ Steps = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.flo
 """(numbers of steps that all ranks told, (ranks × steps) of self times and of step times in s, and of samples)."""
 
 
+class NewSteps:
+    """Reads the loader's steps that all told, look by look; what a device told last holds until it tells more."""
+
+    def __init__(self, steps: Path) -> None:
+        """Read nothing yet."""
+        self._folder, self._reader = steps, StepReader(steps)
+        self._device_us = np.zeros((0, 0))
+        """What each rank's device told last (1 × ranks); 0 of those that told nothing."""
+
+    def after(self, step: int, known: JobState) -> Steps | None:
+        """Return those with higher numbers; None without any of the last minute. Raises OSError."""
+        files = self._reader.read(MOST_ROWS) if self._folder.is_dir() else []
+        of_first = once_each([rows[rows["rank"] == 0] for rows in files])
+        if not len(of_first):
+            return None
+        away = np.abs(of_first["begin_us"].astype(np.float64) - known.said_at * 1e6)
+        nearest = int(away.argmin())
+        if away[nearest] > _NEAR_US:
+            return None
+        first = int(of_first["step"][nearest]) - known.state.step
+        rows = once_each([rows[rows["step"] > max(step + first, -1)] for rows in files])
+        numbers, self_s, step_s, samples = self._matrices(rows, len(known.state.plan.sizes))
+        return numbers - first, self_s, step_s, samples
+
+    def _matrices(self, rows: npt.NDArray[Any], ranks: int) -> Steps:
+        """Return the steps by capture's own numbers."""
+        rows = rows[rows["rank"] < ranks]
+        numbers, place, counts = np.unique(rows["step"], return_inverse=True, return_counts=True)
+        whole = np.flatnonzero(counts == ranks)
+        column = np.full(len(numbers), -1)
+        column[whole] = np.arange(len(whole))
+        kept = column[place] >= 0
+
+        def matrix(name: str) -> npt.NDArray[np.float64]:
+            of = np.zeros((ranks, len(whole)))
+            of[rows["rank"][kept], column[place][kept]] = rows[name][kept]
+            return of
+
+        own = matrix("self_us")
+        before = self._device_us if self._device_us.shape[1] == ranks else np.zeros((1, ranks))
+        device = np.concatenate([before, matrix("device_us").T])
+        if device.any():
+            device = told_last(device)
+            self._device_us = device[-1:]
+            if device.all():
+                own = device[1:].T
+        return numbers[whole].astype(np.int64), own / 1e6, matrix("step_us") / 1e6, matrix("samples").astype(np.int64)
+
+
 def stepped(steps: Path, known: JobState) -> Steps | None:
     """Return the loader's steps that all told; None without any."""
-    return _told(read_all(steps, MOST_ROWS), len(known.state.plan.sizes), known) if steps.is_dir() else None
-
-
-def _told(rows: npt.NDArray[Any], ranks: int, known: JobState) -> Steps | None:
-    """Return capture's steps, numbered as the loader's."""
-    of_first = rows[rows["rank"] == 0]
-    if not len(of_first):
-        return None
-    away = np.abs(of_first["begin_us"].astype(np.float64) - known.said_at * 1e6)
-    nearest = int(away.argmin())
-    if away[nearest] > _NEAR_US:
-        return None
-    first = int(of_first["step"][nearest]) - known.state.step
-    numbers, self_s, step_s, samples = _matrices(rows, ranks)
-    return numbers - first, self_s, step_s, samples
-
-
-def _matrices(rows: npt.NDArray[Any], ranks: int) -> Steps:
-    """Return the steps by capture's own numbers."""
-    rows = rows[rows["rank"] < ranks]
-    numbers, place, counts = np.unique(rows["step"], return_inverse=True, return_counts=True)
-    whole = np.flatnonzero(counts == ranks)
-    column = np.full(len(numbers), -1)
-    column[whole] = np.arange(len(whole))
-    kept = column[place] >= 0
-
-    def matrix(name: str) -> npt.NDArray[np.float64]:
-        of = np.zeros((ranks, len(whole)))
-        of[rows["rank"][kept], column[place][kept]] = rows[name][kept]
-        return of
-
-    own, device = matrix("self_us"), matrix("device_us")
-    if (device > 0).any(axis=1).all():
-        own = told_last(device.T).T
-    return numbers[whole].astype(np.int64), own / 1e6, matrix("step_us") / 1e6, matrix("samples").astype(np.int64)
+    return NewSteps(steps).after(-(1 << 62), known)

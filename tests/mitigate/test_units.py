@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pytest
 from support.places import MEGATRON, SAMPLES
 
-from kair_capture.agent.step_rows import ROW
+from kair_capture.agent.step_rows import ROW, Rows
 from kair_capture.coordinator.status import Remembered
 from kair_capture.coordinator.step_log import StepLog
 from kair_capture.places import JobPlaces
@@ -24,7 +24,7 @@ from kair_engine.results.mitigate import MitigationProposal
 from kair_engine.store.jobs import Store
 from kair_engine.trace.loading import load_step
 from kair_engine.trace.operations import COLLECTIVE, PHASE_NAMES
-from kair_mitigate.controller import Controller, stepped
+from kair_mitigate.controller import Controller, NewSteps, stepped
 from kair_mitigate.job_state import JobState, StateWriter
 from kair_mitigate.known_units import found_units, keep_units, kept_units
 from kair_mitigate.plans import Plan, State
@@ -373,15 +373,33 @@ def test_units_of_another_number_of_ranks_are_refused(tmp_path: Path) -> None:
         watched(tmp_path, one_slow(4), (16,) * 4, units="0-7")
 
 
-def test_on_devices_ranks_compute_what_these_tell(tmp_path: Path) -> None:
+def on_devices(first: int, steps: int) -> Rows:
     """Hosts are ahead, and alike; the devices tell every fourth step."""
-    log, rows = StepLog(tmp_path), np.zeros(2 * 8, ROW)
-    rows["rank"], rows["step"], rows["begin_us"] = np.tile(np.arange(2), 8), np.repeat(np.arange(8), 2), 1
-    rows["begin_us"] += 30_000 * rows["step"]
+    rows = np.zeros(2 * steps, ROW)
+    rows["rank"], rows["step"] = np.tile(np.arange(2), steps), np.repeat(np.arange(first, first + steps), 2)
+    rows["begin_us"] = 1 + 30_000 * rows["step"]
     rows["self_us"], rows["step_us"] = 1000, 25_000
     rows["device_us"] = np.where(rows["step"] % 4 == 3, 10_000 * (1 + rows["rank"]), 0)
-    log.append(rows)
-    known = JobState(State(1, 0, 0, 7, Plan(0, 0, (16, 16))), 1000, 0, 0, rows["begin_us"][-1] / 1e6, ())
-    found = stepped(tmp_path, known)
+    return rows
+
+
+def known_at(step: int) -> JobState:
+    return JobState(State(1, 0, 0, step, Plan(0, 0, (16, 16))), 1000, 0, 0, 0.03 * step, ())
+
+
+def test_on_devices_ranks_compute_what_these_tell(tmp_path: Path) -> None:
+    StepLog(tmp_path).append(on_devices(0, 8))
+    found = stepped(tmp_path, known_at(7))
     assert found is not None
+    assert np.allclose(found[1].T, [0.01, 0.02])
+
+
+def test_a_later_look_has_the_new_steps_alone_and_what_devices_told_before(tmp_path: Path) -> None:
+    log, new = StepLog(tmp_path), NewSteps(tmp_path)
+    log.append(on_devices(0, 8))
+    assert new.after(-1, known_at(7)) is not None
+    log.append(on_devices(8, 3))  # in which no device tells
+    found = new.after(7, known_at(10))
+    assert found is not None
+    assert found[0].tolist() == [8, 9, 10]
     assert np.allclose(found[1].T, [0.01, 0.02])

@@ -127,9 +127,37 @@ class StepLog:
 
 def write_part(path: Path, rows: Rows) -> None:
     """Rows as Parquet, by step and rank; whole or not at all. Raises OSError."""
-    rows = _once_each(rows)
+    rows = once_each([rows])
     table = pa.table({name: np.ascontiguousarray(rows[name]) for name in COLUMNS})
     write_table(path, table, use_dictionary=["rank", "flags"])
+
+
+class StepReader:
+    """Reads the folder `steps` of a job, again and again: a part, which never changes, once."""
+
+    def __init__(self, folder: Path) -> None:
+        """Read nothing yet."""
+        self._folder = folder
+        self._parts: dict[tuple[str, int, int], Rows] = {}
+
+    def read(self, most: int | None = None) -> list[Rows]:
+        """Return the rows of parts and journals, the oldest file first. Raises OSError, pa.ArrowException.
+
+        A row may be there twice. `most`: older parts are left out from so many rows on.
+        """
+        parts = {path.stem[5:]: path for path in self._folder.glob("part-????????.parquet")}
+        journals = sorted((number, path) for path in self._folder.iterdir() if (number := _number(path)) is not None)
+        found = [_possible(_read(path)) for number, path in reversed(journals) if number not in parts]
+        kept = {}
+        for _, path in sorted(parts.items(), reverse=True):
+            if most is not None and sum(map(len, found)) >= most:
+                break
+            state = path.stat()
+            key = (path.name, state.st_size, state.st_mtime_ns)
+            kept[key] = self._parts[key] if key in self._parts else _possible(_read_part(path))
+            found.append(kept[key])
+        self._parts = kept
+        return found[::-1]
 
 
 def read_all(folder: Path, most: int | None = None) -> Rows:
@@ -139,35 +167,41 @@ def read_all(folder: Path, most: int | None = None) -> Rows:
     Rows of ranks that cannot be are left out.
     `most`: older parts are left out from so many rows on.
     """
-    parts = {path.stem[5:]: path for path in folder.glob("part-????????.parquet")}
-    journals = ((path, _number(path)) for path in folder.iterdir())
-    found = [
-        np.zeros(0, ROW),
-        *(_read(path) for path, number in journals if number is not None and number not in parts),
-    ]
-    for _, path in sorted(parts.items(), reverse=True):
-        if most is not None and sum(map(len, found)) >= most:
-            break
-        table = pq.read_table(pa.BufferReader(read_kept(path)))
-        told = [(field.name, field.type) for field in table.schema]
-        known = [(name, pa.from_numpy_dtype(ROW[name])) for name in COLUMNS]
-        # Earlier versions told less.
-        if len(told) < _FEWEST_COLUMNS or told != known[: len(told)] or any(one.null_count for one in table.columns):
-            raise pa.ArrowInvalid(f"{path.name} was not written by Kair")
-        rows = np.zeros(len(table), ROW)
-        for name, _ in told:
-            rows[name] = table[name].to_numpy()
-        found.append(rows)
-    rows = np.concatenate(found)
-    return _once_each(rows[rows["rank"] < MOST_RANKS])
+    return once_each(StepReader(folder).read(most))
 
 
-def _once_each(rows: Rows) -> Rows:
-    """By step and rank. A row that came again after more steps than a coordinator remembers was written twice."""
+def once_each(files: Sequence[Rows]) -> Rows:
+    """Return the files' rows by step and rank, each once.
+
+    A row that came again after more steps than a coordinator remembers was written twice.
+    """
+    rows = np.concatenate([np.zeros(0, ROW), *files])
+    places = rows["step"].astype(np.int64) << 32 | rows["rank"]
+    order = np.argsort(places, kind="stable")  # files are nearly in order, which this makes use of
+    if not (np.diff(places[order]) == 0).any():
+        return rows[order]
     rows = rows[np.lexsort((rows["begin_us"], rows["rank"], rows["step"]))]
     again = (np.diff(rows["step"]) == 0) & (np.diff(rows["rank"]) == 0) & (np.diff(rows["begin_us"]) < ONE_STEP_US)
     distinct: Rows = rows[np.concatenate((np.ones(min(len(rows), 1), np.bool_), ~again))]
     return distinct
+
+
+def _possible(rows: Rows) -> Rows:
+    possible = rows["rank"] < MOST_RANKS
+    return rows if possible.all() else rows[possible]
+
+
+def _read_part(path: Path) -> Rows:
+    table = pq.read_table(pa.BufferReader(read_kept(path)))
+    told = [(field.name, field.type) for field in table.schema]
+    known = [(name, pa.from_numpy_dtype(ROW[name])) for name in COLUMNS]
+    # Earlier versions told less.
+    if len(told) < _FEWEST_COLUMNS or told != known[: len(told)] or any(one.null_count for one in table.columns):
+        raise pa.ArrowInvalid(f"{path.name} was not written by Kair")
+    rows = np.zeros(len(table), ROW)
+    for name, _ in told:
+        rows[name] = table[name].to_numpy()
+    return rows
 
 
 def _number(path: Path) -> str | None:

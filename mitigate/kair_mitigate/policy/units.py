@@ -7,6 +7,7 @@ no one of them can take more than the others. Only what happens once a step, as 
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -22,7 +23,7 @@ _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 _FORWARD, _BACKWARD = PHASE_NAMES.index("forward"), PHASE_NAMES.index("backward")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Units:
     """A job's units, and how sizes of ranks become those of units; without a reason not to, these count micro-batches.
 
@@ -115,11 +116,11 @@ class Units:
         """What is resized together, however it is known."""
         return self.members, self.micro_batch
 
-    @property
+    @cached_property
     def _order(self) -> Ints:
         return np.array([rank for unit in self.members for rank in unit], dtype=np.int64)
 
-    @property
+    @cached_property
     def _starts(self) -> Ints:
         return np.cumsum([0, *map(len, self.members[:-1])])
 
