@@ -2,12 +2,14 @@
 
     python validation/step_logs.py healthy --count 1000 --seed 66 --into healthy.json
     python validation/step_logs.py faults --count 1000 --seed 66 --into faults.json
+    python validation/step_logs.py healthy --count 1000 --seed 66 --steps 15-39
     python validation/step_logs.py real REPOSITORY
 
 Each generated log is text as a trainer prints it, and read and judged as `kair triage LOG` does: 300 to 2,000 steps
-with warm-up, evaluations, spikes and noise of 0.2 to 10 % (normal, Student's t with 3 degrees of freedom, or
-log-normal) that has up to 0.8 in common with that of the step before; a quarter drifts besides. A fault adds 3 to 100 %
-to the steps since some step, or between two, or to every n-th. Numbers are printed as JSON.
+(healthy ones as many as `--steps` says) with warm-up, evaluations, spikes and noise of 0.2 to 10 % (normal, Student's t
+with 3 degrees of freedom, or log-normal) that has up to 0.8 in common with that of the step before; a quarter drifts
+besides. A fault adds 3 to 100 % to the steps since some step, or between two, or to every n-th. Numbers are printed as
+JSON.
 
 `real` judges the logs of PipeMorph: REPOSITORY is a clone of github.com/wutianyuan1/PipeMorph that holds commit
 a500b85b. Its log of 1,200 iterations on 128 GPUs has nine labelled slow periods, and the short ones of `experiments/`
@@ -34,6 +36,8 @@ from kair_engine.steplog.analysis import judge
 from kair_engine.steplog.reading import read_steps
 
 REVISION = "a500b85b3b9b1ae0b0846f4ba82bf149a7ab2744"
+LONG = (300, 2000)
+"""Fewest and most steps of a generated log."""
 NEAR = 3
 """Steps within which an onset is right."""
 
@@ -79,9 +83,9 @@ def noise_of(chance: np.random.Generator, count: int, spread: float, alike: floa
     return np.asarray(spread * result)
 
 
-def healthy(chance: np.random.Generator) -> Made:
-    """Return a log without a fault."""
-    count = int(chance.integers(300, 2001))
+def healthy(chance: np.random.Generator, steps: tuple[int, int] = LONG) -> Made:
+    """Return a log without a fault, of as many steps as lie between the two."""
+    count = int(chance.integers(steps[0], steps[1] + 1))
     spread = float(np.exp(chance.uniform(np.log(0.002), np.log(0.1))))
     alike = float(chance.choice([0.0, 0.0, 0.3, 0.6, 0.8]))
     y = noise_of(chance, count, spread, alike)
@@ -92,7 +96,7 @@ def healthy(chance: np.random.Generator) -> Made:
         ways = [np.linspace(0, 1, count), np.sin(np.linspace(0, 3, count) * np.pi), walk / np.ptp(walk)]
         y += chance.uniform(0.01, 0.06) * ways[chance.integers(3)]
     if chance.random() < 0.7:
-        warm = int(chance.integers(1, 16))
+        warm = int(chance.integers(1, min(16, count // 4 + 1)))
         y[:warm] += np.log1p(chance.uniform(0.3, 10)) * np.exp(-np.arange(warm) / max(warm / 3, 1))
     for _ in range(int(chance.integers(0, 3))):
         every, extra = int(chance.choice([8, 20, 25, 50, 100, 200])), float(chance.uniform(0.2, 4))
@@ -176,7 +180,7 @@ def of_healthy(options: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         for number in range(options.count):
             chance = np.random.default_rng([options.seed, number])
-            made = healthy(chance)
+            made = healthy(chance, options.steps)
             found = judged(made, chance, Path(folder))
             steps += len(made.seconds)
             false = [one for one in found.changes if one.kind in ("slower", "faster")]
@@ -337,6 +341,12 @@ def of_short(log: Path) -> dict[str, Any]:
     return {"slower_since": [one.since for one in judge(lines).changes if one.kind == "slower"]}
 
 
+def span(text: str) -> tuple[int, int]:
+    """Return the two numbers of `15-39`; raises ValueError where there are not two."""
+    least, most = map(int, text.split("-"))
+    return least, most
+
+
 def main() -> int:
     """Run one part and print its figures."""
     options = argparse.ArgumentParser(description=__doc__)
@@ -344,6 +354,7 @@ def main() -> int:
     options.add_argument("repository", type=Path, nargs="?")
     options.add_argument("--count", type=int, default=1000)
     options.add_argument("--seed", type=int, default=66)
+    options.add_argument("--steps", type=span, default=LONG, help="of healthy logs, as 15-39")
     options.add_argument("--into", type=Path)
     chosen = options.parse_args()
     figures = {"healthy": of_healthy, "faults": of_faults, "real": of_real}[chosen.part](chosen)

@@ -108,6 +108,26 @@ def test_a_short_log_by_the_order_of_its_times(tmp_path: Path) -> None:
     assert change.since == 9
 
 
+def test_a_short_log_whose_first_iterations_are_far_slower_than_its_change(tmp_path: Path) -> None:
+    seconds = _seconds(15, 0.002)
+    seconds[:2] *= (16.0, 1.3)
+    seconds[2] *= 0.93
+    seconds[7:] *= (1.24, *[1.06] * 7)
+    found = _judged(tmp_path, _megatron(seconds))
+    (change,) = found.changes
+    assert found.attempts[0].warm_up_steps == 2
+    assert change.kind == "slower"
+    assert abs(change.since - 8) <= 1
+
+
+def test_a_short_log_says_no_smaller_change_than_its_test_looks_for(tmp_path: Path) -> None:
+    seconds = _seconds(15, 0.001)
+    seconds[:2] *= (16.0, 1.3)
+    found = _judged(tmp_path, _megatron(seconds))
+    assert found.changes == ()
+    assert found.smallest_share == pytest.approx(0.05)
+
+
 def test_nothing_found_is_said_with_what_would_have_been(tmp_path: Path) -> None:
     found = _judged(tmp_path, _megatron(_seconds()))
     assert (found.changes, found.periods, found.ranks) == ((), (), ())

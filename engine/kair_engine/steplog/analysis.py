@@ -11,8 +11,8 @@ from kair_engine.frozen import dataclass
 from kair_engine.ranks import Rank
 from kair_engine.results.steplog import ChangeKind, CoursePart, LogAttempt, LogChange, LogOfSteps, LogPeriod, LogSpike
 from kair_engine.results.views import StepsResult, StepSummary
-from kair_engine.steplog.changes import CHANCE, SMALLEST, Cut, Level, levels
-from kair_engine.steplog.changes import SHORT as SHORT_LOG
+from kair_engine.steplog.changes import CHANCE, SMALLEST, Cut, Level, levels, smallest_found
+from kair_engine.steplog.cleaning import SHORT as SHORT_LOG
 from kair_engine.steplog.cleaning import Noise, noise_of, running_median, spikes, warm_up
 from kair_engine.steplog.lines import StepLines
 from kair_engine.steplog.next_recording import NOTHING, what_to_record
@@ -68,7 +68,7 @@ def judge(lines: StepLines) -> LogOfSteps:
     changes = tuple(change for one in judged for change in _changes(one))
     changes = tuple(replace(one, phase=phase_of(lines, series, one)) for one in changes)
     listed = [spike for one in judged for spike in _spikes(one)]
-    noise = judged[-1].noise if judged else None
+    last = judged[-1] if judged else None
     found = LogOfSteps(
         format=lines.form.name,
         world_size=lines.world_size,
@@ -79,13 +79,13 @@ def judge(lines: StepLines) -> LogOfSteps:
         spikes_in_all=len(listed),
         ranks=(),
         ranks_printed=len(lines.ranks),
-        smallest_share=_smallest(judged[-1]) if judged else 1.0,
+        smallest_share=math.expm1(smallest_found(len(last.y) - last.warm, last.noise)) if last else 1.0,
         skipped=series.skipped,
         next=NOTHING,
         course=tuple(part for one in judged[-3:] for part in _course(one, len(judged[-3:]))),
         by_work=series.by_work,
     )
-    recorded = what_to_record(found, lines.form.window, noise)
+    recorded = what_to_record(found, lines.form.window, last.noise if last else None)
     return replace(found, ranks=accused(lines, series, found), next=recorded)
 
 
@@ -268,16 +268,6 @@ def _attempt(attempt: Attempt, number: int, judged: list[Judged]) -> LogAttempt:
         noise=known.noise.of_step if known else 0.0,
         warm_up_steps=known.warm * attempt.every if known else 0,
     )
-
-
-_FOUND: Final = 5.6
-"""Times the noise of a mean: a change as large is found nearly always."""
-
-
-def _smallest(one: Judged) -> float:
-    """Return the smallest change since the middle of the log that would have been found."""
-    count = max(len(one.y) - one.warm, 1)
-    return float(math.expm1(max(SMALLEST, _FOUND * one.noise.of_mean * 2 / math.sqrt(count))))
 
 
 def _course(one: Judged, attempts: int) -> list[CoursePart]:

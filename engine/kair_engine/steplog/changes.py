@@ -10,7 +10,7 @@ from kair_engine.arrays import Bools, Floats, Ints
 from kair_engine.cancelling import checkpoint
 from kair_engine.frozen import dataclass
 from kair_engine.stats import mad, student_t_tail
-from kair_engine.steplog.cleaning import NORMAL, Noise
+from kair_engine.steplog.cleaning import NORMAL, SHORT, Noise
 
 CHANCE: Final = 1e-3
 SMALLEST: Final = float(np.log(1.01))
@@ -27,8 +27,6 @@ _JUMP_MADS: Final = 4.0
 _FEW_WINDOWS: Final = 20.0
 """Where few windows fit into the log, what is usual is hardly known: over their number that is added."""
 _HALF: Final = 0.5
-SHORT: Final = 40
-"""Steps of a log, below which chances are counted out by permutation: its noise is not known well enough."""
 _SHORT_FEWEST: Final = 3
 _SHORT_CHANCE: Final = 0.01
 _SHORT_SHARE: Final = float(np.log(1.05))
@@ -63,6 +61,16 @@ class Level:
     """Behind its last step."""
     height: float
     """The mean of the logarithms."""
+
+
+_FOUND: Final = 5.6
+"""Times the noise of a mean: a change as large is found nearly always."""
+
+
+def smallest_found(count: int, noise: Noise) -> float:
+    """Return the smallest change since the middle of `count` steps that would have been found, as a logarithm."""
+    least = _SHORT_SHARE if count < SHORT else SMALLEST
+    return max(least, _FOUND * noise.of_mean * 2 / math.sqrt(max(count, 1)))
 
 
 def levels(y: Floats, noise: Noise, replaced: Bools) -> tuple[list[Level], list[Cut]]:

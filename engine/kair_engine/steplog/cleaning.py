@@ -12,6 +12,8 @@ from kair_engine.frozen import dataclass
 
 NORMAL: Final = 0.6745
 """The median distance from the mean of a normal number of spread 1."""
+SHORT: Final = 40
+"""Steps of a log, below which chances are counted out by permutation: its noise is not known well enough."""
 _APART: Final = 8
 """Steps that are this far from each other hardly have noise in common."""
 _MOST_ALIKE: Final = 0.95
@@ -43,10 +45,17 @@ class Noise:
 
 
 def noise_of(y: Floats) -> Noise:
-    """Return the noise of steps, by differences, which changes of level hardly touch."""
-    near, far = _spread(y, 1), _spread(y, min(_APART, max(len(y) // 4, 1)))
-    alike = 0.0 if far <= 0 else float(np.clip(1 - (near / far) ** 2, 0.0, _MOST_ALIKE))
+    """Return the noise of steps, by differences, which changes of level hardly touch.
+
+    In a short log most distant steps lie on both sides of a change or of its warm-up, so that only neighbours tell its
+    noise; how alike they are is not known, and is taken as not at all.
+    """
+    near = _spread(y, 1)
     own = max(near, _SMALLEST)
+    if len(y) < SHORT:
+        return Noise(own, own)
+    far = _spread(y, _APART)
+    alike = 0.0 if far <= 0 else float(np.clip(1 - (near / far) ** 2, 0.0, _MOST_ALIKE))
     return Noise(own, max(far, _SMALLEST) * float(np.sqrt((1 + alike) / (1 - alike))))
 
 
@@ -74,10 +83,12 @@ _PART: Final = 1 << 16
 def warm_up(y: Floats, noise: Noise) -> int:
     """Return how many steps at the begin are warm-up: compilation, autotuning, caches that fill."""
     limit = min(_MOST_WARM_UP, len(y) // 4)
+    # The next steps show what is usual only as long as the log is not over in as many.
+    next_ones = min(_BEYOND_NEXT, max(len(y) // 4, 1))
     beyond = min(max(_WARM * noise.of_mean, _WARM_SHARE), _SURELY_WARM)
     count = 0
     for at in range(limit):
-        usual = float(np.median(y[at + 1 : at + 1 + _BEYOND_NEXT]))
+        usual = float(np.median(y[at + 1 : at + 1 + next_ones]))
         short = at < _DISPATCHED and y[at] < usual - 2 * beyond
         if not (y[at] > usual + beyond or short):
             if at >= _DISPATCHED:
