@@ -62,7 +62,7 @@ BASELINE: Final = (
 EVIDENCE: Final = (
     Action(
         "list",
-        "List the evidence there is of a job's hosts and devices.",
+        "List the evidence about a job's hosts and devices.",
         ("kair evidence job123", "kair evidence list traces/ --evidence telemetry/ --json"),
     ),
     Action(
@@ -76,7 +76,7 @@ EVIDENCE: Final = (
 )
 
 CACHE: Final = (
-    Action("show", "Show how much the parsed traces take.", ("kair cache", "kair cache show --json")),
+    Action("show", "Show how much disk space parsed traces take.", ("kair cache", "kair cache show --json")),
     Action("clear", "Remove all parsed traces.", ("kair cache clear",)),
 )
 
@@ -89,8 +89,8 @@ CAPTURE: Final = (
             "kair capture run --watch --job job123 -- python train.py",
         ),
         notes="""\
-It ends with the exit status of the command that it ran. Failures of Kair never reach it: one warning, and it goes on
-without capture. `kair help docs/capture` has the variables, and what it costs.""",
+Its exit status is that of the command. Failures of Kair never reach the command: one warning appears, and it goes on
+without capture. `kair help docs/capture` lists the variables, and what capture costs.""",
     ),
     Action(
         "now",
@@ -108,7 +108,7 @@ without capture. `kair help docs/capture` has the variables, and what it costs."
     ),
     Action(
         "attach",
-        "Record a process that runs already.",
+        "Record a process that is already running.",
         ("kair capture attach 4242", "kair capture attach 4242 --job job123"),
     ),
 )
@@ -116,18 +116,18 @@ without capture. `kair help docs/capture` has the variables, and what it costs."
 MITIGATE: Final = (
     Action(
         "status",
-        "Show where a job stands: its sizes, proposals, and what a sample takes on each rank.",
+        "Show a job's sizes, its proposals, and how long a sample takes on each rank.",
         ("kair mitigate status job123", "kair mitigate status job123 --json"),
     ),
     Action(
         "run",
-        "Run a training command, restarted as it is ordered.",
+        "Run a training command, and restart it when that is ordered.",
         ("kair mitigate run --job job123 -- torchrun --nproc-per-node 8 train.py",),
         needs="process",
     ),
     Action(
         "control",
-        "Watch a job, and propose sizes or carry them out.",
+        "Watch a job, and propose sizes or apply them.",
         ("kair mitigate control job123", "kair mitigate control job123 --auto --policy claims --per-hour 4"),
     ),
     Action("approve", "Carry a proposal out.", ("kair mitigate approve job123 3",)),
@@ -160,7 +160,7 @@ MITIGATE: Final = (
     ),
     Action(
         "drain",
-        "Show how the scheduler takes a host out, or do it.",
+        "Print the commands that take a host out of the scheduler, or run them.",
         ("kair mitigate drain node7", "kair mitigate drain node7 --job job123 --yes"),
     ),
     Action(

@@ -177,7 +177,7 @@ PERFETTO: Final = Option(
 
 
 RANK: Final = Option("-r, --rank", "The rank to look at.", metavar="R", minimum=0)
-ONLY_RANK: Final = Option("-r, --rank", "Only this rank, or it first.", metavar="R", minimum=0)
+ONLY_RANK: Final = Option("-r, --rank", "Show only this rank, or show it first.", metavar="R", minimum=0)
 """Of commands about all ranks. Their parameter is not called `rank`: a shell's rank in focus is not theirs."""
 
 
@@ -221,11 +221,11 @@ class FilesOfLog(FilesOfJob):
 
 
 _FAIL_ON: Final = {
-    "trace": "Exit with status 10 if one of these is found: straggler; of triage also job_wide, inconclusive, finding, "
-    "slowdown>1.05. Or a condition about a field: FIELD == VALUE. Set apart by commas, or repeated.",
+    "trace": "Exit with status 10 if one of these is found: straggler; for triage also job_wide, inconclusive, "
+    "finding, slowdown>1.05. Or a condition about a field: FIELD == VALUE. Separated by commas, or repeated.",
     "machine": "With --compare: exit with status 10 if the suspect is slower, or a condition holds: FIELD == VALUE.",
     "running": "Exit with status 10 as soon as one of these is noticed: slow_rank, longer_steps, stalled, silent_host, "
-    "rank_died, or any alert; or a condition about a field: FIELD == VALUE. Set apart by commas, or repeated.",
+    "rank_died, or any alert; or a condition about a field: FIELD == VALUE. Separated by commas, or repeated.",
 }
 """By what a command needs."""
 
@@ -265,7 +265,7 @@ class EngineChoice:
 
     engine: Annotated[
         Literal["local", "dask"],
-        Option("--engine", "Work every step out in this process, or on the workers of a Dask cluster."),
+        Option("--engine", "Analyse steps in this process, or on the workers of a Dask cluster."),
     ] = "local"
     scheduler: Annotated[
         str | None,
@@ -299,7 +299,7 @@ class Diagnostics:
 
 
 _FORMATS: Final = (
-    ("is_graph", FormatOfGraph, "The output format; the last three are of the answer's graph."),
+    ("is_graph", FormatOfGraph, "The output format; the last three write the answer's graph."),
     ("is_picture", FormatOfPicture, "The output format; svg is a picture."),
     ("is_query", FormatOfRows, "The output format; parquet is for files and pipes."),
     ("has_oneline", FormatOfVerdict, "The output format; oneline is for chat, pager and job comments."),

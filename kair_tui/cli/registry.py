@@ -152,12 +152,12 @@ def _returned(function: Callable[..., Any]) -> type[Any]:
 
 GRAPH_NOTES: Final = """\
 Formats of the graph (ranks wait for ranks, which root causes made late):
-  dot        for Graphviz, to draw it: small parts put together
-  graphml    all of it, for yEd, Gephi, Cytoscape or networkx.read_graphml
-  node-link  all of it, as JSON for networkx.node_link_graph(..., edges="edges")"""
+  dot        for Graphviz, to draw it: small parts are merged
+  graphml    the whole graph, for yEd, Gephi, Cytoscape or networkx.read_graphml
+  node-link  the whole graph, as JSON for networkx.node_link_graph(..., edges="edges")"""
 
 CONFIRM_NOTES: Final = """\
-Ranks are delayed only where that was allowed: kair coordinator --allow-delays, or KAIR_CAPTURE_DELAYS=1 of the job.
+Ranks are delayed only if that was allowed: kair coordinator --allow-delays, or KAIR_CAPTURE_DELAYS=1 of the job.
 confirmed: a rank holds up the job. withdrawn: it does not. shared: several do. not here: nobody, at this place.
 open: not decided; it says how many steps it would take. `kair help docs/mitigation` has the method."""
 
@@ -169,18 +169,18 @@ Hosts are drained by the site's own command, of kair.toml in your configuration 
 it is Slurm's or Kubernetes', whichever is seen."""
 
 EVIDENCE_NOTES: Final = """\
-A folder evidence/ next to traces is read without being asked, by kair triage too. What is read: metrics of
+A folder evidence/ next to traces is read without being asked, by kair triage too. It may hold metrics of
 dcgm-exporter and node_exporter, Prometheus, nvidia-smi, kernel logs, NCCL Inspector, ncclras, Slurm, Kubernetes,
 PyTorch's memory.
 `kair help docs/evidence` says how to get each of them."""
 
 QUERY_NOTES: Final = """\
-A query reads and changes nothing, and names no file. Names in _us are microseconds, in _ns nanoseconds. Without
+A query changes nothing and cannot read files. Names in _us are microseconds, in _ns nanoseconds. Without
 ORDER BY, groups and joins are sorted by their columns. `kair help python#sql` has examples."""
 
 VERIFY_NOTES: Final = """\
 It proves the arithmetic, not that the recording is honest: sums of the account, chances, prices and the verdict are
-worked out anew from recorded figures. Exit status 3 if one does not follow."""
+computed again from recorded figures. The exit status is 3 if one does not follow."""
 
 MCP_NOTES: Final = """\
 A client starts it: pip install 'kair[mcp]' first. It reads what its user may read, or with --root only what is below
@@ -223,7 +223,7 @@ COMMANDS: Final = (
     Entry(
         "ticket",
         ANALYSES,
-        "A finding to hand over: Markdown with price, proofs, part and commands; how to drain its hosts.",
+        "A finding to hand over: Markdown with price, proofs, cause and commands; how to drain its hosts.",
         (
             "kair ticket job123",
             "kair ticket job123 --report incident.md --gpu-cost 2.5",
@@ -288,7 +288,7 @@ COMMANDS: Final = (
     Entry(
         "shell",
         ANALYSES,
-        "The same commands about a job that stays open: to type in, or as a batch.",
+        "The same commands on a job that stays open, typed at a prompt or as a batch.",
         (
             "kair shell job123",
             "kair shell job123 -c 'localize; blame --step last'",
@@ -402,7 +402,7 @@ COMMANDS: Final = (
     Entry(
         "export",
         LOOKS,
-        "One timeline of all ranks for Perfetto, findings marked; or the table of operations.",
+        "One timeline of all ranks for Perfetto, with findings marked; or the table of operations.",
         (
             "kair export traces/ --perfetto trace.json.gz",
             "kair export job123 --step 40-42 --perfetto trace.pftrace",
@@ -413,7 +413,7 @@ COMMANDS: Final = (
     Entry(
         "donate",
         LOOKS,
-        "The job without its names, for people who test diagnoses: same verdict, ranks, cause and price.",
+        "The job under pseudonyms, for people who test diagnoses: same verdict, ranks, cause, price.",
         ("kair donate traces/", "kair donate traces/ -o gift.tar.zst", "kair triage gift.tar.zst"),
         needs="file",
     ),
@@ -450,7 +450,7 @@ COMMANDS: Final = (
     Entry(
         "ledger",
         STORE,
-        "What triage and mitigation predicted, and what came true; devices that are slow in job after job.",
+        "What triage and mitigation predicted, and what came true; devices that are slow in several jobs.",
         ("kair ledger", "kair ledger --job job123", "kair ledger --json"),
         needs="store",
     ),
@@ -464,7 +464,7 @@ COMMANDS: Final = (
     Entry(
         "baseline",
         STORE,
-        "Keep a healthy run to hold later ones against: what takes longer on all ranks alike.",
+        "Keep a healthy run to compare later ones with: what takes longer on all ranks alike.",
         ("kair baseline save healthy job123", "kair baseline use healthy", "kair baseline rm healthy"),
         needs="store",
         actions=actions.BASELINE,
@@ -484,7 +484,7 @@ COMMANDS: Final = (
     Entry(
         "evidence",
         STORE,
-        "Logs, metrics and counters of a job's hosts and devices: keep them with it, and what there is.",
+        "Logs, metrics and counters of a job's hosts and devices: list them, or add some to the job.",
         (
             "kair evidence job123",
             "kair evidence add job123 dmesg-node-7.txt",
@@ -500,7 +500,7 @@ COMMANDS: Final = (
     Entry(
         "cache",
         STORE,
-        "How much the parsed traces take; clear removes them.",
+        "How much disk space parsed traces take; clear removes them.",
         ("kair cache", "kair cache clear"),
         needs="cache",
         actions=actions.CACHE,
@@ -524,7 +524,7 @@ COMMANDS: Final = (
     Entry(
         "coordinator",
         RUNNING,
-        "Next to a running job: notices slow ranks, has them sampled, and keeps what it finds.",
+        "Runs next to a job: notices slow ranks, has them sampled, and keeps what it finds.",
         (
             "kair coordinator --job job123",
             "kair coordinator --job job123 --listen 0.0.0.0:7433 --max-overhead 0.5%",
@@ -535,7 +535,7 @@ COMMANDS: Final = (
     Entry(
         "confirm",
         RUNNING,
-        "Prove which rank holds up a running job: some are delayed at random, and steps grow or not.",
+        "Prove which rank holds up a running job: delay some at random, and see whether steps grow.",
         (
             "kair confirm job123",
             "kair confirm job123 --rank 5 --worth",
@@ -549,7 +549,7 @@ COMMANDS: Final = (
     Entry(
         "mitigate",
         RUNNING,
-        "Act on stragglers: batches resized with exact gradients, ordered restarts, every sample once.",
+        "Act on stragglers: resize batches with exact gradients, restart in order, train every sample once.",
         (
             "kair mitigate run --job job123 -- torchrun --nproc-per-node 8 train.py",
             "kair mitigate status job123",
@@ -568,7 +568,7 @@ COMMANDS: Final = (
     Entry(
         "watch",
         RUNNING,
-        "Follow a running job: self times, alerts as they come, what is sampled, clocks.",
+        "Follow a running job: self times, alerts as they come, sampled windows, clocks.",
         (
             "kair watch job123",
             "kair watch job123 --once --json",
@@ -582,7 +582,7 @@ COMMANDS: Final = (
     Entry(
         "mcp",
         MACHINES,
-        "The commands that look, for agents over the Model Context Protocol; nothing is changed.",
+        "The read-only commands as tools for agents, over the Model Context Protocol.",
         ("kair mcp", "kair mcp --root /data/traces", "kair mcp --store /shared/kair"),
         needs="process",
         notes=MCP_NOTES,
@@ -599,14 +599,14 @@ COMMANDS: Final = (
     Entry(
         "schema",
         MACHINES,
-        "The JSON Schema of a command's --json document; without a name, the names.",
+        "The JSON Schema of a command's --json document; without a name, the list of names.",
         ("kair schema triage", "kair schema"),
         needs="nothing",
     ),
     Entry(
         "help",
         HELP,
-        "What a word of the answers means, what a command does, and the documents.",
+        "What a word in the answers means, what a command does, and the documents.",
         ("kair help straggler", "kair help launch queue", "kair help triage", "kair help formats", "kair help pages"),
         needs="nothing",
     ),

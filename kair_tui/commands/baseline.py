@@ -37,7 +37,7 @@ def run_save(
 
 
 def run_use(
-    session: OpenStore, *, name: Annotated[str, Argument("The baseline's name, or none for none.")]
+    session: OpenStore, *, name: Annotated[str, Argument("The baseline's name, or `none` to use none.")]
 ) -> BaselineResult:
     """Compare later jobs with a baseline. Raises UsageError if there is none of that name."""
     from kair.app.acts.baselines import use_baseline

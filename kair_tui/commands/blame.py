@@ -12,7 +12,7 @@ RENDERER = "kair_tui.render.blame"
 def run(
     *,
     rank: Annotated[
-        int | None, Option("-r, --rank", "Only what this rank is blamed for.", metavar="R", minimum=0)
+        int | None, Option("-r, --rank", "Show only what this rank is blamed for.", metavar="R", minimum=0)
     ] = None,
     operator: Annotated[
         str | None, Option("--operator", "Only operators whose name contains this.", metavar="NAME")

@@ -16,7 +16,7 @@ _CANNOT_RUN: Final = 126
 _NOT_FOUND: Final = 127
 
 _JOB: Final = Option("--job", "The job's name. Default: $KAIR_JOB.")
-_NO_AGENT: Final = Option("--no-agent", "Start no agent on this host: nobody drains the rings then.")
+_NO_AGENT: Final = Option("--no-agent", "Start no agent on this host: nothing reads what is recorded then.")
 
 
 def run_run(
@@ -27,7 +27,7 @@ def run_run(
     ] = (),
     job: Annotated[
         str | None,
-        Option("--job", "The job's name. Default: $KAIR_JOB, else one of the scheduler's number or of the time."),
+        Option("--job", "The job's name. Default: $KAIR_JOB, else the scheduler's job number, else the time."),
     ] = None,
     no_agent: Annotated[bool, _NO_AGENT] = False,
     watch: Annotated[
@@ -50,13 +50,15 @@ def run_now(
     ranks: Annotated[
         str | None, Option("--ranks", "The ranks to sample, 3,7 or 0-7. Default: all.", metavar="RANKS")
     ] = None,
-    steps: Annotated[int, Option("--steps", "How many steps, 50 at most.", metavar="N", minimum=1)] = 4,
+    steps: Annotated[int, Option("--steps", "How many steps to sample, 50 at most.", metavar="N", minimum=1)] = 4,
     stacks: Annotated[
-        bool, Option("--stacks", "Record Python's calls too. Costs most: each call becomes an event.")
+        bool, Option("--stacks", "Record Python's calls too. This costs most: each call becomes an event.")
     ] = False,
-    memory: Annotated[bool, Option("--memory", "Record allocations too. Costs an event for each of them.")] = False,
+    memory: Annotated[
+        bool, Option("--memory", "Record allocations too. This costs one event for each of them.")
+    ] = False,
     shapes: Annotated[
-        bool, Option("--shapes", "Record the shapes of operators' tensors too. Costs a little per operator.")
+        bool, Option("--shapes", "Record the shapes of operators' tensors too. This costs a little per operator.")
     ] = False,
 ) -> int:
     """Have some steps sampled. Raises UsageError if no job is named, InputError if the coordinator refuses."""
@@ -72,7 +74,9 @@ def run_set(
     *,
     words: Annotated[
         Sequence[str],
-        Argument("The job, then settings as key=value. Without settings they are shown.", metavar="JOB|KEY=VALUE..."),
+        Argument(
+            "The job, then settings as key=value. Without settings, show the present ones.", metavar="JOB|KEY=VALUE..."
+        ),
     ] = (),
     job: Annotated[str | None, _JOB] = None,
 ) -> int:
@@ -86,9 +90,7 @@ def run_attach(
     store: Path,
     *,
     process: Annotated[str, Argument("The number of the process.", metavar="PID")],
-    job: Annotated[
-        str | None, Option("--job", "The job's name. Default: the one that the process has, else pid-PID.")
-    ] = None,
+    job: Annotated[str | None, Option("--job", "The job's name. Default: the process's own, else pid-PID.")] = None,
     no_agent: Annotated[bool, _NO_AGENT] = False,
 ) -> int:
     """Record a process that runs. Raises UsageError if PID is no number, InputError if it cannot be recorded."""

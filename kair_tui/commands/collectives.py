@@ -12,13 +12,14 @@ RENDERER = "kair_tui.render.collectives"
 def run(
     *,
     group: Annotated[
-        str | None, Option("--group", "Only process groups whose name or list of ranks holds this.", metavar="PATTERN")
+        str | None,
+        Option("--group", "Only process groups whose name or list of ranks contains this.", metavar="PATTERN"),
     ] = None,
     kind: Annotated[CollectiveKind | None, Option("--kind", "Only collectives of this kind.")] = None,
     rank: Annotated[
-        int | None, Option("-r, --rank", "Only groups and links that this rank is in.", metavar="R", minimum=0)
+        int | None, Option("-r, --rank", "Only groups and links to which this rank belongs.", metavar="R", minimum=0)
     ] = None,
-    by_rank: Annotated[bool, Option("--by-rank", "Also what every rank reaches.")] = False,
+    by_rank: Annotated[bool, Option("--by-rank", "Also show what each rank reaches.")] = False,
     limit: Annotated[int, Option("--limit", "List at most this many groups, and shapes.", metavar="N", minimum=1)] = 40,
 ) -> Question:
     """Return the question."""

@@ -32,26 +32,31 @@ def run(
     job: Annotated[str | None, Argument("A job that has a coordinator. Default: $KAIR_JOB.", offers=job_names)] = None,
     rank: Annotated[
         str | None,
-        Option("--rank", "Who is accused: 5, or 4,5. Default: the slow rank with the largest excess.", metavar="N"),
+        Option("--rank", "The accused ranks: 5, or 4,5. Default: the slow rank with the largest excess.", metavar="N"),
     ] = None,
     everybody: Annotated[
-        bool, Option("--all", "Accuse nobody: a random half of the ranks is delayed, and each is judged.")
+        bool, Option("--all", "Accuse no rank: delay a random half of the ranks, and judge each.")
     ] = False,
     place: Annotated[Where, Option("--place", "Where in the step ranks are delayed.")] = "before_forward",
     dose: Annotated[
         float | None,
-        Option("--dose", "By how many ms. Default: half of the excess, 1 to 5 % of the step.", metavar="MS", minimum=0),
+        Option(
+            "--dose",
+            "The delay in ms. Default: half of the excess, within 1 to 5 % of the step.",
+            metavar="MS",
+            minimum=0,
+        ),
     ] = None,
     budget: Annotated[
-        str, Option("--budget", "What delays may cost, of the time that the job has run.", metavar="SHARE")
+        str, Option("--budget", "The share of the job's time so far that delays may cost.", metavar="SHARE")
     ] = "1%",
-    steps: Annotated[int, Option("--steps", "How many steps it may take.", metavar="N", minimum=1)] = 400,
+    steps: Annotated[int, Option("--steps", "The most steps that it may take.", metavar="N", minimum=1)] = 400,
     worth: Annotated[
-        bool, Option("--worth", "Where it is confirmed, find out what a fix is worth, in as many steps more.")
+        bool, Option("--worth", "If it is confirmed, measure what a fix is worth, in as many steps again.")
     ] = False,
     stop: Annotated[bool, Option("--stop", "End the delays of this job now.")] = False,
     last: Annotated[
-        bool, Option("--last", "Delay nobody: show what the last delays found, or find while they go on.")
+        bool, Option("--last", "Delay no rank: show what the last delays found, or the running ones find so far.")
     ] = False,
 ) -> ConfirmRun:
     """Return what the delays showed. Raises UsageError, InputError where nobody may be delayed or nothing was found.

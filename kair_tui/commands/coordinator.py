@@ -23,29 +23,30 @@ def run(
         str | None,
         Option(
             "--listen",
-            "Where agents reach it. On other hosts they do at 0.0.0.0 only. Default: 127.0.0.1:7433, or a free port"
+            "The address for agents; other hosts need 0.0.0.0. Default: 127.0.0.1:7433, or a free port"
             " where that one is taken.",
             metavar="HOST:PORT",
         ),
     ] = None,
     advertise: Annotated[
-        str | None, Option("--advertise", "The name of this host for agents. Default: the system's.", metavar="HOST")
+        str | None, Option("--advertise", "This host's name for agents. Default: the system's.", metavar="HOST")
     ] = None,
     key: Annotated[
         Path | None,
-        Option("--key", "The file of the job's key. Default: one in the job's folder of the store.", metavar="FILE"),
+        Option("--key", "The file with the job's key. Default: one in the job's folder in the store.", metavar="FILE"),
     ] = None,
     max_overhead: Annotated[
         str, Option("--max-overhead", "How much of the job's time sampling may take.", metavar="SHARE")
     ] = "1%",
     metrics: Annotated[
-        str | None, Option("--metrics", "Where Prometheus may ask, at /metrics. Default: nowhere.", metavar="HOST:PORT")
+        str | None,
+        Option("--metrics", "The address that serves /metrics to Prometheus. Default: none.", metavar="HOST:PORT"),
     ] = None,
     alert_webhook: Annotated[
         str | None,
         Option(
             "--alert-webhook",
-            "Where each alert is posted, as JSON. Default: $KAIR_ALERT_WEBHOOK, which no list of processes shows.",
+            "The URL that gets each alert as JSON. Default: $KAIR_ALERT_WEBHOOK, which no list of processes shows.",
             metavar="URL",
         ),
     ] = None,
@@ -63,9 +64,9 @@ def run(
     ] = False,
     whatif: Annotated[
         bool,
-        Option("--whatif", "Price each sampled window (kair watch --whatif), in a process of low priority."),
+        Option("--whatif", "Price each sampled window (see kair watch --whatif) in a low-priority process."),
     ] = False,
-    quiet: Annotated[bool, Option("-q, --quiet", "Say nothing of what happens.")] = False,
+    quiet: Annotated[bool, Option("-q, --quiet", "Print no messages.")] = False,
 ) -> int:
     """Run until SIGTERM or Ctrl-C. Raises UsageError, InputError where there is one already."""
     from kair_capture.coordinator.coordinator import Coordinator, CoordinatorSettings

@@ -22,7 +22,7 @@ def run(
         ),
     ] = None,
     perfetto: Annotated[Path | None, PERFETTO] = None,
-    plain: Annotated[bool, Option("--plain", "No findings and no arrows: the operations alone, sooner.")] = False,
+    plain: Annotated[bool, Option("--plain", "Leave out findings and arrows, which is faster.")] = False,
 ) -> str:
     """Write the file, and say what is in it. Raises UsageError where that cannot be done."""
     from kair.app.acts.files import export_job, export_timeline

@@ -21,17 +21,19 @@ def run(
         int | None,
         Option(
             "--per-host",
-            "Ranks of a host, where several hosts are known. Default: as recorded.",
+            "The number of ranks per host, if several hosts are known. Default: as recorded.",
             metavar="N",
             minimum=1,
         ),
     ] = None,
     leave_out: Annotated[
         Sequence[int],
-        Option("--leave-out", "A rank that is no example of the others; may be repeated.", metavar="R", minimum=0),
+        Option(
+            "--leave-out", "A rank to leave out because it is not typical. Can be repeated.", metavar="R", minimum=0
+        ),
     ] = (),
     draws: Annotated[
-        int, Option("--draws", "How often the recording is drawn anew, for the interval.", metavar="N", minimum=20)
+        int, Option("--draws", "How often the recording is resampled for the interval.", metavar="N", minimum=20)
     ] = 200,
     seed: Annotated[int, Option("--seed", "Random seed.", metavar="N", minimum=0)] = 0,
 ) -> Question:

@@ -22,7 +22,7 @@ def run(
     ] = None,
     windows: Annotated[int, Option("--windows", "The number of time windows.", metavar="N", minimum=1)] = 100,
     only_rank: Annotated[
-        int | None, Option("-r, --rank", "Only this rank's windows; its peers are all others still.", "R", 0)
+        int | None, Option("-r, --rank", "Show only this rank's windows; its peers are still all other ranks.", "R", 0)
     ] = None,
 ) -> Question:
     """Return the question."""

@@ -12,7 +12,7 @@ def run(
     *,
     operators: Annotated[bool, Option("--operators", "Also list every operator and how often it ran.")] = False,
     only_rank: Annotated[
-        int | None, Option("-r, --rank", "Of the table of ranks, only this one.", metavar="R", minimum=0)
+        int | None, Option("-r, --rank", "Show only this rank in the table of ranks.", metavar="R", minimum=0)
     ] = None,
 ) -> Question:
     """Return the question."""

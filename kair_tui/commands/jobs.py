@@ -18,7 +18,7 @@ def run_list(
     session: OpenStore,
     *,
     whatif: Annotated[
-        bool, Option("--whatif", "Also work out what stragglers cost each job, where that is not known yet.")
+        bool, Option("--whatif", "Also compute what stragglers cost each job, if that is not known yet.")
     ] = False,
     gpu_cost: Annotated[GpuCost | None, GPU_COST] = None,
 ) -> JobsResult:

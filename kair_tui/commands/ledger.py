@@ -10,7 +10,7 @@ RENDERER = "kair_tui.render.ledger"
 
 def run(
     *,
-    job: Annotated[str | None, Option("--job", "Only what was predicted of this job.", metavar="NAME")] = None,
+    job: Annotated[str | None, Option("--job", "Only predictions about this job.", metavar="NAME")] = None,
 ) -> Question:
     """Return the question."""
     return Question.of("ledger", **locals())

@@ -15,7 +15,7 @@ def run(
         Path | None,
         Option(
             "--root",
-            "Only traces and evidence below this folder, where relative paths begin. "
+            "Read traces and evidence only below this folder, at which relative paths start. "
             "Default: whatever the user who runs it may read.",
             metavar="DIR",
         ),

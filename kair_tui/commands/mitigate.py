@@ -36,10 +36,10 @@ _LearningRate = Annotated[
     Literal["linear", "sqrt", "keep"] | None,
     Option(
         "--learning-rate",
-        "Let sizes add up to another batch, and say how the learning rate follows it.",
+        "Let sizes change the global batch, and say how the learning rate follows it.",
     ),
 ]
-_FromStep = Annotated[int, Option("--from-step", "Not before this step.", metavar="N", minimum=0)]
+_FromStep = Annotated[int, Option("--from-step", "The first step at which it may take effect.", metavar="N", minimum=0)]
 _Most = Annotated[int | None, Option("--most", "The most samples that a rank has memory for.", metavar="N", minimum=1)]
 _POLICIES: Final = (
     "continuous (the default), continuous-deadline, claims, deterministic, each-step, static, or your own"
@@ -65,25 +65,26 @@ def run_control(
         Sequence[str],
         Option("--policy", f"{_POLICIES} as module:class.", metavar="POLICY"),
     ] = (),
-    auto: Annotated[bool, Option("--auto", "Carry proposals out. Default: a person approves.")] = False,
-    once: Annotated[bool, Option("--once", "Look once at what there is, and end.")] = False,
+    auto: Annotated[bool, Option("--auto", "Carry out proposals without asking. Default: a person approves.")] = False,
+    once: Annotated[bool, Option("--once", "Look at the job once, and end.")] = False,
     per_hour: Annotated[
-        int, Option("--per-hour", "With --auto: the most plans in an hour.", metavar="N", minimum=1)
+        int, Option("--per-hour", "With --auto: the most plans per hour.", metavar="N", minimum=1)
     ] = 20,
     most: _Most = None,
     units: Annotated[
         str | None,
-        Option("--units", "Ranks that are resized together. Default: as recorded.", metavar="0-3,4-7"),
+        Option("--units", "The ranks that are resized together. Default: as recorded.", metavar="0-3,4-7"),
     ] = None,
     unit_size: Annotated[
-        int | None, Option("--unit-size", "So many ranks in a row are one unit.", metavar="N", minimum=1)
+        int | None, Option("--unit-size", "The number of consecutive ranks that form a unit.", metavar="N", minimum=1)
     ] = None,
     micro_batch: Annotated[
-        int | None, Option("--micro-batch", "Samples of a rank that move together.", metavar="N", minimum=1)
+        int | None,
+        Option("--micro-batch", "The number of a rank's samples that move together.", metavar="N", minimum=1),
     ] = None,
     restart_time: Annotated[
         float | None,
-        Option("--restart-time", "How many seconds a restart takes. Default: none is proposed.", metavar="S"),
+        Option("--restart-time", "The seconds that a restart takes. Default: restarts are not proposed.", metavar="S"),
     ] = None,
 ) -> MitigateResult:
     """Watch the job and propose until it ends, then return where it stands. Raises UsageError, InputError."""
@@ -122,13 +123,15 @@ def run_plan(
     sizes: _Sizes = None,
     batches: Annotated[
         str | None,
-        Option("--batches", "In how many batches each rank takes its samples of a step.", metavar="2,1,2"),
+        Option(
+            "--batches", "The number of batches into which each rank's samples of a step are divided.", metavar="2,1,2"
+        ),
     ] = None,
     deadline: Annotated[
         float | None,
         Option(
             "--deadline",
-            "Milliseconds after which a rank leaves its other batches of a step undone; 0 for none.",
+            "The milliseconds after which a rank skips the rest of its batches in a step; 0 for no deadline.",
             metavar="MS",
             minimum=0,
         ),
@@ -136,7 +139,7 @@ def run_plan(
     learning_rate: _LearningRate = None,
     claims: Annotated[
         Literal["on", "off"] | None,
-        Option("--claims", "Whether ranks claim their samples while a step runs, a part at a time."),
+        Option("--claims", "Whether ranks claim their samples in parts while a step runs."),
     ] = None,
     from_step: _FromStep = 0,
 ) -> MitigateResult:
@@ -159,7 +162,7 @@ def run_leave(
     named: _Named = None,
     job: _Job = None,
     leave_out: Annotated[
-        str | None, Option("--leave-out", "A host that is to start no further attempt.", metavar="HOST")
+        str | None, Option("--leave-out", "A host that later attempts leave out.", metavar="HOST")
     ] = None,
     sizes: _Sizes = None,
     learning_rate: _LearningRate = None,
@@ -193,7 +196,7 @@ def run_audit(
     named: _Named = None,
     job: _Job = None,
     epochs: Annotated[
-        int | None, Option("--epochs", "How many epochs. Default: those that are over.", metavar="N", minimum=1)
+        int | None, Option("--epochs", "How many epochs. Default: all finished ones.", metavar="N", minimum=1)
     ] = None,
 ) -> MitigateResult:
     """Return which samples were trained twice or never. Raises InputError if the job has not said how many it has."""
@@ -217,7 +220,7 @@ def run_simulate(
     ranks: Annotated[int, Option("--ranks", "Without JOB: how many ranks.", metavar="N", minimum=1)] = 16,
     draws: Annotated[int, Option("--draws", "Without JOB: jobs of each kind.", metavar="N", minimum=1)] = 3,
     sizes: Annotated[
-        str | None, Option("--sizes", "With JOB: the samples of each rank that were recorded.", metavar="21,6,21")
+        str | None, Option("--sizes", "With JOB: each rank's samples in the recording.", metavar="21,6,21")
     ] = None,
     most: _Most = None,
     fixed_share: Annotated[
@@ -272,24 +275,26 @@ def run_shards(
         int | None, Option("--samples", "How many samples the dataset has.", metavar="N", minimum=1)
     ] = None,
     shard_samples: Annotated[
-        int | None, Option("--shard-samples", "How many a worker takes at a time.", metavar="M", minimum=1)
+        int | None, Option("--shard-samples", "How many samples a worker takes at a time.", metavar="M", minimum=1)
     ] = None,
     files: Annotated[
         Path | None,
-        Option("--files", "Hand out files, of unknown length, by this list of one a line.", metavar="LIST"),
+        Option("--files", "Hand out the files in this list, one per line, instead of samples.", metavar="LIST"),
     ] = None,
     grows: Annotated[
-        bool, Option("--grows", "With --files: more come by client.add(), until client.end_stream().")
+        bool, Option("--grows", "With --files: client.add() adds files until client.end_stream().")
     ] = False,
-    epochs: Annotated[int | None, Option("--epochs", "How many in all. Default: 1.", metavar="N", minimum=1)] = None,
+    epochs: Annotated[
+        int | None, Option("--epochs", "The number of epochs. Default: 1.", metavar="N", minimum=1)
+    ] = None,
     seed: Annotated[int, Option("--seed", "The seed of the order.", metavar="N", minimum=0)] = 0,
     commit: Annotated[
         Literal["push", "checkpoint"],
-        Option("--commit", "What makes a sample count: what a worker pushed, or what a checkpoint holds."),
+        Option("--commit", "When a sample counts: once a worker pushed it, or once a checkpoint holds it."),
     ] = "push",
     listen: Annotated[
         str,
-        Option("--listen", "Where to listen. Workers on other hosts need 0.0.0.0:PORT.", metavar="HOST:PORT"),
+        Option("--listen", "The address to listen at. Workers on other hosts need 0.0.0.0:PORT.", metavar="HOST:PORT"),
     ] = "127.0.0.1:0",
 ) -> MitigateResult:
     """Serve shards until all epochs are over, then return which samples were trained. Raises UsageError, InputError."""

@@ -15,7 +15,7 @@ def run(
         str | None, Option("--operator", "Only operators whose name contains this.", metavar="NAME")
     ] = None,
     type: Annotated[OperatorType | None, Option("--type", "Only operators of this type.")] = None,  # noqa: A002
-    by_rank: Annotated[bool, Option("--by-rank", "Also what every rank spent on each.")] = False,
+    by_rank: Annotated[bool, Option("--by-rank", "Also show what each rank spent on each.")] = False,
     limit: Annotated[int, Option("--limit", "List at most this many operators.", metavar="N", minimum=1)] = 40,
 ) -> Question:
     """Return the question."""

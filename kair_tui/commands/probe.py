@@ -26,7 +26,9 @@ def run(
     device: Annotated[str, Option("--device", "What to measure: auto, cpu, cuda or cuda:N.", metavar="D")] = "auto",
     rank: Annotated[
         int | None,
-        Option("-r, --rank", "The job's rank that runs here. Default: what the launcher says.", metavar="R", minimum=0),
+        Option(
+            "-r, --rank", "The rank of the job that runs here. Default: what the launcher says.", metavar="R", minimum=0
+        ),
     ] = None,
 ) -> ProbeResult:
     """Measures, or compares. Raises UsageError where the options ask for both, or for neither."""

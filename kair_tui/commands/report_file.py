@@ -13,9 +13,7 @@ from kair_tui.cli.options import Option
 if TYPE_CHECKING:
     from kair_tui.render.report.content import Report
 
-REPORT: Final = Option(
-    "--report", "Also write a report to read and to pass on: .html, all in one file, or .md.", metavar="FILE"
-)
+REPORT: Final = Option("--report", "Also write a report to pass on: .html, all in one file, or .md.", metavar="FILE")
 _HTML: Final = (".html", ".htm")
 MARKDOWN: Final = (".md", ".markdown")
 

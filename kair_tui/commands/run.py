@@ -26,7 +26,7 @@ def run(
     settings: Annotated[
         Sequence[str], Option("--set", "Give a variable of the runbook a value. Can be repeated.", metavar="NAME=VALUE")
     ] = (),
-    keep_going: Annotated[bool, Option("-k, --keep-going", "Go on after a statement that goes wrong.")] = False,
+    keep_going: Annotated[bool, Option("-k, --keep-going", "Go on after a statement that fails.")] = False,
     dry_run: Annotated[bool, Option("--dry-run", "Check the runbook and print the plan.")] = False,
     allow_shell: Annotated[bool, Option("--allow-shell", "Run lines that begin with ! in the system's shell.")] = False,
 ) -> RunResult:

@@ -18,7 +18,7 @@ def run(
     ] = 0.95,
     seed: Annotated[int, Option("--seed", "Random seed.", metavar="N", minimum=0)] = 0,
     fault: Annotated[
-        InjectedFault | None, Option("--fault", "The one kind of fault to ask about, sooner than about all.")
+        InjectedFault | None, Option("--fault", "Ask about one kind of fault only, which takes less time.")
     ] = None,
 ) -> Question:
     """Return the question."""

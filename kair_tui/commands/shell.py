@@ -12,10 +12,10 @@ def run(
     wanted: JobWanted,
     *,
     commands: Annotated[
-        str | None, Option("-c, --commands", "Run these commands, set apart by ; and leave.", metavar="TEXT")
+        str | None, Option("-c, --commands", "Run these commands, separated by ; and exit.", metavar="TEXT")
     ] = None,
     allow_shell: Annotated[
-        bool, Option("--allow-shell", "Let a batch call the system's shell (! and |), as a person at a prompt may.")
+        bool, Option("--allow-shell", "Let a batch use the system's shell (! and |), as a person at a prompt may.")
     ] = False,
     ascii_only: Annotated[bool, Option("--ascii", "Use ASCII characters only.")] = False,
     no_color: Annotated[bool, Option("--no-color", "Use no colour (also: NO_COLOR, TERM=dumb).")] = False,

@@ -14,14 +14,12 @@ def run(
         bool,
         Option(
             "--scopes",
-            "Of a captured job also what parts of the step take on each rank, in all its steps, and since when longer.",
+            "For a captured job, also show each part of the step on each rank, and since when one is longer.",
         ),
     ] = False,
     attempt: Annotated[
         int | None,
-        Option(
-            "--attempt", "With --scopes: which start of the job's processes. Default: the last.", metavar="N", minimum=1
-        ),
+        Option("--attempt", "With --scopes: which attempt of the job. Default: the last.", metavar="N", minimum=1),
     ] = None,
     only_rank: Annotated[int | None, Option("-r, --rank", "Only this rank's steps.", metavar="R", minimum=0)] = None,
 ) -> Question:

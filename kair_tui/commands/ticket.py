@@ -47,7 +47,7 @@ def run(
         Path | None,
         Option("--report", "Also write it to this .md file, and the timeline as .svg next to it.", metavar="FILE"),
     ] = None,
-    drain: Annotated[bool, Option("--drain", "Print the commands that drain the accused hosts, and no more.")] = False,
+    drain: Annotated[bool, Option("--drain", "Only print the commands that drain the accused hosts.")] = False,
     yes: Annotated[bool, Option("--yes", "With --drain: run the commands. Default: they are printed.")] = False,
 ) -> TicketResult:
     """Asks for the triage, and hands one of its findings over.

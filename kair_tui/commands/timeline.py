@@ -18,41 +18,46 @@ def run(
     around: Annotated[
         int | None,
         Option(
-            "--around, -r, --rank", "The rank whose delay is in the middle. Default: the longest waited for.", "R", 0
+            "--around, -r, --rank",
+            "The rank whose delay is in the middle. Default: the one waited for longest.",
+            "R",
+            0,
         ),
     ] = None,
     operator: Annotated[
-        str | None, Option("--operator", "Its operation whose name contains this, the latest of them.", metavar="NAME")
+        str | None, Option("--operator", "The rank's latest operation whose name contains this.", metavar="NAME")
     ] = None,
     at: Annotated[
         float | None,
-        Option("--at", "Its operation at this time of its step, in µs as pinpoint and blame have it.", "US"),
+        Option("--at", "The rank's operation at this time in its step, in µs, as pinpoint and blame print it.", "US"),
     ] = None,
     collectives: Annotated[
-        int, Option("--collectives", "Collectives before and after it that are in view.", metavar="N", minimum=0)
+        int,
+        Option("--collectives", "How many collectives before and after the delay are shown.", metavar="N", minimum=0),
     ] = 2,
-    whole: Annotated[bool, Option("--whole", "The whole step in view.")] = False,
+    whole: Annotated[bool, Option("--whole", "Show the whole step.")] = False,
     begin: Annotated[
-        float | None, Option("--from", "Where the view begins, in µs from the step's earliest begin.", "US")
+        float | None, Option("--from", "Where the view begins, in µs from the earliest start of the step.", "US")
     ] = None,
-    end: Annotated[float | None, Option("--to", "Where it ends.", metavar="US")] = None,
+    end: Annotated[float | None, Option("--to", "Where the view ends.", metavar="US")] = None,
     ranks: Annotated[str | None, Option("--ranks", "Only these ranks: 0-63.", metavar="A-B")] = None,
     rows: Annotated[
-        int, Option("--rows", "At most so many rows; each stands for several ranks, the worst shown.", "N", 1)
+        int, Option("--rows", "The most rows; a row may stand for several ranks and shows the worst.", "N", 1)
     ] = 64,
     windows: Annotated[int, Option("--windows", "The number of time windows.", metavar="N", minimum=1)] = 400,
     unfold: Annotated[
         Sequence[int], Option("--unfold", "A rank whose threads and streams are shown. Can be repeated.", "R", 0)
     ] = (),
     cursor: Annotated[
-        str | None, Option("--cursor", "What runs on a rank at a time: 3@1250.5, in µs as --from.", metavar="R@US")
+        str | None,
+        Option("--cursor", "Show what runs on a rank at this time: 3@1250.5, in µs as for --from.", metavar="R@US"),
     ] = None,
     fix: Annotated[
         Sequence[str],
         Option(
             "--fix",
-            "Draw the same step below as replayed with this fixed, as `kair whatif` takes it: rank=3+kind=compute. "
-            "Can be repeated. The whole step is in view, unless --from or --to is given.",
+            "Also draw the step as replayed with this fix, written as for `kair whatif`: rank=3+kind=compute. "
+            "Can be repeated. The whole step is shown unless --from or --to is given.",
             metavar="FIX",
         ),
     ] = (),

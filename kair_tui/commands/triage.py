@@ -28,12 +28,13 @@ def run(
         Path | None,
         Option(
             "--certificate",
-            "Also write what the verdict follows from; kair verify checks that without the traces.",
+            "Also write the figures from which the verdict follows; kair verify checks them without the traces.",
             metavar="FILE",
         ),
     ] = None,
     only_rank: Annotated[
-        int | None, Option("-r, --rank", "Only findings about this rank, and its row first.", metavar="R", minimum=0)
+        int | None,
+        Option("-r, --rank", "Show only findings about this rank, and its row first.", metavar="R", minimum=0),
     ] = None,
 ) -> Question:
     """Return the question. Raises UsageError for a report that has no form or no folder, or half a certificate."""

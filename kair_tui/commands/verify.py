@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 RENDERER = "kair_tui.render.certificate"
 
 
-def run(file: Annotated[Path, Argument("What kair triage --certificate wrote.")]) -> Certificate:
+def run(file: Annotated[Path, Argument("The file that kair triage --certificate wrote.")]) -> Certificate:
     """Work everything out anew. Raises InputError where the certificate cannot be read, or does not hold."""
     from kair.app.acts.certificate import checked
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kair.app.jobs import JobSource
 
 RENDERER = "kair_tui.render.watch"
-_TEXT: Final = "A job that is watched. Default: $KAIR_JOB, else the one that was watched last."
+_TEXT: Final = "A watched job. Default: $KAIR_JOB, else the one watched last."
 
 
 def run(
