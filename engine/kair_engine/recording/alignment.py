@@ -21,7 +21,7 @@ from typing import Final
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Floats, Ints, dense
+from kair_engine.arrays import NONE, Bools, Floats, Ints, dense, one_of_each, order_by
 from kair_engine.frozen import dataclass
 from kair_engine.stats import median
 from kair_engine.timeline.collectives import ordinal
@@ -342,17 +342,16 @@ def shared(
     rows = _rows(trace, steps)
     if not len(rows):
         return {}
-    cells = zip(rows.of["rank"].tolist(), rows.of["step"].tolist(), strict=True)
-    file = np.array([files.get(cell, NONE) for cell in cells], dtype=np.int64)
+    cell = dense(np.stack((rows.of["rank"], rows.of["step"])))
+    once = one_of_each(cell)
+    cells = zip(rows.of["rank"][once].tolist(), rows.of["step"][once].tolist(), strict=True)
+    file = np.array([files.get(one, NONE) for one in cells], dtype=np.int64)[cell]
     by_number = not set(np.unique(rows.of["rank"]).tolist()) <= set(marked)
     call, block = _numbered(rows) if by_number else _by_order(rows)
     known = (file != NONE) & (call != NONE)
     start = rows.of["start_ns"].astype(np.int64)
     columns = np.stack((call, file, block, start, start + rows.of["duration_ns"]))[:, known]
-    if not known.any():
-        return {}
-    found = ((pair, _fit(times)) for pair, times in _of_pairs(columns))
-    return {pair: fit for pair, fit in found if fit is not None}
+    return _fits(columns) if known.any() else {}
 
 
 def _rows(trace: Trace, steps: Sequence[int]) -> Columns:
@@ -390,70 +389,98 @@ def _numbered(rows: Columns) -> tuple[Ints, Ints]:
     return np.where((group == NONE) | (number == NONE), NONE, call), np.zeros_like(call)
 
 
-def _of_pairs(columns: Ints) -> Iterator[tuple[Pair, Ints]]:
-    """Per pair of files (block, begin and end on the one, begin and end on the other) of what they share, by time."""
+def _fits(columns: Ints) -> dict[Pair, Shared]:
+    """Return how well the files of each pair fit, which share enough; `columns` are (call, file, block, begin, end).
+
+    A call of a known group decides; of others the block that fits best.
+    """
     columns = columns[:, np.lexsort((columns[1], columns[0]))]
     again = np.concatenate(([False], (np.diff(columns[:2], axis=1) == 0).all(axis=0)))
-    columns = columns[:, ~again]
-    first = np.flatnonzero(np.diff(columns[0], prepend=NONE))
-    sizes = np.diff(np.concatenate((first, [columns.shape[1]])))
-    found = []
+    call, file, block, *times = columns[:, ~again]
+    one, two = _meetings(call, file)
+    order = order_by(file[one], file[two], block[one], times[0][one])
+    one, two = one[order], two[order]
+    of = np.stack((file[one], file[two], block[one]))
+    first = np.flatnonzero((np.diff(of, axis=1, prepend=NONE) != 0).any(axis=0))
+    misfits, fits = _fits_of(times, one, two, first)
+    found: dict[Pair, Shared] = {}
+    for here, there, at, share, fit in zip(*of[:, first].tolist(), misfits.tolist(), fits.tolist(), strict=True):
+        known = found.get((here, there))
+        if share <= 1 and (known is None or (not known.in_known_group and share < known.misfits)):
+            found[here, there] = Shared(share, fit, in_known_group=at == 0)
+    return found
+
+
+def _meetings(call: Ints, file: Ints) -> tuple[Ints, Ints]:
+    """Return the places of what is compared, on the file with the lower number and on the other.
+
+    Of each call, whose members follow one another, those that are near in their order.
+    """
+    first = np.flatnonzero(np.diff(call, prepend=NONE))
+    sizes = np.diff(np.concatenate((first, [len(call)])))
+    none = np.zeros(0, dtype=np.int64)
+    found = [(none, none)]
     for size in np.unique(sizes[sizes > 1]).tolist():
         index = first[sizes == size][:, None] + np.arange(size)
         for distance in range(1, min(_PARTNERS, size // 2) + 1):
             other = np.roll(index, -distance, axis=1)
-            if 2 * distance == size:  # each pair would be there twice
-                index, other = index[:, :distance], other[:, :distance]
-            here, there = columns[:, index.reshape(-1)], columns[:, other.reshape(-1)]
-            swap = here[1] > there[1]
-            one, two = np.where(swap, there, here), np.where(swap, here, there)
-            found.append(np.stack((one[1], two[1], one[2], one[3], one[4], two[3], two[4])))
-    if not found:
-        return
-    together = np.concatenate(found, axis=1)
-    together = together[:, np.lexsort((together[3], together[1], together[0]))]
-    bounds = np.flatnonzero((np.diff(together[:2], axis=1, prepend=NONE) != 0).any(axis=0))
-    for begin, end in zip(bounds, [*bounds[1:], together.shape[1]], strict=True):
-        yield (int(together[0, begin]), int(together[1, begin])), together[2:, begin:end]
+            # Each pair would else be there twice.
+            several = slice(distance if 2 * distance == size else size)
+            found.append((index[:, several].reshape(-1), other[:, several].reshape(-1)))
+    here, there = (np.concatenate(side) for side in zip(*found, strict=True))
+    swap = file[here] > file[there]
+    return np.where(swap, there, here), np.where(swap, here, there)
 
 
-def _fit(times: Ints) -> Shared | None:
-    """Of a pair's collectives (block, begins and ends), in order of time; None where there are too few to decide."""
-    blocks = np.unique(times[0]).tolist()
-    of_block = [_fit_of(times[1:, times[0] == block].astype(float), in_known_group=block == 0) for block in blocks]
-    if blocks[0] == 0 and of_block[0] is not None:
-        return of_block[0]
-    told = [one for one in of_block if one is not None]
-    return min(told, key=lambda one: one.misfits, default=None)
+_TOGETHER: Final = 200_000
+"""Collectives of several pairs of files that are looked at together."""
 
 
-def _fit_of(times: Floats, *, in_known_group: bool) -> Shared | None:
-    """None where there are too few collectives to tell."""
-    begin, end, other_begin, other_end = times
-    if len(begin) < _FEWEST_SHARED:
-        return None
+def _fits_of(times: Sequence[Ints], one: Ints, two: Ints, first: Ints) -> tuple[Floats, Bools]:
+    """Return (the share of misfits, whether that is few) of pairs; infinite where they share too little to tell.
+
+    `times` are begins and ends; of each pair `one` and `two` are the places of its collectives by time, from `first`.
+    """
+    sizes = np.diff(np.concatenate((first, [len(one)])))
+    misfits, fits = np.full(len(first), np.inf), np.zeros(len(first), dtype=bool)
+    for size in np.unique(sizes[sizes >= _FEWEST_SHARED]).tolist():
+        alike = np.flatnonzero(sizes == size)
+        for some in np.array_split(alike, len(alike) * size // _TOGETHER + 1):
+            places = first[some][:, None] + np.arange(size)
+            misfits[some], apart = _misfits(*(of[side[places]].astype(float) for side in (one, two) for of in times))
+            few = misfits[some] <= _MOST_MISFITS
+            few[~few] = [_was_set_once(row) for row in apart[~few]]
+            fits[some] = few
+    return misfits, fits
+
+
+def _misfits(begin: Floats, end: Floats, other_begin: Floats, other_end: Floats) -> tuple[Floats, Floats]:
+    """Return (the share of misfits of each pair, how far apart its ends lie beside a drift), of (pairs × collectives)
+    by time.
+    """
     drifted = _drift(end, other_end - end)
     apart = other_end - end - drifted
     least, most = other_begin - end - drifted - _TOLERANCE_NS, other_end - begin - drifted + _TOLERANCE_NS
     best = _most_covered(least, most)
-    misfits = float(np.mean((least > best) | (most < best)))
-    return Shared(misfits, misfits <= _MOST_MISFITS or _was_set_once(apart), in_known_group)
+    return np.asarray(((least > best) | (most < best)).mean(axis=1)), apart
 
 
 def _drift(at: Floats, apart: Floats) -> Floats:
     """Return what two clocks drift apart, as far as clocks do: a line through the medians of the recording's halves."""
-    half = len(at) // 2
-    between = float(median(at[half:]) - median(at[:half]))
-    slope = float(median(apart[half:]) - median(apart[:half])) / between if between > 0 else 0.0
-    return np.asarray(np.clip(slope, -_DRIFT, _DRIFT) * (at - at[0]))
+    half = at.shape[1] // 2
+    between, further = (median(of[:, half:]) - median(of[:, :half]) for of in (at, apart))
+    slope = np.divide(further, between, out=np.zeros_like(further), where=between > 0)
+    return np.asarray(np.clip(slope, -_DRIFT, _DRIFT)[:, None] * (at - at[:, :1]))
 
 
-def _most_covered(least: Floats, most: Floats) -> float:
-    """Return the offset that lies within most of the bounds."""
-    at = np.concatenate((least, most))
-    order = np.lexsort((np.repeat((0, 1), len(least)), at))
-    within = np.cumsum(np.repeat((1, -1), len(least))[order])
-    return float(at[order][np.argmax(within)])
+def _most_covered(least: Floats, most: Floats) -> Floats:
+    """Return the offset that lies within most of the bounds, (pairs × 1)."""
+    at = np.concatenate((least, most), axis=1)
+    # What begins comes before what ends at the same time: the sort leaves equal ones in their order.
+    order = np.argsort(at, axis=1, kind="stable")
+    within = np.cumsum(np.where(order < least.shape[1], 1, -1), axis=1)
+    fullest = np.take_along_axis(order, within.argmax(axis=1)[:, None], axis=1)
+    return np.take_along_axis(at, fullest, axis=1)
 
 
 def _was_set_once(apart: Floats) -> bool:
