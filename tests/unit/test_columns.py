@@ -68,14 +68,20 @@ def test_no_footer_is_held_but_of_the_files_that_are_read(made: Trace, monkeypat
     read: list[weakref.ref[pq.FileMetaData]] = []
 
     def noted(fragment: Path) -> pq.FileMetaData:
-        footer = pq.ParquetFile(fragment).metadata
-        read.append(weakref.ref(footer))
-        return footer
+        return Noted(fragment).metadata
 
     def held() -> int:
         return sum(footer() is not None for footer in read)
 
+    class Noted(pq.ParquetFile):
+        @property
+        def metadata(self) -> pq.FileMetaData:
+            footer = super().metadata
+            read.append(weakref.ref(footer))
+            return footer
+
     monkeypatch.setattr(pq, "read_metadata", noted)
+    monkeypatch.setattr(pq, "ParquetFile", Noted)
     # Of a large recording the collector comes by when too much is held already.
     gc.disable()
     try:
