@@ -63,6 +63,31 @@ def test_a_queue_filled_before_the_recording_is_told_by_what_was_launched_then()
     assert found[0].depth == 40
 
 
+def test_a_place_behind_a_late_collective_is_not_free_though_kernels_after_it_are_over() -> None:
+    """Every fifth launch is a collective on a stream of its own, and one of these waits 60 ms for another rank."""
+    depth, late = 20, 60
+    over: list[int] = []
+    begin, duration, free = [], [], [0, 0]
+    for call in range(140):
+        host = begin[-1] + duration[-1] if begin else 0
+        back = max(host + 5_000, over[call - depth] + 1_000 if call >= depth else 0)
+        begin.append(host)
+        duration.append(back - host)
+        on = int(call % 5 == 0)
+        free[on] = max(free[on], back + 3_000) + 100_000 + (60_000_000 if call == late else 0)
+        over.append(free[on])
+    lasted = np.array(duration)
+    long = np.flatnonzero(lasted > 5_000)
+    stream = (np.arange(140) % 5 == 0).astype(np.int64)
+    calls = LongCalls(long, np.array(begin)[long], lasted[long], np.full(len(long), 5_000))
+    found = waits_for_place(Launched(np.array(over), stream, NOTHING, NOTHING), calls)
+    assert found is not None
+    queue, waited = found
+    assert not queue.per_stream
+    longest = int(lasted[long].argmax())
+    assert waited[longest] > 50_000_000
+
+
 def test_calls_that_last_long_now_and_then_are_no_full_queue() -> None:
     """Each at another fill of the queue, as where a host loses its core."""
     over = np.arange(1, 201, dtype=np.int64) * 100_000

@@ -221,8 +221,13 @@ def waits_for_place(of: Launched, long: LongCalls) -> tuple[LaunchQueue, Ints] |
 
 
 def _under_way(of: Launched, long: LongCalls, *, per_stream: bool) -> tuple[Ints, Ints]:
-    """Per long call how many launches come before it in its queue, as far as recorded; and how many of them were not
-    over when it returned."""
+    """Per long call how many launches come before it in its queue, as far as recorded; and how many of them still had a
+    place when it returned.
+
+    Places become free in the order of the launches: what ran on another stream meanwhile keeps its place until all
+    before it is over, as behind a collective that waits for other ranks. Then several become free at once, of which the
+    call took the first: the others count.
+    """
     before, under_way = np.zeros((2, len(long.place)), dtype=np.int64)
     returned = long.begin_ns + long.duration_ns + EARLIER_NS
     of_long = of.stream[long.place]
@@ -231,9 +236,11 @@ def _under_way(of: Launched, long: LongCalls, *, per_stream: bool) -> tuple[Ints
         own, earlier = (
             np.flatnonzero((streams == stream) | (stream == NONE)) for streams in (of.stream, of.earlier_stream)
         )
-        over = np.sort(np.concatenate((of.over_ns[own], of.earlier_ns[earlier])))
+        free = np.maximum.accumulate(np.concatenate((of.earlier_ns[earlier], of.over_ns[own])))
         before[calls] = len(earlier) + np.searchsorted(own, long.place[calls])
-        under_way[calls] = before[calls] - np.searchsorted(over, returned[calls], side="right")
+        latest = np.searchsorted(free, returned[calls], side="right") - 1
+        first = np.searchsorted(free, free[np.maximum(latest, 0)], side="left")
+        under_way[calls] = before[calls] - np.where(latest < 0, 0, first + 1)
     return before, under_way
 
 
