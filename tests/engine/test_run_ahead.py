@@ -5,6 +5,12 @@ import json
 from pathlib import Path
 
 import pytest
+from ahead_faults import DeviceStalls, HostStalls
+from fault_model import Fault
+from job_folder import write_ahead_folder
+from layouts import JobLayout
+from run_ahead import Ahead
+from simulator import JobSpec
 from support.run_ahead import AheadJob, period_of, write_ahead_job
 
 from kair_engine.recording.opening import open_trace
@@ -135,3 +141,22 @@ def test_windows_are_bounded_and_never_empty(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr("kair_engine.whatif.operators.batches._MOST_ROWS", 10)
     (finding,) = asked(tmp_path, SLOW).findings
     assert finding.ranks == (2,)
+
+
+@pytest.mark.parametrize(
+    ("layout", "fault", "seed", "queue"),
+    [
+        (JobLayout("dp", 8, reads_loss=0), HostStalls(2, 1, 3.2), 7107, 48),
+        (JobLayout("fsdp", 8, reads_loss=0), DeviceStalls(2, 3, 0.4), 7116, 134),
+    ],
+    ids=["a pause of its host", "stalls of its device"],
+)
+def test_what_few_steps_of_one_rank_cost_is_told_once(
+    layout: JobLayout, fault: Fault, seed: int, queue: int, tmp_path: Path
+) -> None:
+    """Launches behind its late collective wait for a place: no lack of cores; and no uneven work besides."""
+    spec = JobSpec(layout, 10, seed, (fault,), ahead=Ahead(queue, warm_up=10, measured=41))
+    write_ahead_folder(spec, tmp_path / "job")
+    result = triage(open_trace(tmp_path / "job" / "input", cache=tmp_path / "cache"))
+    assert result.findings == ()
+    assert [(one.kind, one.ranks) for one in result.open] == [("event", (2,))]
