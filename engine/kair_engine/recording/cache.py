@@ -149,7 +149,7 @@ def _size(entries: list[_EntryFiles]) -> CacheSize:
 
 
 # Part of every key: raised whenever readers give another table for the same file.
-READER_VERSION: Final = 53
+READER_VERSION: Final = 54
 _SAMPLE: Final = 64 << 10
 _PARQUET_MAGIC: Final = b"PAR1"
 _TEMPORARY: Final = "kair-without-cache-"
