@@ -110,8 +110,7 @@ def read_job_file(folder: Path) -> JobFile:
     try:
         _require_version(msgspec.json.decode(content), path)
         job = msgspec.json.decode(checked_body(content), type=JobFile)
-        for one in (job.recording, *(fragment.path for fragment in job.fragments)):
-            _require_inside(one, folder)
+        _require_inside(folder, (job.recording, *(fragment.path for fragment in job.fragments)))
     except (ValueError, RecursionError) as error:
         raise DamagedJobError(f"{path} is damaged: {' '.join(str(error).split())}") from error
     return job
@@ -185,11 +184,15 @@ def _require_version(document: Any, path: Path) -> None:  # noqa: ANN401
         raise InputError(f"{path} was written by {by} kair (format {version}, this one reads {VERSION})", way_out)
 
 
-def _require_inside(relative: str, folder: Path) -> None:
+def _require_inside(folder: Path, paths: Iterable[str]) -> None:
     """Paths must stay within the job: job.json may come from someone else."""
     # Not by Path.resolve, which raises for links that lead to themselves: those lead nowhere.
-    if "\0" in relative or not Path(os.path.realpath(folder / relative)).is_relative_to(os.path.realpath(folder)):
-        raise ValueError(f"a path leads out of the job: {relative[:80]!r}")
+    whole = Path(os.path.realpath(folder))
+    within = f"{str(whole).rstrip(os.sep)}{os.sep}"
+    for one in paths:
+        real = "" if "\0" in one else os.path.realpath(whole / one)
+        if real != str(whole) and not real.startswith(within):
+            raise ValueError(f"a path leads out of the job: {one[:80]!r}")
 
 
 IMPORTING: Final = ".importing"

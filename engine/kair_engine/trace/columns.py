@@ -79,7 +79,7 @@ def read_columns(trace: Trace, names: Sequence[str], steps: Sequence[int] | None
     wanted = np.array(sorted(trace.steps if steps is None else steps), dtype=np.int64)
     shift = trace.job.step_shift
     within = _as_recorded(trace, wanted)
-    only = None if trace.only is None else np.array(sorted(trace.only), dtype=np.int64)
+    only = _only(trace)
     pieces, tables, held = list[Columns](), list[pa.Table](), 0
 
     def piece() -> Columns:
@@ -151,6 +151,17 @@ def ranks_together(trace: Trace, steps: Sequence[int]) -> list[tuple[int, int, P
     within = _as_recorded(trace, np.array(sorted(steps), dtype=np.int64))
     parts = _parts(trace.fragments, within, None)
     return sorted((low, high, part.version[0]) for part in parts for low, high in part.ranks)
+
+
+def files_of(trace: Trace) -> tuple[Path, ...]:
+    """Return the fragments that may hold rows of the chosen steps and ranks; one where none does."""
+    within = _as_recorded(trace, np.array(sorted(trace.steps), dtype=np.int64))
+    found = tuple(part.version[0] for part in _parts(trace.fragments, within, _only(trace)))
+    return found or trace.fragments[:1]
+
+
+def _only(trace: Trace) -> npt.NDArray[np.int64] | None:
+    return None if trace.only is None else np.array(sorted(trace.only), dtype=np.int64)
 
 
 def _as_recorded(trace: Trace, steps: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
