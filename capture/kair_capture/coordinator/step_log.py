@@ -135,9 +135,10 @@ def write_part(path: Path, rows: Rows) -> None:
 class StepReader:
     """Reads the folder `steps` of a job, again and again: a part, which never changes, once."""
 
-    def __init__(self, folder: Path) -> None:
-        """Read nothing yet."""
+    def __init__(self, folder: Path, columns: Sequence[str] = COLUMNS) -> None:
+        """Read nothing yet; of the rows, these columns."""
         self._folder = folder
+        self._kind = np.dtype([(name, ROW[name]) for name in columns])
         self._parts: dict[tuple[str, int, int], Rows] = {}
 
     def read(self, most: int | None = None) -> list[Rows]:
@@ -147,38 +148,64 @@ class StepReader:
         """
         parts = {path.stem[5:]: path for path in self._folder.glob("part-????????.parquet")}
         journals = sorted((number, path) for path in self._folder.iterdir() if (number := _number(path)) is not None)
-        found = [_possible(_read(path)) for number, path in reversed(journals) if number not in parts]
+        found = [self._of_journal(path) for number, path in reversed(journals) if number not in parts]
         kept = {}
         for _, path in sorted(parts.items(), reverse=True):
             if most is not None and sum(map(len, found)) >= most:
                 break
             state = path.stat()
             key = (path.name, state.st_size, state.st_mtime_ns)
-            kept[key] = self._parts[key] if key in self._parts else _possible(_read_part(path))
+            kept[key] = self._parts[key] if key in self._parts else self._of_part(path)
             found.append(kept[key])
         self._parts = kept
         return found[::-1]
 
+    def _of_journal(self, path: Path) -> Rows:
+        told = _read(path)
+        if self._kind == ROW:
+            return _possible(told)
+        rows = np.empty(len(told), self._kind)
+        for name in self._kind.names or ():
+            rows[name] = told[name]
+        return _possible(rows)
 
-def read_all(folder: Path, most: int | None = None) -> Rows:
+    def _of_part(self, path: Path) -> Rows:
+        content = pa.BufferReader(read_kept(path))
+        told = [(field.name, field.type) for field in pq.read_schema(content)]
+        known = [(name, pa.from_numpy_dtype(ROW[name])) for name in COLUMNS]
+        # Earlier versions told less.
+        names = [name for name, _ in told if name in (self._kind.names or ())]
+        is_known = len(told) >= _FEWEST_COLUMNS and told == known[: len(told)]
+        table = pq.read_table(content, columns=names) if is_known else None
+        if table is None or any(one.null_count for one in table.columns):
+            raise pa.ArrowInvalid(f"{path.name} was not written by Kair")
+        rows = np.zeros(len(table), self._kind)
+        for name in names:
+            rows[name] = table[name].to_numpy()
+        return _possible(rows)
+
+
+def read_all(folder: Path, most: int | None = None, columns: Sequence[str] = COLUMNS) -> Rows:
     """Return the rows of a job's folder `steps`, parts and journals, by step and rank. Raises OSError,
     pa.ArrowException.
 
     Rows of ranks that cannot be are left out.
-    `most`: older parts are left out from so many rows on.
+    `most`: older parts are left out from so many rows on. `columns`: with step, rank and begin_us.
     """
-    return once_each(StepReader(folder).read(most))
+    return once_each(StepReader(folder, columns).read(most))
 
 
-def once_each(files: Sequence[Rows]) -> Rows:
-    """Return the files' rows by step and rank, each once.
+def once_each(files: list[Rows]) -> Rows:
+    """Return the files' rows by step and rank, each once; takes the files out of the list.
 
     A row that came again after more steps than a coordinator remembers was written twice.
     """
-    rows = np.concatenate([np.zeros(0, ROW), *files])
+    rows = _joined(files)
     places = rows["step"].astype(np.int64) << 32 | rows["rank"]
+    if (np.diff(places) > 0).all():
+        return rows
     order = np.argsort(places, kind="stable")  # files are nearly in order, which this makes use of
-    if not (np.diff(places[order]) == 0).any():
+    if (np.diff(places[order]) > 0).all():
         return rows[order]
     rows = rows[np.lexsort((rows["begin_us"], rows["rank"], rows["step"]))]
     again = (np.diff(rows["step"]) == 0) & (np.diff(rows["rank"]) == 0) & (np.diff(rows["begin_us"]) < ONE_STEP_US)
@@ -186,22 +213,24 @@ def once_each(files: Sequence[Rows]) -> Rows:
     return distinct
 
 
-def _possible(rows: Rows) -> Rows:
-    possible = rows["rank"] < MOST_RANKS
-    return rows if possible.all() else rows[possible]
-
-
-def _read_part(path: Path) -> Rows:
-    table = pq.read_table(pa.BufferReader(read_kept(path)))
-    told = [(field.name, field.type) for field in table.schema]
-    known = [(name, pa.from_numpy_dtype(ROW[name])) for name in COLUMNS]
-    # Earlier versions told less.
-    if len(told) < _FEWEST_COLUMNS or told != known[: len(told)] or any(one.null_count for one in table.columns):
-        raise pa.ArrowInvalid(f"{path.name} was not written by Kair")
-    rows = np.zeros(len(table), ROW)
-    for name, _ in told:
-        rows[name] = table[name].to_numpy()
+def _joined(files: list[Rows]) -> Rows:
+    """Return the files' rows in one array; each file goes as soon as it is in it: they are large."""
+    rows = np.empty(sum(map(len, files)), files[0].dtype if files else ROW)
+    first = 0
+    while files:
+        some = files.pop(0)
+        rows[first : first + len(some)] = some
+        first += len(some)
     return rows
+
+
+def _those(rows: Rows, kept: npt.NDArray[np.bool_]) -> Rows:
+    """Return the chosen rows, or without a copy all of them."""
+    return rows if kept.all() else rows[kept]
+
+
+def _possible(rows: Rows) -> Rows:
+    return _those(rows, rows["rank"] < MOST_RANKS)
 
 
 def _number(path: Path) -> str | None:
@@ -394,13 +423,17 @@ def last_attempt(rows: Rows, number: int | None = None) -> Rows:
     """Return the rows of the job's last attempt, or of the one with this number: of each rank since its numbers went
     back.
     """
-    rows = rows[rows["attempt"] == (rows["attempt"].max(initial=0) if number is None else number)]
-    rows = rows[np.lexsort((rows["begin_us"], rows["rank"]))]
+    rows = _those(rows, rows["attempt"] == (rows["attempt"].max(initial=0) if number is None else number))
+    by_rank = np.argsort(rows["rank"], kind="stable")
+    rank, begin = rows["rank"][by_rank], rows["begin_us"][by_rank]
+    if ((rank[1:] == rank[:-1]) & (begin[1:] < begin[:-1])).any():
+        by_rank = np.lexsort((rows["begin_us"], rows["rank"]))
+    rows = rows[by_rank]
     rank, step = rows["rank"].astype(np.int64), rows["step"].astype(np.int64)
     anew = np.concatenate([[True], (rank[1:] != rank[:-1]) | (step[1:] <= step[:-1])]) if len(rows) else rank > 0
     last = np.zeros(int(rank.max(initial=0)) + 1, np.int64)
     last[rank[anew]] = np.flatnonzero(anew)  # of several the last one stays
-    return rows[np.arange(len(rows)) >= last[rank]]
+    return _those(rows, np.arange(len(rows)) >= last[rank])
 
 
 def _places(rank: Column, step: Column) -> Ints:

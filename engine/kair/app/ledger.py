@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from kair.app.attempts import places_of, rows_of
+from kair.app.attempts import places_of, rows_of, rows_of_attempts
 from kair.app.identities import all_identities_of, identities_of
 from kair.app.step_history import history_of, unsampled
 from kair_engine.errors import InputError
@@ -123,7 +123,7 @@ def _steps_and_samples(history: "StepHistory") -> "tuple[np.ndarray[tuple[int], 
 def _run_and_begin(job: Job) -> tuple[str, str | None]:
     """Return what a run of a job is called, and when it began; None where that is not told."""
     places = places_of(job)
-    if places is not None and (names := _attempts(rows_of(places))):
+    if places is not None and (names := _attempts(rows_of_attempts(places))):
         return names[max(names)]
     begins = job.step_times.begin_ns
     began = min(begins) if job.absolute_time and begins else 0

@@ -177,7 +177,7 @@ def history_of(job: Job, attempt: int | None = None) -> StepHistory | None:
     return step_history(
         rows["rank"].astype(np.int64),
         rows["step"].astype(np.int64),
-        {name: rows[name if name == "samples" else f"{name}_us"].astype(np.float64) for name in COLUMNS},
+        {name: rows[name if name == "samples" else f"{name}_us"] for name in COLUMNS},
         role_of={one.rank: one.role for one in of_ranks},
         host_of={one.rank: one.host for one in of_ranks if one.host is not None} or job.hosts,
         scopes=flat,
@@ -268,9 +268,10 @@ def _rows_in(folder: Path, _state: Hashable, attempt: int | None) -> "Rows":
     from kair_capture.ring import UNFIT
 
     rows = last_attempt(read_all(folder, MOST_CELLS), attempt)
-    fit: Rows = rows[(rows["flags"] & UNFIT) == 0]
-    fit.flags.writeable = False
-    return fit
+    fit = (rows["flags"] & UNFIT) == 0
+    rows = rows if fit.all() else rows[fit]
+    rows.flags.writeable = False
+    return rows
 
 
 def status_in(places: "JobPlaces") -> WatchResult | None:

@@ -9,9 +9,10 @@ rank did not record is NaN, or 0 if a version or a job never records it.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from kair_engine.arrays import Floats, Ints
 from kair_engine.frozen import dataclass
@@ -166,7 +167,7 @@ class StepHistory:
 def step_history(
     rank: Ints,
     step: Ints,
-    columns: Mapping[str, Floats],
+    columns: Mapping[str, npt.NDArray[Any]],
     *,
     role_of: Mapping[int, str] | None = None,
     host_of: Mapping[int, str] | None = None,
@@ -188,10 +189,10 @@ def step_history(
     kept_ranks = told.sum(axis=0) * 2 >= max(len(steps) - first, 1)
     kept_steps = told[:, kept_ranks].all(axis=1) if kept_ranks.any() else np.zeros(len(steps), np.bool_)
 
-    def matrix(values: Floats) -> Floats:
+    def matrix(values: npt.NDArray[Any]) -> Floats:
         every = np.zeros((len(steps), len(ranks)))
         every[column, row] = values
-        return np.asarray(every[np.ix_(kept_steps, kept_ranks)])
+        return np.asarray(every if kept_steps.all() and kept_ranks.all() else every[np.ix_(kept_steps, kept_ranks)])
 
     us = {name: matrix(columns[name]) if name in columns else matrix(np.zeros(len(rank))) for name in COLUMNS}
     kept = ranks[kept_ranks]
