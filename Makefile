@@ -57,11 +57,11 @@ test-oldest:
 	.venv-oldest/bin/pip install --quiet --disable-pip-version-check -c constraints-oldest.txt --editable '.[test,record]'
 	.venv-oldest/bin/pytest $(PYTEST)
 
+# Figures of a chosen set of scripts, into benchmarks/RESULTS.md, beside those of the last three runs; CHECK=1 fails where
+# one is more than 15 % worse. HTA, TRACELENS and TRACES: peers (python benchmarks/suite.py --help).
 benchmark: $(VENV)/.test
-	$(BIN)/python benchmarks/start_up.py
-	$(BIN)/python benchmarks/tui_speed.py
-	$(BIN)/python benchmarks/localize_scale.py
-	$(BIN)/python benchmarks/big_table.py
+	$(BIN)/python benchmarks/suite.py $(if $(CHECK),--check) $(if $(HTA),--hta-python $(HTA)) \
+		$(if $(TRACELENS),--tracelens $(TRACELENS) --traces $(TRACES))
 
 # What each tool says of recordings whose truth others told: COPIES holds them fetched, at COPIES/OWNER/NAME (what is not
 # there is skipped); HTA and TRACELENS are the pythons of environments that have these installed (without: not run).

@@ -5,11 +5,12 @@ is of a step, reads both, and prints megabytes per second of CPU and the most me
 """
 
 import argparse
-import resource
 import sys
 import tempfile
 import time
 from pathlib import Path
+
+from measuring import Row, peak_mb, report
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path += [str(ROOT), str(ROOT / "engine")]
@@ -42,9 +43,11 @@ def write(path: Path, size: int, others: int) -> None:
 
 def main() -> int:
     """Write, read and print."""
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--gigabytes", type=float, default=2.0)
-    size = int(options.parse_args().gigabytes * 1e9)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gigabytes", type=float, default=2.0)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    size, rows = int(options.gigabytes * 1e9), list[Row]()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "train.log"
         for what, others in (("every line is of a step", 0), ("one line in ten", 9)):
@@ -54,9 +57,9 @@ def main() -> int:
             took = time.process_time() - began
             assert lines is not None
             speed = path.stat().st_size / 1e6 / took
-            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
-            kept = len(lines.step)
-            print(f"{what}: {path.stat().st_size / 1e9:.2f} GB, {speed:.0f} MB/s of CPU, {kept:,} steps, {peak:.0f} MB")
+            written = {"log": what, "GB": path.stat().st_size / 1e9, "MB/s": speed}
+            rows.append({**written, "steps": len(lines.step), "peak MB": peak_mb()})
+    report("logs of steps", rows, as_json=options.json)
     return 0
 
 

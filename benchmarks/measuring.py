@@ -53,7 +53,8 @@ def run_child(
         finally:
             os.sched_setaffinity(0, allowed)
         assert child.stdout is not None
-        stdout = child.stdout.read()
+        with child.stdout:
+            stdout = child.stdout.read()
         _, status, usage = os.wait4(child.pid, 0)
         wall = time.perf_counter() - begin
         child.returncode = os.waitstatus_to_exitcode(status)

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from measuring import Row, report
 
 from kair_capture.agent.step_rows import ROW
 from kair_capture.coordinator.step_log import StepLog
@@ -99,7 +100,9 @@ def main() -> int:
     """Measure, and print; 0."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, default=2048)
-    ranks, rng = parser.parse_args().ranks, np.random.default_rng(0)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    ranks, rng, rows = options.ranks, np.random.default_rng(0), list[Row]()
     even = np.full(ranks, 16)
     other = even.copy()
     other[7], other[8:18] = 6, 17
@@ -108,13 +111,17 @@ def main() -> int:
         ("a plan within the window", [(LONG_WINDOW, even), (50, other)]),
     ):
         job = seen(rng, plans)
-        told = ", ".join(f"{policy} {median_ms(make, job):.2f}" for policy, make in POLICIES.items())
-        print(f"{ranks} ranks, {name}, CPU ms a decision (median of {TIMES}): {told}")
+        rows += [_row(f"{policy}, {name}", median_ms(make, job)) for policy, make in POLICIES.items()]
     with tempfile.TemporaryDirectory() as folder:
         held, took = watched(Path(folder), ranks, rng)
-    print(f"a look at {STEPS_A_LOOK} new steps: {statistics.median(took):.0f} ms in the median of {LOOKS}")
-    print(f"the process holds {held[FIRST_LOOKS - 1]:.0f} MB after {FIRST_LOOKS} looks, {held[-1]:.0f} after {LOOKS}")
+    rows.append(_row(f"the controller's look at {STEPS_A_LOOK} new steps", statistics.median(took)))
+    note = f"the process holds {held[FIRST_LOOKS - 1]:.0f} MB after {FIRST_LOOKS} looks, {held[-1]:.0f} after {LOOKS}"
+    report(f"{ranks} ranks, medians of {TIMES} decisions and {LOOKS} looks", rows, as_json=options.json, notes=[note])
     return 0
+
+
+def _row(what: str, took_ms: float) -> Row:
+    return {"what": what, "CPU ms": took_ms}
 
 
 if __name__ == "__main__":

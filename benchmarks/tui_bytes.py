@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -42,7 +43,9 @@ QUIET_S: Final = 0.7
 LONGEST_S: Final = 3.0
 
 
-def screens(job: str, size: tuple[int, int], aim: int, environment: dict[str, str]) -> list[Row]:
+def screens(
+    job: str, size: tuple[int, int], aim: int, environment: dict[str, str], only: Sequence[str] = ()
+) -> list[Row]:
     """What each screen costs at a size, the first time and once its answers are known."""
     with Terminal([sys.executable, "-m", "kair_tui", "tui", job], environment, size) as terminal:
         terminal.wait_for("\x1b[?2026$p")
@@ -52,11 +55,22 @@ def screens(job: str, size: tuple[int, int], aim: int, environment: dict[str, st
         rows: list[Row] = [_row("opening", size, [opened, opened], [terminal.written.count(PAINT)] * 2, None)]
         rows.append(_row("tab", size, *_pressed(terminal, "\t", "\t"), aim))
         for key, name in SCREENS.items():
+            if only and name not in only:
+                continue
             first = _pressed(terminal, key, "1", LONGEST_S)
             again = _pressed(terminal, key, "1")
             rows.append(_row(name, size, [first[0][0], again[0][0]], [first[1][0], again[1][0]], aim))
             rows.append(_row(f"{name}, back to overview", size, again[0][1:] * 2, again[1][1:] * 2, aim))
     return rows
+
+
+def _larger_job(folder: Path, environment: dict[str, str]) -> str:
+    """Make the job of 256 ranks, whose verdict is stored."""
+    (recording,) = simulate([JobSpec(JobLayout("3d", 8, 8, 4, microbatches=8), 4, 0, (SlowGpu(77, 1.3),))])
+    write_job_folder(recording, folder / "store" / "job256")
+    command = [sys.executable, "-m", "kair_tui", "triage", "job256", "-o", "json"]
+    subprocess.run(command, env=environment, check=True, capture_output=True)
+    return "job256"
 
 
 def _pressed(terminal: Terminal, *keys: str | float) -> tuple[list[int], list[int]]:
@@ -86,16 +100,14 @@ def _row(what: str, size: tuple[int, int], sent: list[int], painted: list[int], 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", default=(), choices=SCREENS.values(), help="these, of the sample alone")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, **TERMINAL, "KAIR_STORE": f"{folder}/store", "XDG_DATA_HOME": folder}
-        (recording,) = simulate([JobSpec(JobLayout("3d", 8, 8, 4, microbatches=8), 4, 0, (SlowGpu(77, 1.3),))])
-        write_job_folder(recording, Path(folder) / "store" / "job256")
-        kair = [sys.executable, "-m", "kair_tui"]
-        subprocess.run([*kair, "triage", "job256", "-o", "json"], env=environment, check=True, capture_output=True)
-        rows = screens(str(SAMPLE), (80, 24), 10_000, environment)
-        rows += screens("job256", (200, 60), 30_000, environment)
+        rows = screens(str(SAMPLE), (80, 24), 10_000, environment, options.only)
+        if not options.only:
+            rows += screens(_larger_job(Path(folder), environment), (200, 60), 30_000, environment)
     worst = {aim: max((row for row in rows if row["aim"] == aim), key=_bytes) for aim in {row["aim"] for row in rows}}
     notes = [f"most for the aim {aim}: {_bytes(row)} ({row['screen']})" for aim, row in worst.items() if aim]
     report("bytes of a screen", rows, as_json=options.json, notes=notes)

@@ -148,13 +148,16 @@ def run_made_job() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=5, help="of the first paint; the one that took least counts")
+    parser.add_argument("--only", choices=("paint",), help="the first paint alone")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--made-job", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.made_job:
         run_made_job()
         return
-    rows = [first_paint(options.runs), stored_verdict(options.runs), *grid(), *table()]
+    rows = [first_paint(options.runs)]
+    if options.only is None:
+        rows += [stored_verdict(options.runs), *grid(), *table()]
     report("full screen", rows, as_json=options.json)
 
 

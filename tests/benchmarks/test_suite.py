@@ -1,0 +1,84 @@
+"""`make benchmark`: a commit that makes a figure worse shows, beside the runs before it."""
+
+import json
+from pathlib import Path
+
+import pytest
+import suite
+from suite import Part
+
+SCRIPT = """
+import json, pathlib
+took, speed = json.loads(pathlib.Path(__file__).with_name("figures.json").read_text())
+rows = [{"who": "kair", "CPU s": took, "MB/s": speed}, {"who": "peer", "CPU s": 4.0, "MB/s": 50.0}]
+print(json.dumps({"rows": rows}))
+"""
+
+
+class Bench:
+    """A folder of results, and a script whose figures are chosen."""
+
+    def __init__(self, folder: Path) -> None:
+        """Write the script."""
+        self.folder = folder
+        (folder / "script.py").write_text(SCRIPT)
+        peers, figures = {"kair": "peer"}, ("CPU s", "MB/s")
+        self.parts = [
+            Part("load", (str(folder / "script.py"),), ("who",), figures, peers),
+            Part("load", ("none.py", "{hta_python}"), ("who",), figures, peers, needs=("hta_python",)),
+        ]
+
+    def run(self, took: float, speed: float, *more: str) -> int:
+        """Return the exit status of a run that measures so much."""
+        (self.folder / "figures.json").write_text(json.dumps([took, speed]))
+        return suite.main(["--folder", str(self.folder), "--check", *more], self.parts)
+
+    @property
+    def page(self) -> str:
+        """What the last run wrote."""
+        return (self.folder / "RESULTS.md").read_text()
+
+    @property
+    def kept(self) -> list[float]:
+        """The CPU seconds that are kept."""
+        lines = (self.folder / "results.jsonl").read_text().splitlines()
+        return [json.loads(line)["figures"]["load, kair | CPU s"] for line in lines]
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    """Nothing was measured yet."""
+    return Bench(tmp_path)
+
+
+def test_a_figure_that_became_worse_is_named_and_fails_the_check(bench: Bench) -> None:
+    assert [bench.run(took, 100.0) for took in (1.0, 1.1, 1.0)] == [0, 0, 0]
+    assert "No figure is more than 15% worse" in bench.page
+    assert bench.run(1.2, 101.0) == 1
+    assert "- **load, kair, CPU s** is worse than before by a factor of 1.20" in bench.page
+    assert bench.run(1.0, 80.0) == 1  # fewer megabytes a second are worse, too
+    assert "- **load, kair, MB/s** is worse than before by a factor of 1.25" in bench.page
+
+
+def test_the_last_three_runs_are_kept_and_the_median_of_them_counts(bench: Bench) -> None:
+    for took in (9.0, 1.0, 5.0, 1.0):
+        bench.run(took, 100.0)
+    assert bench.kept == [1.0, 5.0, 1.0]
+    assert bench.run(1.1, 100.0) == 0  # 1.1 times the median, whatever the one long run took
+
+
+def test_a_peer_stands_beside_its_figure_and_what_needs_one_is_not_run(bench: Bench) -> None:
+    bench.run(2.0, 100.0)
+    assert "| load, kair | CPU s | 2 |  |  | peer 4 | 2 |" in bench.page
+    assert "| load beside its peer | --hta-python |" in bench.page
+
+
+def test_a_script_that_fails_is_told_and_leaves_what_was_written(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench.run(1.0, 100.0)
+    before = bench.page
+    (bench.folder / "script.py").write_text("raise SystemExit('no room')")
+    assert bench.run(1.0, 100.0) == 1
+    assert "load failed: " in capsys.readouterr().err
+    assert bench.page == before
