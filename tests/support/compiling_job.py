@@ -3,6 +3,7 @@
 torchrun --standalone --nproc-per-node 3 compiling_job.py
 """
 
+import os
 import time
 
 import torch
@@ -44,7 +45,10 @@ def main() -> None:
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-    dist.barrier()  # a rank that leaves early can hold up the others
+    # By the launcher's store: of gloo's barrier the last message can get lost with the rank that leaves first.
+    store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
+    store.set(f"over {dist.get_rank()}", "")
+    store.wait([f"over {rank}" for rank in range(dist.get_world_size())])
     dist.destroy_process_group()
 
 
