@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Ints, SmallInts, dense, is_one_of, present
+from kair_engine.arrays import NONE, Bools, Ints, SmallInts, dense, is_one_of, order_by, present
 from kair_engine.causes import COMPILES, PROFILER_OVERHEADS
 from kair_engine.frozen import dataclass
 from kair_engine.trace.side_threads import side_threads
@@ -62,7 +62,7 @@ def nest(lane: Ints, start: Ints, end: Ints, rows: Ints) -> Nesting:
     """Find every operation's parent among `rows` (threads' operations) by depth: the last one above it."""
     order = lane_order(lane, start, end - start, rows)
     depth = _depth(lane[order], start[order], end[order])
-    by_depth = np.argsort(depth, kind="stable")
+    by_depth = order_by(depth)
     levels = np.split(by_depth, np.flatnonzero(np.diff(depth[by_depth])) + 1)
     parent = np.full(len(lane), NONE, dtype=np.int64)
     for above, here in pairwise(levels):
