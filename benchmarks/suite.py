@@ -12,6 +12,7 @@ larger than those of a quiet one: compare runs at the same load.
 import argparse
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -29,6 +30,8 @@ SAMPLE = HERE.parent / "sample_traces" / "slow_operator"
 KEPT, WORSE_BY = 3, 0.15
 PER_SECOND = "MB/s"
 """Of what is measured in it more is better; of all else less."""
+LEAST = {"CPU s": 0.01, "CPU ms": 1.0, "peak MB": 1.0, "added MB": 1.0, "bytes, known": 50.0}
+"""By unit, smaller differences are chance, whatever their share."""
 Figures = dict[str, float]
 
 
@@ -143,7 +146,7 @@ def rows_of(words: Sequence[str]) -> list[Row]:
 
 def note(result: Run, part: Part, rows: Sequence[Row]) -> None:
     """Take in a part's figures; a peer's stand beside those that they belong to."""
-    by_name = {tuple(str(row[name]) for name in part.names): row for row in rows}
+    by_name = {tuple(_VERSION.sub("", str(row[name])) for name in part.names): row for row in rows}
     for name, row in by_name.items():
         if name and name[0] in part.peers.values():
             continue
@@ -159,11 +162,16 @@ def note(result: Run, part: Part, rows: Sequence[Row]) -> None:
                 result.peers[key] = peer, float(beside[column] or 0)
 
 
+_VERSION = re.compile(r" \d+\.[\w.]+$")
+"""At the end of a program's name; its figures are compared over versions."""
+
+
 def worse(figures: Figures, before: Sequence[Figures]) -> dict[str, float]:
     """Return by how many times each figure is worse than the median of the runs before, where that is over 15 %."""
     found = {}
     for key, value in figures.items():
-        if (usual := usual_of(key, before)) is None:
+        usual = usual_of(key, before)
+        if usual is None or abs(value - usual) < _least(key):
             continue
         times = _over(usual, value) if key.endswith(PER_SECOND) else _over(value, usual)
         if times is not None and times > 1 + WORSE_BY:
@@ -220,9 +228,13 @@ def _line(key: str, value: float, result: Run, before: Sequence[Figures], is_wor
         _number(usual),
         _number(None if usual is None else _over(value, usual)),
         f"{peer} {_number(of_peer)}" if peer else "",
-        _number(None if of_peer is None else _over(of_peer, value)),
+        _number(None if of_peer is None or value < _least(key) else _over(of_peer, value)),
     ]
     return f"| {' | '.join(cells)} |"
+
+
+def _least(key: str) -> float:
+    return LEAST.get(key.rpartition(" | ")[2], 0.0)
 
 
 def _over(value: float, other: float) -> float | None:

@@ -10,7 +10,7 @@ from suite import Part
 SCRIPT = """
 import json, pathlib
 took, speed = json.loads(pathlib.Path(__file__).with_name("figures.json").read_text())
-rows = [{"who": "kair", "CPU s": took, "MB/s": speed}, {"who": "peer", "CPU s": 4.0, "MB/s": 50.0}]
+rows = [{"who": "kair 0.1.0", "CPU s": took, "MB/s": speed}, {"who": "peer", "CPU s": 4.0, "MB/s": 50.0}]
 print(json.dumps({"rows": rows}))
 """
 
@@ -65,6 +65,11 @@ def test_the_last_three_runs_are_kept_and_the_median_of_them_counts(bench: Bench
         bench.run(took, 100.0)
     assert bench.kept == [1.0, 5.0, 1.0]
     assert bench.run(1.1, 100.0) == 0  # 1.1 times the median, whatever the one long run took
+
+
+def test_a_difference_that_is_chance_in_a_figure_near_zero_is_not_named() -> None:
+    assert suite.worse({"a policy | CPU ms": 0.002}, [{"a policy | CPU ms": 0.001}]) == {}
+    assert suite.worse({"a look | CPU ms": 40.0}, [{"a look | CPU ms": 30.0}]) != {}
 
 
 def test_a_peer_stands_beside_its_figure_and_what_needs_one_is_not_run(bench: Bench) -> None:
