@@ -111,7 +111,7 @@ CAUSES: Mapping[Cause, CauseRow] = {
     "compute": CauseRow(
         words="compute",
         time_class="compute",
-        spends_on="{their} own compute",
+        spends_on="on {their} own compute",
         suggestion="Compare clocks, temperature, ECC and other load of {who}'s device{device} with a peer's{operator}; "
         f"if it stays slow, drain it and restart elsewhere. {_BEFORE_DRAINING}",
         group_suggestion=f"{_TOGETHER} {_BEFORE_DRAINING}",
@@ -121,7 +121,7 @@ CAUSES: Mapping[Cause, CauseRow] = {
     "communication": CauseRow(
         words="communication",
         time_class="communication",
-        spends_on="{their} sends and receives",
+        spends_on="on {their} sends and receives",
         suggestion="Check the link of {who}: error counters, negotiated width and speed, its switch port.",
         group_suggestion="Check the link of {who}: error counters, negotiated width and speed, its switch port.",
         operator_from_blame=True,
@@ -142,7 +142,7 @@ CAUSES: Mapping[Cause, CauseRow] = {
     "host": CauseRow(
         words="host",
         time_class="host",
-        spends_on="keeping {their} device (or thread) idle",
+        spends_on="with {their} device (or thread) idle",
         suggestion="Look at {who}'s host thread{operator}: other processes on its cores, CPU frequency, NUMA "
         "placement, logging or checkpointing, Python work between launches.",
         job_wide_suggestion=_SHARED,
@@ -153,12 +153,12 @@ CAUSES: Mapping[Cause, CauseRow] = {
         words="memory allocator",
         time_class="host",
         spends_on="allocating and freeing device memory",
-        suggestion="{Who} allocates and frees device memory within its steps{operator}, which empties the device "
+        suggestion="{Who} allocates and frees device memory within its steps{operator}; the device runs out of work "
         f"each time. {_ALLOCATIONS}",
-        group_suggestion="{Who} allocate and free device memory within their steps{operator}, which empties the "
-        f"devices each time. {_ALLOCATIONS}",
-        job_wide_suggestion="No rank is to blame: all allocate and free device memory within their steps, which "
-        f"empties the devices each time. {_ALLOCATIONS}",
+        group_suggestion="{Who} allocate and free device memory within their steps{operator}; the devices run "
+        f"out of work each time. {_ALLOCATIONS}",
+        job_wide_suggestion="No rank is to blame: all allocate and free device memory within their steps; the "
+        f"devices run out of work each time. {_ALLOCATIONS}",
         operator_from_blame=True,
         seen_by_blame_as="host",
         fix_kind="host",
@@ -178,16 +178,16 @@ CAUSES: Mapping[Cause, CauseRow] = {
         seen_by_blame_as="host",
         fix_kind="host",
         undone="without compiling",
-        look_at="look at what is compiled anew",
+        look_at="look at what is compiled again",
         not_by_draining="the job itself compiles, on whatever host it runs",
     ),
     "unmarked_input": CauseRow(
         words="input",
         time_class="host",
-        spends_on="keeping {their} device (or thread) idle",
+        spends_on="with {their} device (or thread) idle",
         suggestion="Look at how {who} fetches its batch, before the model's first operator: its shard's size and "
-        "storage, decoding on the host; or at what else the loop does there on that rank alone, as logging. Nothing "
-        'marks the fetch; a DataLoader would, or a range around it named "data".',
+        "storage, decoding on the host; or at what else the loop does there on that rank alone, such as logging. "
+        'Nothing marks the fetch; a DataLoader would, or a range around it named "data".',
         operator_from_blame=True,
         seen_by_blame_as="host",
         fix_kind="host",
@@ -199,11 +199,11 @@ CAUSES: Mapping[Cause, CauseRow] = {
     "periodic_pause": CauseRow(
         words="periodic pauses",
         time_class="host",
-        spends_on="keeping {their} device (or thread) idle",
-        suggestion="{Who} pauses every few steps, as for checkpointing, logging or evaluation: is that meant to run on "
-        "that rank alone? Make it asynchronous, or do it less often.",
-        group_suggestion="{Who} pause every few steps, as for checkpointing, logging or evaluation: is that meant to "
-        "run on these ranks alone? Make it asynchronous, or do it less often.",
+        spends_on="with {their} device (or thread) idle",
+        suggestion="{Who} pauses every few steps, perhaps for checkpointing, logging or evaluation: is that meant to "
+        "run on that rank alone? Make it asynchronous, or do it less often.",
+        group_suggestion="{Who} pause every few steps, perhaps for checkpointing, logging or evaluation: is that meant "
+        "to run on these ranks alone? Make it asynchronous, or do it less often.",
         operator_from_blame=True,
         seen_by_blame_as="host",
         fix_kind="host",
@@ -213,7 +213,7 @@ CAUSES: Mapping[Cause, CauseRow] = {
     "garbage_collection": CauseRow(
         words="garbage collection",
         time_class="host",
-        spends_on="garbage collection",
+        spends_on="on garbage collection",
         suggestion="Collect garbage at the same step on all ranks: gc.disable() and gc.collect() every few hundred "
         "steps.",
         operator_from_blame=True,
@@ -226,12 +226,12 @@ CAUSES: Mapping[Cause, CauseRow] = {
         words="CPU contention",
         time_class="compute",
         spends_on="waiting for a core to run on",
-        suggestion="{Who}'s threads stand still in the middle of operations: look at what else runs on their cores "
+        suggestion="{Who}'s threads stop in the middle of operations: look at what else runs on their cores "
         "(top, /proc/PID/schedstat), at pinning and NUMA placement, and at the cgroup's cpu.max and nr_throttled.",
-        group_suggestion="The threads of {who} stand still in the middle of operations: look at what else runs on "
+        group_suggestion="The threads of {who} stop in the middle of operations: look at what else runs on "
         "their cores, at pinning, and at the cgroup's cpu.max and nr_throttled.",
-        job_wide_suggestion="Threads of all ranks stand still in the middle of operations: compare nproc with ranks × "
-        "threads of each (OMP_NUM_THREADS, data workers), look at the cgroup's cpu.max and nr_throttled, at pinning, "
+        job_wide_suggestion="Threads of all ranks stop in the middle of operations: compare nproc with ranks × threads "
+        "per rank (OMP_NUM_THREADS, data workers), look at the cgroup's cpu.max and nr_throttled, at pinning, "
         "and at what else runs on the hosts.",
         fix_kind="stops",
         job_wide_fix_kind="stops",
@@ -242,21 +242,21 @@ CAUSES: Mapping[Cause, CauseRow] = {
     "uneven_work": CauseRow(
         words="uneven work",
         time_class="compute",
-        spends_on="{their} larger share of the work",
-        suggestion="{Who} does more than its peers{operator}, its device is not slow: compare how batches, experts or "
-        "layers are dealt out.",
-        group_suggestion="{Who} do more than their peers, their devices are not slow: compare how batches, experts or "
-        "layers are dealt out.",
-        job_wide_suggestion="No rank is to blame: even out how batches, experts or layers are dealt out to ranks.",
+        spends_on="on {their} larger share of the work",
+        suggestion="{Who} does more work than its peers{operator}; its device is not slow. Compare how batches, "
+        "experts or layers are distributed.",
+        group_suggestion="{Who} do more work than their peers; their devices are not slow. Compare how batches, "
+        "experts or layers are distributed.",
+        job_wide_suggestion="No rank is to blame: distribute batches, experts or layers more evenly.",
         fix_kind="compute",
         undone="with no more work than the peers'",
-        look_at="look at how work is dealt out",
+        look_at="look at how work is distributed",
         not_by_draining="the same work would be dealt out on other hosts",
     ),
     "host_link": CauseRow(
         words="link between host and device",
         time_class="compute",
-        spends_on="copies between host and device",
+        spends_on="on copies between host and device",
         suggestion="Compare the link of {who}'s device{device} with a peer's, not the device itself: PCIe width and "
         "generation (nvidia-smi --query-gpu=pcie.link.width.current,pcie.link.gen.current --format=csv while the job "
         "runs; LnkSta in lspci -vv), its slot, riser and switch, PCIe replays, and the NUMA node of the memory that is "
@@ -270,7 +270,7 @@ CAUSES: Mapping[Cause, CauseRow] = {
     "device_model": CauseRow(
         words="slower model of device",
         time_class="compute",
-        spends_on="{their} own compute",
+        spends_on="on {their} own compute",
         suggestion="Nothing is broken: {who} has a slower model of device than its peers. Give it less work (smaller "
         "batches or fewer layers, in the ratio above), or do not mix models in one synchronous job.",
         group_suggestion="Nothing is broken: {who} have a slower model of device than their peers. Give them less work "
@@ -282,11 +282,11 @@ CAUSES: Mapping[Cause, CauseRow] = {
     "position_imbalance": CauseRow(
         words="uneven work by position",
         time_class=None,
-        spends_on="{their} own compute",
-        suggestion="No rank is to blame, and no device is slow: how much a rank has to do goes with its place in the "
+        spends_on="on {their} own compute",
+        suggestion="No rank is to blame, and no device is slow: how much a rank has to do depends on its place in the "
         "process group{operator}. For causal attention cut sequences in zigzag (head-tail) order, so that each place "
         "has an early and a late part of them; for experts limit the tokens of each (capacity factor), raise the "
-        "load-balancing loss, or place experts anew.",
+        "load-balancing loss, or redistribute experts.",
         undone="with as much work at every place",
         look_at="look at how the group deals out sequences, or experts",
         not_by_draining="the same place would have the same work on another host",
@@ -294,7 +294,7 @@ CAUSES: Mapping[Cause, CauseRow] = {
     "stage_imbalance": CauseRow(
         words="stage imbalance",
         time_class=None,
-        spends_on="{their} own compute",
+        spends_on="on {their} own compute",
         suggestion="Move layers from the slow pipeline stage to the others.",
         remedy="even_stages",
         undone="with even stages",
@@ -304,7 +304,7 @@ CAUSES: Mapping[Cause, CauseRow] = {
     "sequence_imbalance": CauseRow(
         words="sequence imbalance",
         time_class=None,
-        spends_on="{their} own compute",
+        spends_on="on {their} own compute",
         suggestion="Balance sequence lengths across ranks when batches are built.",
         remedy="sorted_microbatches",
         even_kind="compute",
@@ -343,16 +343,16 @@ CAUSES: Mapping[Cause, CauseRow] = {
         words="device contention",
         time_class=None,
         spends_on="waiting for {their} device",
-        suggestion="No rank is to blame: kernels that are launched wait for a device that runs nothing of their rank. "
+        suggestion="No rank is to blame: launched kernels wait for a device that works for others. "
         "Look for other processes on it (nvidia-smi), other ranks among them (CUDA_VISIBLE_DEVICES, local ranks).",
         undone="with devices that no other process uses",
         look_at="look for other processes on the devices",
-        not_by_draining="it is not one host's",
+        not_by_draining="no single host causes it",
     ),
     "exposed_communication": CauseRow(
         words="exposed communication",
         time_class=None,
-        spends_on="communication that nothing hides",
+        spends_on="on communication that nothing hides",
         suggestion="No rank is to blame: nothing is computed while collectives run. Overlap them with compute "
         "(buckets, prefetching, other streams), send less, or look at the network's bandwidth.",
         job_wide_fix_kind="communication",
@@ -363,7 +363,7 @@ CAUSES: Mapping[Cause, CauseRow] = {
     "copies": CauseRow(
         words="copies between host and device",
         time_class=None,
-        spends_on="copies between host and device",
+        spends_on="on copies between host and device",
         suggestion="No rank is to blame: pin the host's memory, copy asynchronously and ahead of the step, and avoid "
         ".item() and .cpu() in the loop.",
         job_wide_operators=("*emcpy*HtoD*", "*emcpy*DtoH*"),
@@ -393,7 +393,7 @@ CAUSES: Mapping[Cause, CauseRow] = {
     "hang": CauseRow(
         words="hang",
         time_class=None,
-        spends_on="something else than the collective that {their} peers wait in",
+        spends_on="outside the collective in which {their} peers wait",
         suggestion="Look at what {who} does instead of arriving{operator}: the last lines of its log, its stacks "
         "(py-spy dump --pid PID), whether its process is still there, its device's errors (dmesg, XID), and branches "
         "of the code that not every rank takes.",
@@ -409,7 +409,7 @@ CAUSES: Mapping[Cause, CauseRow] = {
     "unknown": CauseRow(
         words="unknown",
         time_class=None,
-        spends_on="{their} self time",
+        spends_on="on {their} self time",
         suggestion="Record {who} again, with operators and more steps.",
         not_by_draining="the cause is not known",
     ),

@@ -114,7 +114,7 @@ TOOLS: Final = (
         without=frozenset({"fields"}),
     ),
     Tool("collectives", "Bandwidths are GB/s of transfers from their last member's arrival on, without waiting."),
-    Tool("timeline", "Times are microseconds from the begin of what is shown; a long collective is mostly waiting."),
+    Tool("timeline", "Times are microseconds from the start of what is shown; a long collective is mostly waiting."),
     Tool("steps", "Durations are microseconds of each step on each rank; all ranks wait for the slowest."),
     Tool("info", "If triage is inconclusive, this shows what the recording lacks."),
     Tool("jobs", "Their names are what `job` of other tools takes.", action="list"),

@@ -31,7 +31,7 @@ def run(
         Sequence[str],
         Option(
             "--scale",
-            "Price other durations: op='flash*':0.5 makes them half as long, kind=compute:even as long as in the mean "
+            "Price other durations: op='flash*':0.5 makes them half as long, kind=compute:even as long as the mean "
             "of ranks and steps. Can be repeated.",
             metavar="WHAT:FACTOR",
         ),

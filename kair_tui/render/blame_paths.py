@@ -149,14 +149,14 @@ def blame_totals(result: BlameResult) -> str:
 
 
 def _waited(result: BlameResult) -> str:
-    return f"the {duration(result.waiting_us)} that ranks together waited"
+    return f"the {duration(result.waiting_us)} that ranks waited in total"
 
 
 def _of_time(result: BlameResult) -> str:
     if not result.ranks_time_us:
         return ""
     share = result.waiting_us / result.ranks_time_us
-    return f", {waited_of(share, 'their time')}" + (" (also while they compute)" if share <= 1 else "")
+    return f", {waited_of(share, 'their time')}" + (" (including while they compute)" if share <= 1 else "")
 
 
 def _asked(result: BlameResult) -> str:
@@ -217,7 +217,7 @@ def operator_name(operator: str | None, *, is_edge: bool) -> str:
     if operator is None:
         return "smaller idle times" if is_edge else "smaller delays"
     if operator == STEP_BEGIN:
-        return "late already when the step began"
+        return "already late when the step began"
     if operator == STEP_END:
         return "idle at the end of the step before"
     return f"idle before {short_name(operator)}" if is_edge else short_name(operator)

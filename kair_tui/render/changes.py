@@ -26,7 +26,7 @@ _NAMED = 3
 
 
 def summary(result: CompareResult) -> str:
-    """Return the answer in one sentence: `+6.1 ms a step (+5 %): +5.2 ms attention backward on all ranks, …`."""
+    """Return the answer in one sentence: `+6.1 ms a step (+5 %): +5.2 ms in attention backward on all ranks, …`."""
     steps = f"{result.base.steps} and {result.new.steps} steps"
     step = f"{signed_duration(result.step_change_us)} a step ({signed_whole_percent(result.step_change_share)})"
     if result.verdict == "inconclusive":
@@ -36,26 +36,26 @@ def summary(result: CompareResult) -> str:
         return f"no change: {steps}, no operator differs beyond chance; {told}"
     parts = [change_in_words(one) for one in result.changes[:_NAMED]]
     left = len(result.changes) - len(parts)
-    parts += [f"and {plural(left, 'lesser change')}"] if left else []
-    parts += [f"{signed_duration(_cost(one))} {pool_in_words(one)} together" for one in result.pools]
+    parts += [f"and {plural(left, 'smaller change')}"] if left else []
+    parts += [f"{signed_duration(_cost(one))} in {pool_in_words(one)} together" for one in result.pools]
     return f"{step}: {', '.join(parts) or 'no operator changed beyond chance'}"
 
 
 def left_in_words(result: CompareResult) -> str:
     """Return what the changes do not explain, and whether that is more than noise."""
-    left = f"{signed_duration(result.unexplained_us or 0.0)} is left"
+    left = f"{signed_duration(result.unexplained_us or 0.0)} is left over"
     if result.noise_us is None:
         return f"{left}: a single step cannot show whether that is noise"
-    varies = f"the ±{duration(result.noise_us)} that mean steps differ by chance"
+    varies = f"the ±{duration(result.noise_us)} by which mean steps differ by chance"
     if abs(result.unexplained_us or 0.0) <= result.noise_us:
         return f"{left}, within {varies}"
     return f"{left}, more than {varies}: no operator that surely changed explains it"
 
 
 def change_in_words(one: OperatorChange) -> str:
-    """`+5.2 ms attention_backward on all ranks`; of changes that were not replayed their own time."""
+    """`+5.2 ms in attention_backward on all ranks`; of changes that were not replayed their own time."""
     what = {"added": " (new)", "gone": " (gone)"}.get(one.change, "")
-    return f"{signed_duration(_cost(one))} {operator_in_words(one)}{what} on {whom(one)}"
+    return f"{signed_duration(_cost(one))} in {operator_in_words(one)}{what} on {whom(one)}"
 
 
 def _cost(one: OperatorChange | PooledChange) -> float:

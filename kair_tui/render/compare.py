@@ -8,7 +8,17 @@ from kair_engine.results.compare import CompareResult, PooledChange, SubgraphCha
 from kair_engine.results.localize import OperatorChange
 from kair_tui.render.answer import Column
 from kair_tui.render.changes import left_in_words, operator_in_words, pool_in_words, summary, whom
-from kair_tui.render.units import duration, gain, or_dash, p_value, percent, plural, ratio, signed_duration
+from kair_tui.render.units import (
+    duration,
+    gain,
+    or_dash,
+    p_value,
+    percent,
+    plural,
+    ranks_in_words,
+    ratio,
+    signed_duration,
+)
 from kair_tui.render.view import View
 
 if TYPE_CHECKING:
@@ -71,13 +81,15 @@ def _body(result: CompareResult, page: Page) -> None:
     if changed:
         page.table(_SUBGRAPHS, changed)
         page.line()
-    for row in result.standing:
-        now = "stands out from its peers now" if row.new_flagged else "no longer stands out from its peers"
-        page.bullet(f"rank {row.rank} {now} [kair localize {result.new.name}]")
+    for flagged in (True, False):
+        if ranks := tuple(sorted(row.rank for row in result.standing if row.new_flagged == flagged)):
+            verb, its = ("stands", "its") if len(ranks) == 1 else ("stand", "their")
+            now = f"{verb} out from {its} peers now" if flagged else f"no longer {verb} out from {its} peers"
+            page.bullet(f"{ranks_in_words(ranks)} {now} [kair localize {result.new.name}]")
     if result.explained_us is not None and (result.changes or result.pools):
         page.bullet(
-            f"of {signed_duration(result.step_change_us)} a step the changes explain "
-            f"{signed_duration(result.explained_us)}, by replay; {left_in_words(result)}"
+            f"by replay the changes explain {signed_duration(result.explained_us)} of the "
+            f"{signed_duration(result.step_change_us)} a step; {left_in_words(result)}"
         )
     for run in (result.base, result.new):
         if run.bar is not None:

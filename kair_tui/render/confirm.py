@@ -55,7 +55,7 @@ def verdict_in_words(result: ConfirmRun) -> str:
         worth = f", and a fix is worth {duration(least)} a step{more}" if least else ""
         return f"{of} {'holds' if len(result.held_up_by) == 1 else 'hold'} up the job{worth}"
     if result.verdict == "withdrawn":
-        return f"{who} {'does' if one else 'do'} not hold up the job: others do, or nobody"
+        return f"{who} {'does' if one else 'do'} not hold up the job: others do, or none does"
     if result.verdict == "shared":
         return f"several are equally late: a fix of {who} alone gains little" if who else "no rank alone does"
     if result.verdict == "not_here":

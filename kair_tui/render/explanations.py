@@ -18,9 +18,9 @@ def explanation_in_words(one: Explanation) -> str:
     """Return what is known of the part, its figures with their units: one sentence without its full stop."""
     part = _of_rank(part_in_words(one.part), one)
     if one.word == "excluded":
-        return f"{part}: looked for, and not there"
+        return f"{part}: looked for and absent"
     if one.word == "not_tied":
-        return f"{part}: measured on devices that are tied to no rank"
+        return f"{part}: measured on devices that could not be matched with a rank"
     if one.word == "not_observed":
         return f"{part}: not measured"
     return f"{part}: {'; '.join([*_figures(one), *_why(one)])}"
@@ -49,7 +49,7 @@ def explanation_lines(found: Sequence[Explanation], *, wide: bool = False) -> li
         parts = "; ".join(part_in_words(one.part) for one in excluded)
         lines.append(f"excluded: {parts}{_IF_ASSUMED if assumed else ''}")
     if loose := [part_in_words(one.part) for one in found if one.word == "not_tied"]:
-        lines.append(f"read, and not tied to this rank (see the warning): {'; '.join(loose)}")
+        lines.append(f"read, but not matched with this rank (see the warning): {'; '.join(loose)}")
     unseen = [one for one in found if one.word == "not_observed"]
     shown = unseen if wide else unseen[:_UNSEEN_SHOWN]
     if shown:
@@ -60,9 +60,9 @@ def explanation_lines(found: Sequence[Explanation], *, wide: bool = False) -> li
 
 def _why_not_sure(one: Explanation) -> str:
     if one.joined_by == "ordinal":
-        return "that its process numbers devices as the driver does is assumed, as it sees all of them"
+        return "it is assumed that its process numbers devices as the driver does, because it sees all of them"
     if one.joined_by == "local_rank":
-        return "that it is this rank's device is assumed by their numbers"
+        return "it is assumed by their numbers that this is the rank's device"
     if one.predicted_us is None:
         return "what it costs is not known"
     if one.measured_us and one.predicted_us > 2 * one.measured_us:

@@ -72,7 +72,7 @@ def shares_in_words(result: FleetResult) -> str:
 
 def spread_in_words(result: FleetResult) -> str:
     """Return the distribution of S in three figures, and how many jobs it leaves out."""
-    off = f"whose simulation is more than {whole_percent(ERROR_GATE)} off"
+    off = f"whose simulation is off by more than {whole_percent(ERROR_GATE)}"
     left_out = f"; {plural(result.inexact, 'job')} left out, {off}" if result.inexact else ""
     if result.median_slowdown is None or result.slowdown_90 is None or result.worst_slowdown is None:
         return f"S is known of no job{left_out}"
@@ -80,8 +80,8 @@ def spread_in_words(result: FleetResult) -> str:
     within_noise = f"; 1 for {plural(noise, 'job')} without a straggler, whose S is noise" if noise else ""
     half, most, worst = map(ratio, (result.median_slowdown, result.slowdown_90, result.worst_slowdown))
     return (
-        f"slowdown S, to a job without any straggler, of {plural(result.replayed, 'job')}: half of them {half} or "
-        f"less, nine of ten {most} or less, worst {worst}{within_noise}{left_out}"
+        f"slowdown S of {plural(result.replayed, 'job')}, compared with a job without stragglers: half have {half} or "
+        f"less, nine of ten {most} or less, the worst {worst}{within_noise}{left_out}"
     )
 
 

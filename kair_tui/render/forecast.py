@@ -81,7 +81,7 @@ def _body(result: ForecastResult, page: Page) -> None:
     page.line()
     if result.left_out:
         verb = "is" if len(result.left_out) == 1 else "are"
-        page.bullet(f"{ranks_in_words(result.left_out)} {verb} left out: what a slow rank costs is no ordinary noise")
+        page.bullet(f"{ranks_in_words(result.left_out)} {verb} left out: the cost of a slow rank is not ordinary noise")
     page.bullet(_MODEL[result.synchronised_by].format(meetings=plural(result.meetings, "collective")))
     page.line()
     page.line(

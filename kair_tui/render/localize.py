@@ -111,7 +111,7 @@ _FIGURES: Final[Mapping[str, Callable[[float], str]]] = {
     "rate": lambda value: f"in {percent(value, 2)} of ranks' steps",
     "ranks": lambda value: f"{plural(round(value), 'rank')} took turns",
     "steps": lambda value: f"in {plural(round(value), 'step')}",
-    "every": lambda value: f"every {plural(round(value), 'step')}" if value else "at unequal distances",
+    "every": lambda value: f"every {plural(round(value), 'step')}" if value else "at irregular intervals",
 }
 
 

@@ -50,7 +50,7 @@ def _headline(result: MitigateResult) -> str:
     if result.audited is not None:
         return _audit_text(result.audited, result.shards, is_end=result.action == "shards")
     if result.plan is None or result.samples is None or result.done is None:
-        said = " has not said anything yet" if result.shards is None else f": {_shards_text(result.shards)}"
+        said = " has not reported yet" if result.shards is None else f": {_shards_text(result.shards)}"
         return f"job {result.job}{said}"
     share = result.done / max(result.samples, 1)
     return (
@@ -306,11 +306,11 @@ def orders_in_words(row: SimulatedPolicy, replay: RecordedReplay) -> str:
     """Say what a policy would have ordered: the last sizes, a deadline, or nothing."""
     spread = ",".join(map(str, row.sizes)) if len(row.sizes) <= _MOST_SIZES else f"{min(row.sizes)} to {max(row.sizes)}"
     least = min(range(len(row.sizes)), key=row.sizes.__getitem__, default=0)
-    of = "% of its batch" if replay.is_in_per_cent else "samples"
+    of = "% of the usual batch" if replay.is_in_per_cent else "samples"
     said = [
         f"{spread} {of}{f', least on rank {least}' if len(row.sizes) > _MOST_SIZES else ''}" if row.sizes else "",
         f"a deadline of {row.deadline:g} × the median" if row.deadline is not None else "",
-        f"{plural(row.spare, 'unit')} not waited for" if row.spare else "",
+        f"no wait for {plural(row.spare, 'unit')}" if row.spare else "",
     ]
     return "; ".join(filter(None, said)) or "nothing"
 
@@ -341,14 +341,14 @@ def assumed_in_words(replay: RecordedReplay) -> list[str]:
     more = f" and {count(len(tied) - _MOST_UNITS)} more" if len(tied) > _MOST_UNITS else ""
     return [
         f"replayed: {played}",
-        "each-step, claims and backup-workers are only to compare with; a deadline needs accumulated batches",
+        "each-step, claims and backup-workers are shown for comparison; a deadline needs accumulated batches",
         f"assumed: {shares} of a rank's own time does not depend on its batch, and resizing costs nothing",
         *(
             ["assumed: ranks are independent, as the recording does not show who meets in every micro-batch"]
             * replay.is_assumed
         ),
         *([f"resized together: ranks {named}{more}"] if tied else []),
-        "restarts: none, as a recording does not show what one would cure",
+        "restarts: none, because a recording does not show what one would fix",
     ]
 
 

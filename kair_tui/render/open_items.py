@@ -81,9 +81,9 @@ def _longest_operator(item: OpenItem) -> str:
 
 
 def nothing_hidden(smallest_share: float) -> str:
-    """`nothing of 4 % of the step or more is unexplained`; rounded up, so that it is never claimed of less."""
+    """`each unexplained part is below 4 % of the step`; rounded up, so that it is never claimed of less."""
     share = max(math.ceil(round(100 * smallest_share, 6)), 1) / 100
-    return f"nothing of {whole_percent(share)} of the step or more is unexplained"
+    return f"each unexplained part is below {whole_percent(share)} of the step"
 
 
 def next_to_bar(bar: StepBar | None) -> str:
@@ -95,8 +95,8 @@ def next_to_bar(bar: StepBar | None) -> str:
     if job_wide > _NOTABLE_JOB_WIDE:
         said.append(f"all ranks spend {percent(job_wide)} of the step on launches, input and waiting for cores")
     if waiting > _NOTABLE_WAITING:
-        among = ", and the pipeline's bubble" if bar.bubble_from is None else ""
-        said.append(f"ranks wait {percent(waiting)} of their time, now for one and now for another{among}")
+        among = ", or in the pipeline's bubble" if bar.bubble_from is None else ""
+        said.append(f"ranks wait {percent(waiting)} of their time, each time for a different rank{among}")
     return "".join(f"; {one}" for one in said)
 
 

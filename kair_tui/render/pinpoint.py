@@ -65,7 +65,7 @@ def _body(result: PinpointResult, page: Page) -> None:
         return
     page.table(COLUMNS, result.outliers)
     if any(row.start_us < 0 for row in result.outliers):
-        page.line("a start before 0: what a host that runs ahead does before its device begins with the step", DIM)
+        page.line("a start before 0: work of a host that runs ahead, before its device begins the step", DIM)
     unlisted = result.total_outliers - len(result.outliers)
     if unlisted > 0:
         page.line(f"… and {count(unlisted)} more (--limit)", DIM)

@@ -72,7 +72,7 @@ def _others(log: LogOfSteps) -> Iterator[str]:
         more = ", …" if log.spikes_in_all > _SPIKES_NAMED else ""
         yield f"{plural(log.spikes_in_all, 'single step')} took longer: {named}{more}"
     if log.ranks_printed and not log.ranks:
-        yield f"{plural(log.ranks_printed, 'rank')} print lines of their own, and none is set apart by them"
+        yield f"{plural(log.ranks_printed, 'rank')} print their own lines, and none of them differs"
     if log.skipped:
         yield f"{plural(log.skipped, 'step')} that loss scaling skipped left out"
     if log.by_work:
@@ -125,7 +125,7 @@ def _change(one: LogChange, log: LogOfSteps) -> str:
     if one.share < 0:
         text = f"steps are {percent(-one.share)} faster since step {count(one.since)} (p {p_value(one.p_value)})"
         return f"{attempt}{text}" if one.kind == "faster" else f"{attempt}{text}, little by little"
-    usual = "" if one.usual_us is None else f" over {duration(one.usual_us)}"
+    usual = "" if one.usual_us is None else f", compared with {duration(one.usual_us)}"
     parts = [f"{_briefly(one)}{usual}", *_costs(one.gpu_hours)]
     if one.kind == "slow_start":
         parts.append("a slow start, or a fault that ended")
@@ -177,7 +177,7 @@ def _rank(one: LogRank) -> str:
 
 
 _WHY: Final = {
-    "standing": "it lasts: record {ranks} for {steps} steps",
+    "standing": "it persists: record {ranks} for {steps} steps",
     "period": "record {ranks} in the next {steps} slow steps, each with the step before it",
     "ended": "it is over: record {ranks} for {steps} steps once three steps in a row take more than {trigger}",
     "spikes": "slow steps come one by one: run the job under capture, which samples when a step is slow",
@@ -197,5 +197,6 @@ def _next(one: NextRecording, log: LogOfSteps) -> str:
     text = _WHY[one.reason].format(steps=one.steps, ranks=who, trigger=trigger or "usual")
     cost = "" if one.gpu_hours is None else f", at most {significant(one.gpu_hours)} GPU-hours"
     if one.is_below_floor and one.reason in ("standing", "period", "ended"):
-        return f"{text}{cost}; it is small: if that names nobody, more steps will not, and kair probe compares machines"
+        small = "the change is small: if that names no rank, more steps will not either (kair probe compares machines)"
+        return f"{text}{cost}; {small}"
     return f"{text}{cost if one.reason != 'means' else ''}"

@@ -76,8 +76,9 @@ def _in_words(scopes: Sequence[ScopeTime]) -> str:
     if first.change_us is None or first.waits or first.change_us < 0:
         return "no rank became slower than before, compared with the others, in any part of the step"
     who = "all ranks" if first.rank is None else f"rank {first.rank}"
-    than = "before" if first.peers_us is None else "its peers, beyond what it took before"
-    return f"{who} took {duration(first.change_us)} longer in {first.scope} since step {first.since_step} than {than}"
+    than = "than before" if first.peers_us is None else "than before, compared with its peers"
+    take = "take" if first.rank is None else "takes"
+    return f"since step {first.since_step} {who} {take} {duration(first.change_us)} longer in {first.scope} {than}"
 
 
 def _body(result: StepsResult, page: Page) -> None:

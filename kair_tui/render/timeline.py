@@ -115,7 +115,7 @@ def _body(result: TimelineResult, page: Page) -> None:
     page.line(
         f"{told}   {marks['arrival']} arrives {marks['last']} last   {marks['path']} blame path from {marks['delay']}"
     )
-    page.line("awaited: how long the others, summed, waited in view for the rank that is drawn", DIM)
+    page.line("awaited: how long the other ranks, in total, waited for this one in this view", DIM)
     if (clock := clock_in_words(result)) is not None:
         page.line(clock, DIM)
     page.line()

@@ -352,9 +352,8 @@ def timeline_headline(result: TimelineResult) -> str:
         return what
     cause = f" ({spaced(around.cause)})" if around.cause not in (None, "unknown") else ""
     name = short_name(around.waited_in, NAME)
-    return (
-        f"{what}{cause}; ranks together then waited {duration(around.waited_us)} for rank {around.late_rank} in {name}"
-    )
+    waited = f"the others then waited {duration(around.waited_us)} in total"
+    return f"{what}{cause}; {waited} for rank {around.late_rank} in {name}"
 
 
 def moment(us: float) -> str:

@@ -112,7 +112,7 @@ def _of_one_rank(finding: Finding) -> Finding:
     """Return the finding of a recording of one rank: nothing in it is said of others."""
     told = re.sub("(?i)^threads of all ranks", "Its threads", finding.suggestion.removeprefix(_NOBODY))
     shown = (
-        one.changed(sentence=f"its threads stand still {stops_in_words(one.figures, alone=True)}")
+        one.changed(sentence=f"its threads stop {stops_in_words(one.figures, alone=True)}")
         if one.kind == "host_stops"
         else one
         for one in finding.evidence
@@ -330,14 +330,14 @@ def triage_totals(result: TriageResult) -> str:
         return log_totals(result.log)
     if not result.steps:
         is_live = any(one.code in ("no_step_yet", "ended_from_outside") for one in result.warnings)
-        return "no step's times are known" if is_live else "recordings of calls: how far each rank came, and no times"
+        return "no step's times are known" if is_live else "recordings of calls: how far each rank got, without times"
     waits = f"ranks wait{_share_of_time(result)}" if result.bar is None else waiting_in_words(result.bar)
     waiting_us, unattributed_us = result.waiting_us_per_step, result.unattributed_us_per_step
     if waiting_us is None:
         waits = "no waiting was recorded"
     elif result.bar is None or result.bar.waiting_is_known:
         unknown = "" if unattributed_us is None else f"; {duration(unattributed_us)} of unknown cause"
-        waits += f" ({duration(waiting_us)} a step over all ranks, also while they compute{unknown})"
+        waits += f" ({duration(waiting_us)} a step summed over ranks, including while they compute{unknown})"
     recorded = "" if result.is_sampled else ", recorded and not sampled"
     steps = f"{plural(len(result.steps), 'step')} analysed ({spans(result.steps)}{recorded})"
     return f"step {duration(result.step_time_us)}; {waits}; {steps}"
@@ -438,7 +438,7 @@ def sentences(finding: Finding) -> list[str]:
 
 def _price(finding: Finding) -> str:
     if stands_still(finding):
-        return f"the job stands still at {held_up_at(finding)}"
+        return f"the job is stuck at {held_up_at(finding)}"
     estimated = "estimated from its excess" if not _is_of_network(finding) else "estimated from its transfers"
     about = f" ({estimated})" if finding.priced_by == "excess" else ""
     if part_of_step(finding) is not None:
@@ -447,7 +447,7 @@ def _price(finding: Finding) -> str:
         why = (
             "until the other findings are fixed"
             if finding.pattern == "job_wide"
-            else "by it alone, as others are as late"
+            else "by it alone, as others are equally late"
         )
         return f"nothing lost {why}{about}"
     if CAUSES[finding.cause].of_recording:
@@ -465,7 +465,7 @@ def _lost(finding: Finding) -> str:
     least, most = map(duration, lost_us(finding))
     if least == most and finding.time_lost_us_per_slow_step is not None:
         when = "while it lasted" if finding.every is None else f"in each step that has it, one in {finding.every}"
-        return f"{least} lost per step in the mean, {duration(finding.time_lost_us_per_slow_step)} {when}"
+        return f"{least} lost per step on average, {duration(finding.time_lost_us_per_slow_step)} {when}"
     if least == most:
         return f"{least} lost per step"
     counted = "by the replay" if finding.priced_by == "replay" and not _is_of_network(finding) else "most likely"

@@ -121,9 +121,9 @@ def _no_hang(result: TriageResult) -> str:
     """Of recordings of calls, where nobody is waited for."""
     scope = plural(len(result.ranking), "rank")
     if result.verdict == "inconclusive":
-        why = _first(result.warnings, _OPEN_HANGS) or "it is unknown who is waited for"
+        why = _first(result.warnings, _OPEN_HANGS) or "it is unknown which rank the others wait for"
         return f"inconclusive: {scope}; {why}"
-    return f"no straggler: {scope}, all are through with every collective that they called"
+    return f"no straggler: {scope}, all have finished every collective that they called"
 
 
 def verdict_in_words(verdict: Verdict) -> str:
@@ -179,7 +179,9 @@ def is_hidden(finding: Finding) -> bool:
 
 def nothing_by_itself(finding: Finding, of: str = "") -> str:
     """Say why fixing it first saves nothing (`is_hidden`), ` of` the step."""
-    why = "until the other findings are fixed" if finding.pattern == "job_wide" else "by itself: others are as late"
+    why = (
+        "until the other findings are fixed" if finding.pattern == "job_wide" else "by itself: others are equally late"
+    )
     return f"nothing{of} {why}"
 
 
@@ -310,7 +312,7 @@ def _cost_alone(finding: Finding) -> str:
 def why_no_cost(finding: Finding) -> str | None:
     """Return why a finding has no figure: the job stands still, or others are as late; None of any other."""
     if stands_still(finding):
-        return how_it_ended(finding) or f"the job stands still at {held_up_at(finding)}"
+        return how_it_ended(finding) or f"the job is stuck at {held_up_at(finding)}"
     return nothing_by_itself(finding) if is_hidden(finding) else None
 
 

@@ -38,9 +38,9 @@ WINDOWS_SHOWN: Final = 5
 STATES: Final = {
     "waiting": "waiting for the first steps",
     "training": "training",
-    "stalled": "no step ends any more",
+    "stalled": "no step has ended lately",
     "over": "over",
-    "failed": "it has ended, and not in order",
+    "failed": "it ended abnormally",
     "unattended": "unattended: its coordinator no longer writes",
 }
 
@@ -118,7 +118,7 @@ COLUMNS = (
     Column[WatchedRank]("samples", "samples", lambda row: "–" if row.samples is None else f"{row.samples:g}", weight=7),
     Column[WatchedRank]("sample_time_us", "a sample", lambda row: _time(row.sample_time_us), weight=8),
     Column[WatchedRank]("self_time_excess", "than peers", _excess_among_peers, weight=9),
-    Column[WatchedRank]("excess_us", "in a step", _excess_of_step, weight=8),
+    Column[WatchedRank]("excess_us", "excess per step", _excess_of_step, weight=8),
     Column[WatchedRank]("z", "z", lambda row: score(row.z), weight=6),
     Column[WatchedRank]("role", "role", lambda row: row.role if row.role != "all" else "–", align="left", weight=4),
     Column[WatchedRank]("slow", "", _mark, align="left", weight=9),

@@ -297,7 +297,7 @@ def _parts(sort: str, parts: Sequence[Part], page: Page) -> None:
     slows = 1 + WORTH_A_FIGURE if sort in _TYPES else float("inf")
     worth = [part for part in parts if page.options.wide or part.is_worth_a_line or (part.slowdown or 1.0) >= slows]
     if not worth:
-        page.line(f"No {sort} alone costs anything: what is lost, several lose together.")
+        page.line(f"No {sort} costs anything by itself: several lose time together.")
         page.line()
         return
     columns = (
@@ -308,8 +308,8 @@ def _parts(sort: str, parts: Sequence[Part], page: Page) -> None:
         Column[Part]("slowdown", _ALONE.get(sort, "S"), lambda row: or_dash(row.slowdown, slowdown), weight=8),
     )
     page.table(columns, worth, limit=_SHOWN)
-    if len(parts) > len(worth) and len(worth) <= _SHOWN:
-        page.line(f"… and {count(len(parts) - len(worth))} that cost nothing", DIM)
+    if (hidden := len(parts) - len(worth)) and len(worth) <= _SHOWN:
+        page.line(f"… and {count(hidden)} more that {'costs' if hidden == 1 else 'cost'} nothing", DIM)
     page.line()
 
 
@@ -346,7 +346,7 @@ def _body(result: WhatifResult, page: Page) -> None:
         if sort != "data-parallel rank":
             _parts(sort, parts, page)
     if result.by_operator_type:
-        page.line("S_t, S_w, S: only that part as recorded, all else ideal, over an ideal step", DIM)
+        page.line("S_t, S_w, S: the step with only that part as recorded and all else ideal, over the ideal step", DIM)
         page.line()
     _heatmap(result, page)
     if result.fixes:
@@ -375,7 +375,7 @@ def _standing_still(result: WhatifResult, page: Page) -> None:
     if stops is None:
         return
     if stops.per_step:
-        page.fact("threads stop", f"of the mean rank {stops_in_words(vars(stops))}")
+        page.fact("threads stop", f"on an average rank {stops_in_words(vars(stops))}")
     if stops.cores is not None:
         page.fact("lack of cores", f"measured: {lack_of_cores_in_words(stops.cores, result.step_time_us)}")
     if stops.tick_us is not None:
@@ -402,7 +402,7 @@ def _times(result: WhatifResult) -> str:
 
 def simulation_in_words(result: WhatifResult) -> str:
     """How far the simulation is off, and beyond the paper's limit that it is."""
-    left_out = "once delays that no recorded operation explains are left out"
+    left_out = "without delays that no recorded operation explains"
     off = f"{percent(result.simulation_error)} off the recording {left_out}"
     if result.simulation_error <= ERROR_GATE:
         return off
@@ -411,7 +411,7 @@ def simulation_in_words(result: WhatifResult) -> str:
 
 def _effect(effect: PartEffect, part: str, *, wide: bool) -> str:
     alone = f"; alone in an ideal job it adds {percent(effect.share_alone)} of it" if wide else ""
-    return f"{percent(effect.share_removed)} of the slowdown would go if {part} were ideal{alone}"
+    return f"{percent(effect.share_removed)} of the slowdown would go away if {part} were ideal{alone}"
 
 
 def darker_from(slowdowns: Iterable[float]) -> tuple[float, ...]:
@@ -449,10 +449,10 @@ def draw_heatmap(heatmap: Sequence[Sequence[float]], exact: int, page: Page, *, 
             figure = f" {worst:.3f}".ljust(_CELL - 1) if figures else ""
             drawn.append((glyphs[level] + figure, ALARM if level >= _DARK else ""))
         page.pieces([*drawn, ("" if figures else f"  {min(row):.3f} to {max(row):.3f}", "")])
-    together = f"; a sign is the worst of {columns / width:.1f} columns" if width < columns else ""
+    together = f"; each cell is the worst of {columns / width:.1f} columns" if width < columns else ""
     page.line(f"{'columns':<{_LABEL}}0 to {columns - 1}, from the left{together}", DIM)
-    scale = (f"{glyph} {1 + limit:.3f}" for glyph, limit in zip(glyphs[1:], limits, strict=True))
-    page.line(f"{'scale':<{_LABEL}}{glyphs[0]} 1, from {', '.join(scale)} on", DIM)
+    scale = (f"{glyph} from {1 + limit:.3f}" for glyph, limit in zip(glyphs[1:], limits, strict=True))
+    page.line(f"{'scale':<{_LABEL}}{glyphs[0]} from 1, {', '.join(scale)}", DIM)
     page.line()
 
 

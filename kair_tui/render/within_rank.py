@@ -20,7 +20,7 @@ _ADVICE: Final[Mapping[str, str]] = {
     ),
     "lookups": (
         "What lookups take depends on which rows are asked for: compare the indices on {who} and on a peer (how many, "
-        "how often the same ones), and how tables are dealt out to ranks."
+        "how often the same ones), and how tables are distributed over ranks."
     ),
     "selections": (
         "What these kernels take depends on their values: compare on {who} and on a peer how many elements they sort "

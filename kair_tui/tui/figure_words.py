@@ -18,7 +18,7 @@ _SELF_TIME: Final = (
     "self time",
     "what a rank spends itself in a step beyond the median of its role; what it waited for others is not in it",
 )
-_IMPOSED: Final = ("others wait", "how long other ranks, summed, waited for this one, per step")
+_IMPOSED: Final = ("others wait", "how long other ranks waited for this one in total, per step")
 _SLOWDOWN: Final = (
     "S",
     "slowdown: the step time over the step time without any straggler, both replayed: 1.1 is a step a tenth longer",

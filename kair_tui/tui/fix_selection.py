@@ -119,7 +119,7 @@ def in_words(fixes: Sequence[Fix]) -> str:
 
 def _how_long(fix: Fix) -> str:
     if fix.even:
-        return "as long as in the mean"
+        return "as long as on average"
     return "no longer than among peers" if fix.scale is None else f"{fix.scale:g} times as long"
 
 

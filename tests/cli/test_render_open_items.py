@@ -96,7 +96,7 @@ def test_all_open_items_stand_below_the_findings_and_in_every_table() -> None:
 
 @pytest.mark.parametrize(("share", "words"), [(0.04, "4 %"), (0.0401, "5 %"), (0.0, "1 %")])
 def test_the_share_that_could_be_hidden_is_rounded_up(share: float, words: str) -> None:
-    assert nothing_hidden(share) == f"nothing of {words} of the step or more is unexplained"
+    assert nothing_hidden(share) == f"each unexplained part is below {words} of the step"
 
 
 def test_a_name_that_the_first_line_has_no_room_for_stands_below_it() -> None:

@@ -34,7 +34,7 @@ def test_says_what_the_log_shows_and_what_to_record(log: Path) -> None:
     first, *_ = shown.out.splitlines()
     assert first.startswith("inconclusive: steps take 20.")
     assert "since step 201" in first and "names no rank" in first
-    assert "next: it lasts: record all 64 ranks for 10 steps" in shown.out
+    assert "next: it persists: record all 64 ranks for 10 steps" in shown.out
     assert "in a log of Megatron-LM, 64 ranks" in shown.out
 
 

@@ -121,7 +121,7 @@ def test_a_ticket_says_who_why_what_it_costs_and_how_to_see_it(place: Path) -> N
     assert [*sections] == [
         "What it costs",
         "Proofs",
-        "The part",
+        "What explains it",
         "Timeline",
         "What to do",
         "See it yourself",
@@ -193,7 +193,7 @@ def test_names_become_no_marks_links_elements_or_mentions() -> None:
     ticket = ticket_of(triage, 1, evil_ask, told.fingerprint, told.timeline)
     ticket = replace(ticket, drain=told.drain)
     text = ticket_text(ticket)
-    for name in ("What differs", "What happened", "The part", "What to do", "Fingerprint"):
+    for name in ("What differs", "What happened", "What explains it", "What to do", "Fingerprint"):
         assert f"\n## {name}\n" in text
     # What stands between backticks is shown as it is.
     prose = re.sub(r"(?ms)(?<![`\\])(`+)(?!`).*?(?<!`)\1(?!`)", "", text)
@@ -232,7 +232,7 @@ def test_a_host_that_sleeps_for_a_larger_batch_is_not_told_to_look_for_sleeps() 
     assert alone.suggestion == "Look for time.sleep, polling or a rate limit in what rank 16's script does."
     larger = LargerBatch(8192.0, 4096.0, 1.0, ranks=(Rank(16),))
     given = found(cause="host", explanations=(sleeps,), evidence=(larger,)).findings[0]
-    assert given.suggestion.endswith("compare how batches, experts or layers are dealt out.")
+    assert given.suggestion.endswith("Compare how batches, experts or layers are distributed.")
     assert given.evidence[0].sentence.endswith("8.19 kB in a step, peers 4.1 kB: 100.0 % more to compute with")
 
 

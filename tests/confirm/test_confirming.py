@@ -260,7 +260,7 @@ def test_whoever_is_gone_the_delays_end_within_a_lease(job: Job, gone: str) -> N
 @pytest.mark.parametrize(
     ("what", "told"),
     [
-        ("attempt", "begun anew"),
+        ("attempt", "restarted"),
         ("world size", "world size"),
         ("stalled", "no step ends"),
         ("rank", "rank 3 is not heard"),

@@ -102,7 +102,7 @@ def test_pauses_at_equal_distances_are_meant_to_be(tmp_path: Path) -> None:
     assert (finding.ranks, finding.cause, finding.pattern) == ((0,), "periodic_pause", "intermittent")
     (periodic,) = [one for one in finding.evidence if one.kind == "periodic"]
     assert periodic.figures == {"every": 5, "events": 4}
-    assert sentence_of(periodic) == "rank 0's 4 large delays come at equal distances, every 5 steps"
+    assert sentence_of(periodic) == "rank 0's 4 large delays come at regular intervals, every 5 steps"
 
 
 def test_pauses_at_other_distances_are_the_hosts(tmp_path: Path) -> None:

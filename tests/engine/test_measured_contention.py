@@ -40,7 +40,7 @@ def test_what_is_slow_at_all_times_on_all_ranks_is_told_and_priced_as_measured(t
     figures = {one.kind: one.figures for one in found.evidence}
     assert figures["price_range"] == pytest.approx({"least_us": 30_000, "most_us": 30_500})
     assert sentence_of(next(one for one in found.evidence if one.kind == "no_core")) == (
-        "measured by the kernel: the mean rank was ready and had no core for 30.0 ms of each step of 42.4 ms (30.0 ms "
+        "measured by the kernel: an average rank was ready but had no core for 30.0 ms of each step of 42.4 ms (30.0 ms "
         "to 30.0 ms)"
     )
     (cost,) = whatif(made, fixes=[Fix(kinds=("stops",))]).fixes
@@ -116,7 +116,7 @@ def without_cpu_time(made: Trace) -> Trace:
 
 
 def test_what_stops_processes_is_told_though_nothing_tells_what_they_compute(tmp_path: Path) -> None:
-    """All ranks stand still for 20 ms in two steps of six, by a quota."""
+    """All ranks stop for 20 ms in two steps of six, by a quota."""
     made = steps(tmp_path, {(step, rank): USUAL + 20_000.0 for step in (2, 4) for rank in range(RANKS)}, meet=2000)
     plain = contention(triage(made))
     found = contention(triage(without_cpu_time(measured(made, OWN, {}, times=(3, 0)))))
@@ -347,8 +347,8 @@ def test_the_first_steps_of_other_sizes_accuse_nobody(tmp_path: Path) -> None:
     assert (result.findings, result.verdict, result.steps) == ((), "no_straggler", (*range(6), *range(11, 16)))
     (about,) = (one for one in warnings_in_words(result.warnings) if one.code == "new_sizes")
     assert about.message == (
-        "from step 6 on ranks take other numbers of samples than before: 5 steps from there on, in which that may be "
-        "compiled anew, are left out"
+        "from step 6 on ranks take other numbers of samples than before: 5 steps from there on, in which code may be "
+        "compiled again for them, are left out"
     )
 
 

@@ -187,7 +187,7 @@ def test_no_straggler_says_how_much_could_be_hidden_and_nothing_larger_is_open(o
     if of.triage.verdict != "no_straggler" or not of.trace.steps:
         return
     assert of.triage.smallest_share is not None
-    assert "is unexplained" in of.triage.summary
+    assert "unexplained part" in of.triage.summary
     assert all(one.share_of_step <= of.triage.smallest_share for one in of.triage.open)
 
 

@@ -289,7 +289,7 @@ class Confirming:
         if self._watching.is_stalled:
             return "no step ends any more"
         if self._table.attempt != self._attempt or int(latest.max(initial=-1)) < one.until:
-            return "the job was begun anew"
+            return "the job was restarted"
         if self._hosts.world_size != self._world_size:
             return "the job's world size changed"
         if living and (gone := set(one.plan.ranks) - living):

@@ -64,7 +64,7 @@ KEYS: Final[Mapping[str, Key]] = {
     "sample-every": Key("a number of steps, 0 for never", "ranks sample one step in so many unasked", _every),
     "slow-rank": Key("a share such as 8%", "a rank is slow from so much more than its peers on", _some_share),
     "longer-steps": Key("a share such as 15%", "steps are longer from so much on", _some_share),
-    "stalled-after": Key("seconds, 1 or more", "without a step's end for so long the job stands still", _seconds),
+    "stalled-after": Key("seconds, 1 or more", "after so long without a finished step the job hangs", _seconds),
 }
 
 

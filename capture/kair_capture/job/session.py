@@ -336,7 +336,7 @@ def _dumps(run_dir: Path, rank: int) -> Dumps | None:
     try:
         return Dumps(run_dir, rank)
     except (OSError, RuntimeError) as error:
-        warn(f"where this rank stands when the job stands still is not recorded: {described(error)}")
+        warn(f"where this rank is when the job hangs is not recorded: {described(error)}")
         return None
 
 

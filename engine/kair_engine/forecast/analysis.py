@@ -253,10 +253,10 @@ def _warnings(of: Meetings, most: int) -> Iterator[KairWarning]:
             "few_peers", f"{len(of.ranks)} ranks: one late rank can hardly be separated from one early rank"
         )
     if not of.has_hosts:
-        known = "hosts are not known" if of.host is None else "all ranks are of one host"
+        known = "hosts are not known" if of.host is None else "all ranks are on one host"
         if most > len(of.ranks):
             yield KairWarning(
-                "one_host", f"{known}: only ranks that are late in the same steps show what ranks of a host share"
+                "one_host", f"{known}: what a host costs is estimated only from ranks that are late in the same steps"
             )
     if of.by == "own_times":
         yield KairWarning(

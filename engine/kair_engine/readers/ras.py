@@ -180,7 +180,7 @@ def _device(rank: Mapping[str, Any]) -> tuple[Any, ...]:
 
 _KEPT_CALLS: Final = 64
 _ONE_QUERY: Final = (
-    "one answer of RAS cannot separate a hang from a job that runs: ask again, and see whether the counts stand still"
+    "one answer of RAS cannot separate a hang from a job that runs: ask again, and see whether the counts stop growing"
 )
 
 

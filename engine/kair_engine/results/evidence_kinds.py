@@ -97,8 +97,8 @@ class Excess(Evidence):
         others = "the other {others_of_role:some rank} of {ranks:its} role"
         than = others if self.others_of_role else "{ranks:its} role's median"
         if len(self.ranks) == 1:
-            return f"{{ranks:who}} spends {_COST} more on {{spends_on}} than {than}"
-        return f"{{ranks:who}} each spend {_COST} more on {{spends_on}} than {than}, in the mean"
+            return f"{{ranks:who}} spends {_COST} more {{spends_on}} than {than}"
+        return f"{{ranks:who}} each spend {_COST} more {{spends_on}} than {than}, on average"
 
 
 class SlowOperator(Evidence):
@@ -113,7 +113,7 @@ class LargeDelays(Evidence):
     """How many of all large delays fell on it. About: class of time."""
 
     template = (
-        "{ranks:who} had {delays:count} of the {of_all:count} large delays in {steps:plural step}, through {spends_on}"
+        "{ranks:who} had {delays:count} of the {of_all:count} large delays in {steps:plural step}, spent {spends_on}"
     )
     delays: Number
     of_all: Number
@@ -123,7 +123,7 @@ class LargeDelays(Evidence):
 class Periodic(Evidence):
     """Its large delays come every so many steps."""
 
-    template = "{ranks:who}'s {events:count} large delays come at equal distances, every {every:count} steps"
+    template = "{ranks:who}'s {events:count} large delays come at regular intervals, every {every:count} steps"
     every: Number
     events: Number
 
@@ -133,7 +133,7 @@ class HostPauses(Evidence):
 
     template = (
         "{ranks:who} had {delays:count} of the {of_all:count} host pauses between collectives in its role in "
-        "{steps:plural step}, through {spends_on}"
+        "{steps:plural step}, spent {spends_on}"
     )
     delays: Number
     of_all: Number
@@ -161,12 +161,12 @@ class MadeLate(Evidence):
     def wording(self) -> str:
         """List the first causes; the answer of blame has the others."""
         listed = "; ".join(map(self._part, range(len(self.root_causes[:_CAUSES_SHOWN]))))
-        others = "; and lesser ones" if len(self.root_causes) > _CAUSES_SHOWN else ""
+        others = "; and smaller causes" if len(self.root_causes) > _CAUSES_SHOWN else ""
         return f"what made {{ranks:them}} late: {listed}{others}"
 
     def _part(self, number: int) -> str:
         cause, at = self.root_causes[number], f"root_causes[{number}]"
-        name = {STEP_BEGIN: "late already when the step began", STEP_END: "idle at the end of the step before"}.get(
+        name = {STEP_BEGIN: "already late when the step began", STEP_END: "idle at the end of the step before"}.get(
             cause.operator or "", f"{'idle before ' if cause.is_edge else ''}{{{at}.operator:name}}"
         )
         where = "" if len(self.ranks) == 1 else f" on rank {cause.rank}"
@@ -176,7 +176,7 @@ class MadeLate(Evidence):
 class OperatorBehind(Evidence):
     """The operator that cost most, where blame found none. About: operator."""
 
-    template = "the operator behind it: {about:name}"
+    template = "the operator that cost most: {about:name}"
 
 
 class SlowLink(Evidence):
@@ -206,14 +206,14 @@ class LinksInCommon(Evidence):
 class GroupNotRank(Evidence):
     """Why a process group is named, and no rank in it."""
 
-    template = "all members of a ring see the same duration, so this names the group and no rank in it"
+    template = "all members of a ring see the same duration, so this names the group but no rank in it"
 
 
 class UnevenStages(Evidence):
     """A stage against the mean of the stages. About: the slowest stage."""
 
     template = (
-        "{about} computes {self_us:duration} a step, the {stages:count} stages {mean_us:duration} in the mean "
+        "{about} computes {self_us:duration} a step, the {stages:count} stages {mean_us:duration} on average "
         "({times:.2f} times that): {share_of_step:percent} of the step more"
     )
     self_us: float
@@ -241,7 +241,7 @@ class UnevenBatches(Evidence):
 class LongestBatch(Evidence):
     """What waiting for it costs."""
 
-    template = "the longest batch of a step takes {share_of_step:percent} of it more than the usual one"
+    template = "the longest batch of a step takes {share_of_step:percent} of the step longer than the usual one"
     share_of_step: float
 
 
@@ -249,8 +249,8 @@ class DelaysOnChangingRanks(Evidence):
     """Delays that no rank has more often than chance. About: cause."""
 
     template = (
-        "{delays:plural large delay} on {ranks_:plural rank} in {hit_steps:count} of {steps:plural step}, through "
-        "{their_time}, on no rank more often than chance has it"
+        "{delays:plural large delay} on {ranks_:plural rank} in {hit_steps:count} of {steps:plural step}, spent "
+        "{their_time}, on no rank more often than by chance"
     )
     delays: Number
     ranks_: Number
@@ -339,7 +339,7 @@ class AllPause(Evidence):
         """Say every how many steps, where they are equally far apart."""
         when = ", every {every:plural step}" if int(self.every) else ""
         paused = "all ranks pause together in {delays:count} of {of_steps:plural step}"
-        return f"{paused}{when}: {{share_of_step:percent}} of the step in the mean"
+        return f"{paused}{when}: {{share_of_step:percent}} of the step on average"
 
 
 class HostStops(Evidence):
@@ -349,7 +349,7 @@ class HostStops(Evidence):
     """
 
     of_rank: ClassVar[str] = (
-        "{per_step:decimal} times a step (half of them longer than {median_us:duration}, the longest "
+        "{per_step:decimal} times a step (median {median_us:duration}, longest "
         "{longest_us:duration}), {share_of_step:percent} of the step"
     )
     per_step: float
@@ -362,14 +362,14 @@ class HostStops(Evidence):
     @classmethod
     def of_ranks(cls, together: float) -> str:
         """Return the template of how often and how long, and whether ranks stand still together."""
-        when = "each rank at moments of its own, as when cores are shared"
+        when = "ranks stop at different moments, as when cores are shared"
         if together > TOGETHER:
-            when = "ranks of a host together, as under one quota"
-        return f"{cls.of_rank}, on the rank that stands still longest {{slowest_rank_us:duration}}; {when}"
+            when = "ranks of a host stop together, as under one quota"
+        return f"{cls.of_rank}; the worst rank loses {{slowest_rank_us:duration}}; {when}"
 
     def wording(self) -> str:
         """Say it of the mean rank."""
-        return f"threads of the mean rank stand still {self.of_ranks(self.together)}"
+        return f"an average rank's threads stop {self.of_ranks(self.together)}"
 
 
 class Ticks(Evidence):
@@ -379,8 +379,8 @@ class Ticks(Evidence):
     """
 
     waited: ClassVar[str] = (
-        "whatever they compute, operations end with the scheduler's ticks; what is as long as a tick "
-        "({tick_us:duration}) or longer is {share_of_step:percent} of the mean rank's step"
+        "whatever they compute, operations end at the scheduler's ticks; stretches as long as a tick "
+        "({tick_us:duration}) or longer take {share_of_step:percent} of an average rank's step"
     )
     template = f"threads wait for others that have no core: {waited}"
     tick_us: float
@@ -406,7 +406,7 @@ class NoCore(Evidence):
     """
 
     of_all: ClassVar[str] = (
-        "the mean rank was ready and had no core for {ready_us_per_step:duration} of each step of {step_us:duration} "
+        "an average rank was ready but had no core for {ready_us_per_step:duration} of each step of {step_us:duration} "
         "({least_us:duration} to {most_us:duration})"
     )
     ready_us_per_step: float
@@ -421,7 +421,7 @@ class NoCore(Evidence):
         """Say it of all ranks, or of some next to their peers."""
         if not self.ranks:
             return f"measured by the kernel: {self.of_all}"
-        had_none = "{ranks:who} {ranks:?was|were each} ready and had no core for {ready_us_per_step:duration} of"
+        had_none = "{ranks:who} {ranks:?was|were each} ready but had no core for {ready_us_per_step:duration} of"
         return f"measured by the kernel: {had_none} {_looked_at(self.hit_steps)}, {_PEERS_FOR}"
 
 
@@ -435,7 +435,7 @@ class _Stopped(Evidence):
     @classmethod
     def of_all(cls) -> str:
         """Return the template of the mean rank."""
-        return f"{cls.what} stopped the mean rank's process {{per_step:decimal}} times a step"
+        return f"{cls.what} stopped an average rank's process {{per_step:decimal}} times a step"
 
     def wording(self) -> str:
         """Say it of all ranks, or of some next to their peers."""
@@ -606,7 +606,7 @@ class Asleep(Evidence):
 
     template = (
         "measured by the kernel: {ranks:who} {ranks:?stands|stand} still for {asleep_us_per_step:duration} of a step, "
-        f"waiting neither for a core nor for others; {_PEERS_FOR}"
+        f"waiting neither for a core nor for other ranks; {_PEERS_FOR}"
     )
     asleep_us_per_step: float
     peers_least_us: float
@@ -756,8 +756,8 @@ class SameInputs(Evidence):
     """What it spends longer on inputs as large as its peers'."""
 
     template = (
-        "{ranks:who} {ranks:?takes|take} {excess_us_per_step:duration} a step longer, and its inputs are no larger "
-        "than its peers': this is not extra work"
+        "{ranks:who} {ranks:?takes|take} {excess_us_per_step:duration} a step longer, and {ranks:its} inputs are no "
+        "larger than {ranks:its} peers': this is not extra work"
     )
     excess_us_per_step: float
 
@@ -804,7 +804,7 @@ class DeviceModels(_AsLong):
 
 _SLOW_PART: Final = {
     "copies": "the link, not the device",
-    "arithmetic": "the device's clock, as its power, temperature or settings have it",
+    "arithmetic": "the device's clock, which its power, temperature or settings limit",
     "memory": "the device's memory",
 }
 """Family → what is slow there; of the others it is not the device."""
@@ -848,9 +848,9 @@ class Stopped(Evidence):
     between: Number | None = None
 
     def wording(self) -> str:
-        """Say where they stand still."""
+        """Say where they stop."""
         where = "in and between operations" if self.between else "in the middle of operations"
-        still = "stand still for {stopped_us_per_step:duration} a step"
+        still = "stop for {stopped_us_per_step:duration} a step"
         return f"threads of {{ranks:who}} {still} {where}, those of peers for {{peers_us_per_step:duration}}"
 
 
@@ -913,9 +913,9 @@ class PriceRange(Evidence):
 
     def wording(self) -> str:
         """Say what either end is."""
-        ends = "the former surely, the latter at most"
+        ends = "the first surely, the second at most"
         if self.about == "network":
-            ends = "one by the replay, the other by how long its transfers take"
+            ends = "the first by replay, the second by the length of its transfers"
         return f"a step loses {{least_us:duration}} to {{most_us:duration}} to it: {ends}"
 
 
@@ -1050,7 +1050,7 @@ class OthersNearlyAsLate(Evidence):
     def wording(self) -> str:
         """Add what all findings cost, where there are several."""
         together = "; all findings fixed together save {saved_together_us:duration}"
-        little = "that is little: without it, other ranks would have come nearly as late"
+        little = "the saving is small because other ranks arrive almost as late"
         return little + ("" if self.saved_together_us is None else together)
 
 
@@ -1102,8 +1102,8 @@ class NoDump(_OfCall):
 
     def wording(self) -> str:
         """Say who waits for them, where that is known."""
-        left = "{ranks:who} left no dump, as one that is in no call does"
-        lost = "if it was only lost, it may be in the call too: then look at the network"
+        left = "{ranks:who} left no dump, like a rank that is in no call"
+        lost = "if only the dump was lost, the rank may be in the call too: then look at the network"
         return left if self.waiting is None else f"{left}; {_WAIT} in {_CALL} ({lost})"
 
 
@@ -1118,7 +1118,7 @@ class OtherCall(Evidence):
 class AllArrived(_OfCall):
     """All members are in it, and none leaves it. About: collective and process group."""
 
-    template = f"all {{members:count}} members have called {_CALL}, and nobody is through with it"
+    template = f"all {{members:count}} members have called {_CALL}, and none has finished it"
     sequence: float
     members: float
 
@@ -1131,7 +1131,7 @@ class LastCompleted(Evidence):
     def wording(self) -> str:
         """Name it, where its name is known."""
         named = ", {about:name}" if self.about else ""
-        return f"the last collective of that group that all were through with is number {{sequence:count}}{named}"
+        return f"the last collective that all members of that group finished is number {{sequence:count}}{named}"
 
 
 class WaitsElsewhere(Evidence):
@@ -1211,7 +1211,7 @@ class WaitCircle(Evidence):
 class TransfersMet(Evidence):
     """Ranks that are in sends and receives which answer each other."""
 
-    template = "{ranks:who} are in sends and receives that answer each other, and none is over"
+    template = "{ranks:who} are in matching sends and receives, and none has finished"
 
 
 class NoMajority(Evidence):
@@ -1328,7 +1328,7 @@ class Died(Evidence):
             return f"{{ranks:who}} ended{step} with exit status {{exit_status:count}}{error}"
         if self.about:
             return f"{{ranks:who}} ended{step} by its own error, {{about}}"
-        likeliest = "SIGKILL is likeliest, by somebody or for want of memory"
+        likeliest = "probably SIGKILL, sent by somebody or because memory ran out"
         return f"{{ranks:who}} died{step}, and left no trace of how: {likeliest}"
 
 
@@ -1360,7 +1360,7 @@ class Unheard(Evidence):
 
     def wording(self) -> str:
         """Name the host, where it is known."""
-        return "{ranks:who}: the host is not heard" + (" ({about})" if self.about else "")
+        return "{ranks:who}: the host does not report" + (" ({about})" if self.about else "")
 
 
 class StandsAt(Evidence):
@@ -1374,7 +1374,7 @@ class StandsAt(Evidence):
 
     def wording(self) -> str:
         """Say in which step, and where."""
-        stand = "{ranks:?stands|stand}" if self.was is None else "{ranks:?was|were}"
+        stand = "{ranks:?is|are}" if self.was is None else "{ranks:?was|were}"
         return f"{{ranks:who}} {stand}{_in_step(self.step)}" + (", {about}" if self.about else "")
 
 
@@ -1443,7 +1443,7 @@ class Compiles(Evidence):
 class Noticed(Evidence):
     """While the job ran, the watch noticed it."""
 
-    template = "the watch of the running job noticed {ranks:them} by step {step:whole}"
+    template = "watching the running job noticed {ranks:them} by step {step:whole}"
     step: Number
 
 

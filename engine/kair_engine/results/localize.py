@@ -189,7 +189,7 @@ class JobPattern:
     forward and backward within a rank) and `variation` (of the forward pass). Delays on changing ranks: `delays` and
     their `rate` (of all ranks' steps). Uneven positions: what ranks of each spend on the operator and the
     others of its family, in µs per step. Work that another rank has most of each time: `ranks` that did, `steps`.
-    Pauses of all ranks: `delays`, `every` so many steps (0: at unequal distances)."""
+    Pauses of all ranks: `delays`, `every` so many steps (0: at irregular intervals)."""
     operator: str | None = None
     """The operator that makes up most of it; null where no single one does, or that is not known."""
     group: str | None = None

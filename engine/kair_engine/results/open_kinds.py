@@ -46,9 +46,9 @@ class Unrecorded(OpenText, kind="unrecorded"):
     def wording(cls, item: OpenItem) -> str:
         """Say how long they are waited for, or may be."""
         if item.cause == "exposed_communication":
-            waited = "up to {lost} go by in communication with {ranks:?it|them}, which may all be waiting"
+            waited = "up to {lost} goes by in communication with {ranks:?it|them}, which may all be waiting"
             return f"{{ranks:named some ranks}} left no trace: {waited}"
-        return "{ranks:named some ranks} left no trace, and the others wait for {ranks:?it|them} at least {lost}"
+        return "{ranks:named some ranks} left no trace, and the others wait at least {lost} for {ranks:?it|them}"
 
     @classmethod
     def settling(cls, item: OpenItem) -> str:
@@ -59,7 +59,9 @@ class Unrecorded(OpenText, kind="unrecorded"):
 class Unmatched(OpenText, kind="unmatched"):
     """Collectives were not matched across ranks: who waits in them is unknown."""
 
-    template = "{lost} went by in collectives{where_in}{where_on} that were not matched: who waits in them is unknown"
+    template = (
+        "{lost} went by in collectives{where_in}{where_on} that were not matched: it is unknown who waits in them"
+    )
     settled_by = "record the process group of each collective"
 
 
@@ -74,7 +76,7 @@ class Event(OpenText, kind="event"):
         up_to = "" if len(item.steps) == 1 else "up to "
         took = f"took {up_to}{{took_us:duration}} instead of {{usual_us:duration}}"
         if item.took_us is None or item.usual_us is None:
-            took = "took longer, {lost} over all steps"
+            took = "took longer, which costs {lost} on average"
         late = "the others waited for {ranks:named}{deed}" if item.ranks else "all ranks were late together{why}"
         return f"{{steps:?step|steps}} {{steps:spans}} {took}: {late}"
 
@@ -88,7 +90,7 @@ class Uneven(OpenText, kind="uneven"):
     def wording(cls, item: OpenItem) -> str:
         """Name the ranks, where there are any."""
         where = "{where_on}" if item.ranks else ", on no rank in particular"
-        return f"{{lost}} is lost to uneven work{{why}}{{where_in}}{where}"
+        return f"uneven work costs {{lost}}{{why}}{{where_in}}{where}"
 
 
 class Waiting(OpenText, kind="waiting"):
@@ -101,9 +103,9 @@ class Waiting(OpenText, kind="waiting"):
             return "ranks wait {lost} for one another{where_in}, for no rank in particular"
         waited = "the others wait {lost} for {ranks:named}{why}"
         if item.replayed_us is None:
-            return f"{waited}, and no test sets {{ranks:?it|them}} apart"
+            return f"{waited}, but no test finds {{ranks:?it|them}} slow"
         but = "but replayed without {ranks:?it|them} a step is only {replayed_us:duration} shorter"
-        return f"{waited}, which a test sets apart, {but}"
+        return f"{waited}, which a test finds slow, {but}"
 
     @classmethod
     def settling(cls, item: OpenItem) -> str:
@@ -144,7 +146,7 @@ class GroupsDiffer(OpenText, kind="groups_differ"):
         """Name the group by its ranks and its name."""
         where = " ({where:name})" if item.where else ""
         takes = f"{where} {'take' if len(item.ranks) > 1 else 'takes'} {{lost}} longer than the others{{why}}"
-        return f"{{ranks:named one group}}{takes}, and which of both is usual is unknown"
+        return f"{{ranks:named one group}}{takes}, and it is unknown which of the two is usual"
 
 
 class NoPeer(OpenText, kind="no_peer"):
@@ -171,4 +173,5 @@ class FewSteps(OpenText, kind="few_steps"):
         """Say who takes longer, where that is anybody."""
         if item.is_whole:
             return "in so few steps a slow rank looks like a slow moment"
-        return "{ranks:named some ranks} {ranks:?takes|take} {lost} longer{why}, in all of too few steps for a test"
+        takes = "{ranks:named some ranks} {ranks:?takes|take} {lost} longer{why}"
+        return f"{takes} in every step, but there are too few steps for a test"

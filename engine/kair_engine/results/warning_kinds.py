@@ -259,7 +259,7 @@ class NewSizes(KairWarning, frozen=True, kw_only=True):
         several = "" if self.changes == 1 else ", and {changes:count} times in all"
         return (
             f"from step {{step}} on ranks take other numbers of samples than before{several}: {{steps:plural step}} "
-            "from there on, in which that may be compiled anew, are left out"
+            "from there on, in which code may be compiled again for them, are left out"
         )
 
 

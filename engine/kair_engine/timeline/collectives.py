@@ -255,7 +255,8 @@ def match_warnings(matched: int, rejected: int) -> tuple[KairWarning, ...]:
     if not rejected:
         return ()
     text = f"{rejected} of {matched + rejected} collectives could not be matched across ranks and "
-    text += "were left out" if matched else "who waits for whom is unknown: prices are estimates"
+    left_out = f"{'was' if rejected == 1 else 'were'} left out"
+    text += left_out if matched else "who waits for whom is unknown: prices are estimates"
     return (KairWarning("unmatched_collectives", text),)
 
 

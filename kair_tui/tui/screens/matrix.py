@@ -88,7 +88,7 @@ class MatrixScreen(ViewScreen):
         if matrix is None or not matrix.within_roles:
             return [VIEW.headline(result)]
         worst = matrix.scores[0]
-        mean = f"rank {worst.rank} lies farthest from its role {worst.role}, {score(worst.score)} in the mean"
+        mean = f"rank {worst.rank} lies farthest from its role {worst.role}, {score(worst.score)} on average"
         return [f"{mean} (a ranking, no verdict is drawn from it; a compares all pairs)"]
 
     def _explain(self) -> None:

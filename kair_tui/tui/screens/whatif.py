@@ -234,7 +234,7 @@ class WhatifScreen(ViewScreen):
     def _rests_on(self, result: WhatifResult) -> list[str]:
         stops = result.host_stops
         told = stops is not None and stops.share_of_step >= _NOTABLE_STOPS
-        stopped = [f"threads of the mean rank stand still {stops_in_words(vars(stops))}"] if told else []
+        stopped = [f"an average rank's threads stop {stops_in_words(vars(stops))}"] if told else []
         if stops is not None and stops.cores is not None:
             stopped.append(f"measured: {lack_of_cores_in_words(stops.cores, result.step_time_us)}")
         if stops is not None and stops.tick_us is not None:

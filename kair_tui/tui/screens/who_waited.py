@@ -172,7 +172,7 @@ def about_stop(path: BlamePath | None, node: PathNode | None) -> tuple[str, ...]
         f"began {signed_duration(node.lateness_us)} at {duration(node.start_us)} of step {path.step}",
         f"took {duration(node.duration_us)}",
         path_end(node, path) if node is path.chain[-1] else "",
-        f"ranks together waited {duration(path.waited_us)}" if node is path.symptom else "",
+        f"ranks waited {duration(path.waited_us)} in total" if node is path.symptom else "",
     )
 
 

@@ -517,7 +517,7 @@ def _notes(reader: _Reader, times: _Times, host: str | None, *, is_whole: bool, 
     elif _BOOT in times.styles:
         yield (
             "its times are seconds since the host's start, made real ones by lines of audit, which state both; "
-            "behind the last of these the host's clock may have been set anew"
+            "behind the last of these the host's clock may have been set again"
         )
     yield from times.doubts()
     if reader.first is not None and reader.first.host is None and host is None:
