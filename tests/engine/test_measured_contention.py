@@ -40,8 +40,8 @@ def test_what_is_slow_at_all_times_on_all_ranks_is_told_and_priced_as_measured(t
     figures = {one.kind: one.figures for one in found.evidence}
     assert figures["price_range"] == pytest.approx({"least_us": 30_000, "most_us": 30_500})
     assert sentence_of(next(one for one in found.evidence if one.kind == "no_core")) == (
-        "measured by the kernel: an average rank was ready but had no core for 30.0 ms of each step of 42.4 ms (30.0 ms "
-        "to 30.0 ms)"
+        "measured by the kernel: an average rank was ready but had no core for 30.0 ms of each step of 42.4 ms "
+        "(30.0 ms to 30.0 ms)"
     )
     (cost,) = whatif(made, fixes=[Fix(kinds=("stops",))]).fixes
     assert cost.saved_us == pytest.approx(found.time_lost_us_per_step)

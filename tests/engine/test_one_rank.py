@@ -45,5 +45,5 @@ def test_threads_that_stand_still_are_told_of_one_rank_as_of_all(rank: int) -> N
     assert "one rank only" in told.summary
     assert "no rank is to blame" not in told.summary
     assert told.findings[0].suggestion.startswith("Its threads stop in the middle of operations: ")
-    assert told.findings[0].evidence[0].sentence.startswith("its threads stand still ")
+    assert told.findings[0].evidence[0].sentence.startswith("its threads stop ")
     assert result.parts == rank_profile(recorded(file), rank=rank).parts

@@ -129,7 +129,7 @@ def test_nccl_s_dumps_and_what_is_said_of_them(tmp_path: Path) -> None:
     assert outcome.status == 10
     assert outcome.out.splitlines()[0] == ("straggler: rank 2 (hang, the job is stuck at all_reduce number 9)")
     assert "rank 2 has not called all_reduce number 9 of process group 0 (default_pg)" in outcome.out
-    assert "the last collective of that group that all were through with is number 8, all_reduce" in outcome.out
+    assert "the last collective that all members of that group finished is number 8, all_reduce" in outcome.out
     refused = kair("localize", str(folder))
     assert (refused.status, "kair triage says who has not arrived" in refused.err) == (2, True)
 

@@ -195,7 +195,7 @@ async def test_one_step_at_a_time_and_after_the_last_all_again() -> None:
             assert f"blame step {step}" in screen_lines(app)[0]
         assert "ranks waited in total in\n step 4" in screen_text(app)
         await go(app, pilot, "left_square_bracket")
-        assert "waited in\n steps 4-15" in screen_text(app)
+        assert "waited in total in\n steps 4-15" in screen_text(app)
         await go(app, pilot, "left_square_bracket")
         assert "blame step 15" in screen_lines(app)[0]
 
