@@ -290,7 +290,7 @@ def test_a_stalled_job_names_who_has_not_called_what_others_wait_in(tmp_path: Pa
     hang = job.named(is_stalled=True)
     assert (hang.kind, hang.number, hang.missing) == ("stalled", 1, (1,))
     assert hang.told == (
-        "rank 1 on node-1 stands in step 40, in forward, at train.py:33 loss_of; 2 ranks wait in all_reduce"
+        "rank 1 on node-1 is stuck in step 40, in forward, at train.py:33 loss_of; 2 ranks wait in all_reduce"
     )
     assert job.hangs.is_open
     assert job.hangs.turn(200.0, is_stalled=True) is None  # told once
@@ -345,7 +345,7 @@ def test_a_silent_hosts_ranks_are_named_and_not_those_that_lost_their_peer(tmp_p
         job.dies(rank, rank, exit_status=1, error="RuntimeError: Connection closed by peer")
     hang = job.named()
     assert hang.missing == (3,)
-    assert hang.told == "rank 3 on node-2 is on a host that is not heard"
+    assert hang.told == "rank 3 on node-2 is on a host that does not report"
 
 
 def test_who_died_first_is_named_and_not_whom_that_took_along(tmp_path: Path) -> None:
@@ -465,7 +465,7 @@ def test_watch_and_triage_say_who_died_where_and_by_what(tmp_path: Path) -> None
     write_status(tmp_path, replace(STATUS, state="failed", hang=HANG, alerts=(alert,)))
     watch = kair("watch", "job123", "--once", "--store", str(tmp_path))
     first = watch.out.splitlines()[0]
-    assert first.startswith("job123: it has ended, and not in order, step 150")
+    assert first.startswith("job123: it ended abnormally, step 150")
     assert first.endswith(HANG.told)
     assert f"step 150: a rank died: {HANG.told}" in watch.out
     assert kair("watch", "job123", "--once", "--fail-on", "rank_died", "--store", str(tmp_path)).status == 10
@@ -477,7 +477,7 @@ def test_watch_and_triage_say_who_died_where_and_by_what(tmp_path: Path) -> None
     ticket = kair("ticket", "job123", "--store", str(tmp_path)).out
     assert all("rank 2 died in step 151 of SIGSEGV" in one for one in (oneline, ticket))
     assert "rank 2 was in step 151, in forward, at train.py:3 f" in told
-    assert "ranks 0-1, 3 stand in step 151, in collective, at train.py:9 main" in told
+    assert "ranks 0-1, 3 are in step 151, in collective, at train.py:9 main" in told
 
 
 def test_an_alert_that_is_over_says_so() -> None:

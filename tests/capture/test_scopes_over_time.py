@@ -121,7 +121,7 @@ def test_an_attempt_is_chosen_by_its_number(asked: Asked, store: Path, capsys: p
 
 def test_people_and_other_programs_see_the_same(asked: Asked) -> None:
     text = asked("--scopes")
-    assert "rank 1 took 800 µs longer in augment since step 50 than its peers" in text
+    assert "since step 50 rank 1 takes 800 µs longer in augment than before, compared with its peers" in text
     assert "▲ longer" in text
     records = [json.loads(line) for line in asked("--scopes", "-o", "ndjson").splitlines()]
     scopes = [one for one in records if one["record"] == "scope_on_rank"]

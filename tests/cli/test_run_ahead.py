@@ -199,7 +199,7 @@ def test_a_timeline_can_be_asked_for_what_comes_before_the_step(tiny: str) -> No
 
 
 def test_pinpoint_explains_starts_before_the_step(tiny: str) -> None:
-    explained = "a start before 0: what a host that runs ahead does before its device begins with the step"
+    explained = "a start before 0: work of a host that runs ahead, before its device begins the step"
     assert explained in kair("pinpoint", tiny, "--rank", "1").out
     assert explained not in kair("pinpoint", SYNCHRONISED, "--rank", "2").out
 

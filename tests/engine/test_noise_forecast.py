@@ -242,7 +242,7 @@ def test_a_watched_job_is_forecast_before_anything_of_it_is_sampled(
 def test_a_slow_rank_is_left_out_and_named() -> None:
     found = kair("forecast", str(SAMPLES / "slow_input"), "--ranks", "8", "--draws", "20")
     assert found.status == 0
-    assert "is left out: what a slow rank costs is no ordinary noise" in found.out
+    assert "is left out: the cost of a slow rank is not ordinary noise" in found.out
 
 
 @pytest.mark.parametrize("ranks", ["000000001999999999999", "000000001" + "9" * 5000, "0", "8,,64"])

@@ -40,6 +40,6 @@ def test_the_hot_device_may_be_the_cause(left_out: tuple[str, ...], tmp_path: Pa
 
 def test_what_is_tied_to_nobody_is_not_asked_for_again(tmp_path: Path) -> None:
     outcome = kair("triage", str(copied(tmp_path / "job", frozenset(), "elsewhere")))
-    assert "read, and not tied to this rank (see the warning): its device's temperature" in outcome.out
+    assert "read, but not matched with this rank (see the warning): its device's temperature" in outcome.out
     assert "2,856 readings of 8 devices of elsewhere are not tied to ranks 0-7" in outcome.err
     assert "host=NAME/" in outcome.err

@@ -26,7 +26,7 @@ HANG = Hang(
     "stalled",
     239,
     (1,),
-    "rank 1 on node-1 stands in step 240, in input, at job/train.py:16 <module>; 3 ranks wait in all_reduce",
+    "rank 1 on node-1 is stuck in step 240, in input, at job/train.py:16 <module>; 3 ranks wait in all_reduce",
     STANDING,
 )
 """Rank 1 does not come out of its input."""

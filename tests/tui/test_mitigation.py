@@ -223,7 +223,7 @@ async def test_a_job_that_is_not_run_under_it_says_how_that_is_done() -> None:
         await pilot.press("a", "d", "u", "e")
         assert isinstance(app.screen, MitigationScreen)
         Records(store_root(None) / "late" / "mitigate")
-        await until(pilot, lambda: says(app, "job late has not said anything yet"))
+        await until(pilot, lambda: says(app, "job late has not reported yet"))
 
 
 @pytest.mark.skipif(not (SAMPLES / "healthy").exists(), reason="the sample traces are not recorded yet")

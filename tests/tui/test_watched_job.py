@@ -55,4 +55,4 @@ async def test_a_job_that_hangs_shows_who_stands_where(store: Path, steps: int) 
     watched_job(store, until=steps, hang=replace(HANG, step=steps))
     async with opened("job") as (app, pilot):
         await until(pilot, lambda: answered(app))
-        assert_says(app, "straggler: rank 1 (hang", "rank 1 stands in step 240, in input, at job/train.py:16 <module>")
+        assert_says(app, "straggler: rank 1 (hang", "rank 1 is in step 240, in input, at job/train.py:16 <module>")

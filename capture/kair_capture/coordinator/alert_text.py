@@ -63,7 +63,7 @@ def standing_in_words(one: StandingRank) -> str:
     """`rank 3 on node-1 died of SIGSEGV in step 41, in forward, at train.py:33 loss_of`."""
     text = f"rank {one.rank}" + (f" on {one.host}" if one.host else "")
     if one.state == "unheard":
-        return f"{text} is on a host that is not heard"
+        return f"{text} is on a host that does not report"
     if one.state == "untold":
         return f"{text} does not say where it is, in step {one.step}"
     step = f" in step {one.step}" if one.step >= 0 else ""
@@ -73,7 +73,7 @@ def standing_in_words(one: StandingRank) -> str:
         return f"{text} ended in order{step}, before the others"
     if one.state == "died":
         return f"{text} {_end_in_words(one)}{where}"
-    return f"{text} {f'is stopped ({signal_name(one.signal)})' if one.signal else 'stands'}{where}"
+    return f"{text} {f'is stopped ({signal_name(one.signal)})' if one.signal else 'is stuck'}{where}"
 
 
 def _end_in_words(one: StandingRank) -> str:

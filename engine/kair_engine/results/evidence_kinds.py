@@ -605,7 +605,7 @@ class Asleep(Evidence):
     """
 
     template = (
-        "measured by the kernel: {ranks:who} {ranks:?stands|stand} still for {asleep_us_per_step:duration} of a step, "
+        "measured by the kernel: {ranks:who} {ranks:?is|are} asleep for {asleep_us_per_step:duration} of a step, "
         f"waiting neither for a core nor for other ranks; {_PEERS_FOR}"
     )
     asleep_us_per_step: float
