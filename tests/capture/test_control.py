@@ -377,7 +377,7 @@ def test_a_job_that_is_over_is_summed_up_in_three_lines() -> None:
         "8 steps were sampled lately; kair triage job123 and kair watch job123 show more",
     ]
     quiet = replace(STATUS, state="failed", alerts=(), sampling=replace(STATUS.sampling, windows=()))
-    assert summary_of(quiet)[0].startswith("job job123 has ended, and not in order: ")
+    assert summary_of(quiet)[0].startswith("job job123 ended abnormally: ")
     assert summary_of(quiet)[1:] == [
         "no rank was slow", "nothing was sampled lately; kair triage job123 and kair steps job123 show more",
     ]  # fmt: skip

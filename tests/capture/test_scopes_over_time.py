@@ -108,7 +108,7 @@ def test_an_attempt_is_chosen_by_its_number(asked: Asked, store: Path, capsys: p
     data = json.loads(asked("--scopes", "--attempt", "1", "--json"))["data"]
     assert data["attempt"] == 1
     assert {one["since_step"] for one in data["scopes"]} == {None}
-    assert "in attempt 2 of 2:\nrank 1 took 800 µs longer" in asked("--scopes")
+    assert "in attempt 2 of 2:\nsince step 50 rank 1 takes 800 µs longer" in asked("--scopes")
     assert main(["steps", "job", "--store", str(store), "--scopes", "--attempt", "3"]) == 3
     assert "job job has no attempt 3: 1, 2" in capsys.readouterr().err
     assert main(["steps", "job", "--store", str(store), "--attempt", "1"]) == 2

@@ -12,7 +12,7 @@ _MOST_NAMED: Final = 4
 
 def summary_of(status: WatchResult) -> list[str]:
     """One to three lines, without line breaks. `status`: the last one, of a job that has steps."""
-    how = "is over" if status.state == "over" else "has ended, and not in order"
+    how = "is over" if status.state == "over" else "ended abnormally"
     attempt = f", attempt {status.attempt}" if status.attempt > 1 else ""
     hosts = f" on {len(status.hosts)} host{'s' if len(status.hosts) > 1 else ''}" if status.hosts else ""
     ranks = f"{status.world_size} rank{'s' if status.world_size > 1 else ''}{hosts}"
