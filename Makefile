@@ -58,10 +58,10 @@ test-oldest:
 	.venv-oldest/bin/pytest $(PYTEST)
 
 # Figures of a chosen set of scripts, into benchmarks/RESULTS.md, beside those of the last three runs; CHECK=1 fails where
-# one is more than 15 % worse. HTA, TRACELENS and TRACES: peers (python benchmarks/suite.py --help).
+# one is more than 15 % worse. HTA; TRACELENS, TRACES and PATTERN: peers (python benchmarks/suite.py --help).
 benchmark: $(VENV)/.test
 	$(BIN)/python benchmarks/suite.py $(if $(CHECK),--check) $(if $(HTA),--hta-python $(HTA)) \
-		$(if $(TRACELENS),--tracelens $(TRACELENS) --traces $(TRACES))
+		$(if $(TRACELENS),--tracelens $(TRACELENS) --traces $(TRACES) --pattern '$(PATTERN)')
 
 # What each tool says of recordings whose truth others told: COPIES holds them fetched, at COPIES/OWNER/NAME (what is not
 # there is skipped); HTA and TRACELENS are the pythons of environments that have these installed (without: not run).

@@ -1,6 +1,6 @@
 """The benchmarks that say whether a commit made Kair slower, in one run: `make benchmark`.
 
-    python benchmarks/suite.py [--hta-python PYTHON] [--tracelens BIN --traces FOLDER] [--only TEXT] [--check]
+    python benchmarks/suite.py [--hta-python PYTHON] [--tracelens BIN --traces FOLDER --pattern NAMES] [--check]
 
 Runs scripts of this folder, and of validation/, one after another, and writes their figures into RESULTS.md: each
 beside its peer's of the same run, and beside the median of the last three runs, which are in results.jsonl with their
@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import re
+import shlex
 import statistics
 import subprocess
 import sys
@@ -69,7 +70,7 @@ PARTS = (
     ),
     Part(
         "cold triage of 8 ranks",
-        ("beside_tracelens.py", "{traces}", "--tracelens", "{tracelens}", "--runs", "3"),
+        ("beside_tracelens.py", "{traces}", "--pattern", "{pattern}", "--tracelens", "{tracelens}", "--runs", "3"),
         ("program",),
         peers={"kair triage": "TraceLens"},
         needs=("traces", "tracelens"),
@@ -119,7 +120,7 @@ def run(parts: Sequence[Part], given: Mapping[str, str | None]) -> Run:
             continue
         begin = time.perf_counter()
         words = [word.format(**given) if word.startswith("{") else word for word in part.command]
-        result.commands[part.title] = " ".join(("kair" if part.whole else "python", *map(_shown, words)))
+        result.commands[part.title] = shlex.join(("kair" if part.whole else "python", *map(_shown, words)))
         try:
             rows = whole(words) if part.whole else rows_of(words)
         except SystemExit as error:
@@ -286,6 +287,7 @@ def main(words: Sequence[str] | None = None, parts: Sequence[Part] = PARTS) -> i
     parser.add_argument(
         "--trace", default=str(min(SAMPLE.glob("*.json.gz"))), help="the Kineto file that is made larger"
     )
+    parser.add_argument("--pattern", default="*.json.gz", help="names of these files, a * where the rank stands")
     parser.add_argument("--only", help="run the parts whose title contains this, and keep nothing")
     parser.add_argument("--folder", type=Path, default=HERE, help="where RESULTS.md and results.jsonl are")
     parser.add_argument("--check", action="store_true", help="exit status 1 where a figure is worse")
