@@ -96,6 +96,7 @@ def run_made_job() -> None:
     from textual.binding import Binding
 
     from kair.app.jobs import JobSource
+    from kair.app.question import Answer
     from kair_engine.results.triage import RankedRank, TriageResult
     from kair_engine.results.views import StepsResult
     from kair_engine.trace.model import Job, StepTimes, Trace
@@ -124,11 +125,11 @@ def run_made_job() -> None:
 
     rankings = [ranking(seed) for seed in range(4)]
     steps = StepsResult((), (), 0.0, ())
-    triage = TriageResult("straggler", "a made job", (), rankings[0], 1e5, 0.0, 0.0, (1,), ())
+    triage = TriageResult("straggler", (), rankings[0], 1e5, 0.0, 0.0, (1,), ())
 
     class Made(Session):
-        def ask(self, question: Question) -> object:
-            return steps if question.command == "steps" else triage
+        def ask(self, question: Question, *_: object, **__: object) -> object:
+            return Answer(question, steps if question.command == "steps" else triage, job)
 
     class Bench(KairApp):
         BINDINGS = [Binding("c", "recolour", "")]  # noqa: RUF012 - as Textual has it
