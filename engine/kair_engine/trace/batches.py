@@ -254,7 +254,7 @@ def _left_in(root: Path, path: str, most: str, used: str, reclaimable: str) -> I
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _LARGEST_BLOCK: Final = 32 << 20
 """Larger arrays are mapped one by one; glibc allows no more."""
-_KEPT: Final = 512 << 20
+_KEPT: Final = 256 << 20
 """Free memory at the heap's end beyond this goes back to the system."""
 
 
