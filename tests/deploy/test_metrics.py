@@ -93,7 +93,7 @@ def test_the_page_lists_every_metric(samples: dict[str, list[tuple[dict[str, str
 def test_the_page_says_how_many_series_ten_thousand_ranks_are() -> None:
     status = replace(FULL, ranks=FULL.ranks[:1] * 10_000, hosts=FULL.hosts * 1_250)
     series = sum(not line.startswith("#") for line in lines_of(status))
-    told = re.search(r"For 10,000 ranks on 1,250 hosts .*?([\d,]+) series", PAGE, re.DOTALL)
+    told = re.search(r"With 10,000 ranks on 1,250 hosts .*?([\d,]+) series", PAGE, re.DOTALL)
     assert told is not None
     assert int(told[1].replace(",", "")) == round(series, -3)
 
