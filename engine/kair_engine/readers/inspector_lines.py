@@ -57,6 +57,7 @@ class _Collective(msgspec.Struct, rename=_of_collectives):
     event_trace_ts: _Events = msgspec.field(default_factory=_Events)
 
 
+# No subclass of the other: only a class's own fields are renamed.
 class _Transfer(msgspec.Struct, rename=_of_transfers):
     name: str
     exec_time_us: float
