@@ -128,7 +128,7 @@ class ProgressBar:
 
     def __init__(self, *, quiet: bool, ascii_only: bool, no_color: bool = False) -> None:
         self._quiet = quiet
-        self._is_watched = is_terminal(sys.stderr) or "ipykernel" in sys.modules  # a notebook draws it, too
+        self._is_watched = is_terminal(sys.stderr) or _is_a_notebook()
         self._ascii_only = ascii_only
         self._no_color = no_color
         self._began: float | None = None
@@ -185,6 +185,12 @@ class ProgressBar:
         self._bar = Progress(*columns, console=console, transient=True)
         self._task = self._bar.add_task("", total=None, far="")
         self._bar.start()
+
+
+def _is_a_notebook() -> bool:
+    """Return whether this process is a notebook's kernel, which draws the bar; others import its package, too."""
+    kernel = sys.modules.get("ipykernel.kernelapp")
+    return kernel is not None and bool(kernel.IPKernelApp.initialized())
 
 
 def _far(done: int, total: int) -> str:

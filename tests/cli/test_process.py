@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from support.cli_samples import answering, kair
@@ -128,6 +129,7 @@ def test_long_work_without_a_terminal_says_how_far_it_is(
 ) -> None:
     now = [0.0]
     monkeypatch.setattr("kair_tui.cli.output.time.monotonic", lambda: now[0])
+    monkeypatch.setitem(sys.modules, "ipykernel", ModuleType("ipykernel"))  # as where a program imports Jupyter's
     told = ProgressBar(quiet=False, ascii_only=False)
     for second in range(0, 13, 2):
         now[0] = second
