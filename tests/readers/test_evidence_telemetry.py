@@ -81,7 +81,7 @@ def test_long_lines_are_cut_and_counted(tmp_path: Path) -> None:
     lines = opening.Lines(path)
     assert [(number, len(line)) for number, line in lines] == [(1, 5), (2, opening.LONGEST_LINE), (3, 4)]
     assert lines.cut_lines == 1
-    assert list(opening.numbered_lines(path))[2] == (3, "last")
+    assert list(opening.Lines(path))[2] == (3, "last")
 
 
 def test_no_more_is_read_than_is_bounded(tmp_path: Path) -> None:

@@ -34,11 +34,6 @@ class StepPrice:
         """The share of the time now that is saved, as fitted."""
         return 1 - self.after_s / self.now_s if self.now_s else 0.0
 
-    @property
-    def worst_saving(self) -> float:
-        """The share of the time now that is saved at the other end; can be below 0."""
-        return 1 - self.worst_after_s / self.now_s if self.now_s else 0.0
-
 
 @dataclass(frozen=True, slots=True)
 class RestartPrice:

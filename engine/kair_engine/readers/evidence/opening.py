@@ -70,14 +70,6 @@ class Lines:
         self.is_cut = self._reader.damaged
 
 
-def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Return (number from 1 on, line without its end) of a file, which may be compressed.
-
-    Raises InputError where the file cannot be read. `Lines` says besides what was cut off.
-    """
-    return iter(Lines(path))
-
-
 def json_of(path: Path, content: bytes, hint: str | None = None) -> Any:  # noqa: ANN401
     """Return the JSON value that is the content of a file. Raises InputError with `hint` where it is none."""
     try:
