@@ -5,9 +5,10 @@ from typing import Final
 
 from kair_engine.causes import CAUSES
 from kair_engine.results.triage import Finding, TriageResult
+from kair_engine.results.whatif import FixPrice
 from kair_tui.render.joint_prices import joint_of, part_of_step, saved_of_step
 from kair_tui.render.text import clean
-from kair_tui.render.units import p_value, percent, plural, ranks_in_words, ranks_named
+from kair_tui.render.units import money, p_value, percent, plural, ranks_in_words, ranks_named
 from kair_tui.render.verdict import (
     cause_in_words,
     costs,
@@ -27,7 +28,7 @@ _UUID: Final = re.compile(r"\b(GPU|MIG)-([0-9a-f]{8})-[0-9a-f-]{27}\b")
 
 
 def oneline(result: TriageResult, job: str) -> str:
-    """Job, verdict, who and where, cause and part, cost, p, and how many steps: 200 characters at most.
+    """Job, verdict, who and where, cause and part, cost, money, p, and how many steps: 200 characters at most.
 
     The device goes first where that is longer, then the number of other findings; then names are cut.
     """
@@ -78,10 +79,10 @@ def _line(result: TriageResult, job: str, *, with_device: bool, with_others: boo
     joint = joint_of(result)
     if joint is None or finding not in joint.findings:
         who, findings = _who(finding, with_device=with_device), (finding,)
-        cost = clean(cost_in_words(finding, result))
+        figures = [clean(cost_in_words(finding, result)), *_gained(finding)]
     else:
-        who, findings, cost = joint.who, joint.findings, f"together {saved_of_step(joint)}"
-    figures = [cost]
+        who, findings = joint.who, joint.findings
+        figures = [f"together {saved_of_step(joint)}", *_money(joint.cost)]
     if known := [one.p_value for one in findings if one.p_value is not None]:
         figures.append(f"p {p_value(max(known))}")
     if result.steps:
@@ -90,6 +91,17 @@ def _line(result: TriageResult, job: str, *, with_device: bool, with_others: boo
     others = len(result.findings) - len(findings)
     more = f"; {plural(others, 'more finding')}" if others and with_others else ""
     return f"{name}: {verdict_in_words(result.verdict)}: {who}: {why}, {', '.join(figures)}{more}"
+
+
+def _gained(finding: Finding) -> list[str]:
+    """Return what a fix saves a day; nothing where it alone saves nothing, or nothing outside the recorded steps."""
+    saves_nothing = why_no_cost(finding) is not None or CAUSES[finding.cause].of_recording
+    return [] if saves_nothing else _money(finding)
+
+
+def _money(without: Finding | FixPrice) -> list[str]:
+    """`56.37 USD a day`, where the price of a GPU hour is known."""
+    return [] if without.cost_per_day is None else [f"{money(without.cost_per_day, without.currency)} a day"]
 
 
 def _why(finding: Finding) -> str:

@@ -57,6 +57,7 @@ def test_what_is_no_price(typed: str) -> None:
     [
         ("triage", SLOW),
         ("triage", SLOW, "-o", "md"),
+        ("triage", SLOW, "--oneline"),
         ("ticket", SLOW),
         ("whatif", SLOW, "--fix", "rank=2+kind=compute"),
         ("jobs",),

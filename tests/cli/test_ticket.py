@@ -285,12 +285,22 @@ def test_one_line_names_device_and_part() -> None:
     assert len(line) <= 200
 
 
+def test_one_line_has_the_money_that_a_fix_saves_and_none_where_it_saves_none() -> None:
+    def line(**changed: Any) -> str:  # noqa: ANN401
+        return oneline(found(cost_per_day=1234.5, currency="EUR", **changed), "job123")
+
+    assert line().endswith("41.0 ms a step (12.1 %), 1,234.50 EUR a day, p <1e-6, 3 steps")
+    assert "EUR" not in line(slowdown=1.0) + line(cause="hang", slowdown=1.0)
+    assert "a day" not in oneline(found(), "job123")
+
+
 @given(st.text(), st.text(), st.text(), st.sampled_from([*CAUSES]), st.sets(st.integers(0, 9999), max_size=40))
 def test_one_line_stays_one_of_two_hundred_characters(
     job: str, host: str, device: str, cause: str, ranks: set[int]
 ) -> None:
     accused = tuple(sorted(ranks))
-    triage = found(cause=cause, hosts=(host, host), devices=(device,), ranks=accused, operator=host, edge=host)
+    paid = {"cost_per_day": 1e9, "currency": "EUR"}
+    triage = found(cause=cause, hosts=(host, host), devices=(device,), ranks=accused, operator=host, edge=host, **paid)
     line = oneline(triage, job)
     assert line.splitlines() == [line]
     assert line.isprintable() or not re.search("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e]", line)
