@@ -166,7 +166,7 @@ Hosts are drained by the site's own command, of kair.toml in your configuration 
   [drain]
   command = "scontrol update NodeName={host} State=DRAIN Reason={reason}"
 {host}, {reason}, {device} and {job} are filled in; no shell runs it, and nothing runs without --yes. Where none is set
-it is Slurm's or Kubernetes', whichever is seen."""
+it is Slurm's or Kubernetes', whichever the recording or evidence shows."""
 
 EVIDENCE_NOTES: Final = """\
 A folder evidence/ next to traces is read without being asked, by kair triage too. It may hold metrics of

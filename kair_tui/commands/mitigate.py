@@ -250,12 +250,12 @@ def run_drain(
     yes: Annotated[bool, Option("--yes", "Run the commands. Default: they are printed.")] = False,
 ) -> MitigateResult:
     """Return the commands that drain the host, run only with `yes`. Raises UsageError, InputError."""
-    from kair_mitigate.draining import drain, drain_commands
+    from kair_mitigate.draining import drain, drain_commands, schedulers_here
     from kair_tui.commands.configuration import drain_words
 
     try:
         reason = f"kair: slow{f' in job {job}' if job else ''}"
-        commands = drain_commands(host, reason, job=job or "", template=drain_words())
+        commands = drain_commands(host, reason, schedulers_here(), job=job or "", template=drain_words())
         if yes:
             drain(commands)
     except ValueError as error:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Final
 
 from kair.app.fingerprint import fingerprint
-from kair.app.identities import identities_of
+from kair.app.identities import Scheduling, identities_of, scheduling_of
 from kair.app.question import Question
 from kair_engine.causes import CAUSES
 from kair_engine.errors import KairError, UsageError
@@ -70,7 +70,7 @@ def run(
     accused = None if number is None else triaged.findings[number - 1]
     commands, why_not = _drain_commands(trace.job, triaged, accused)
     if drain and why_not is not None:
-        raise UsageError(f"no host is to be drained: {why_not}", _drainable(triaged, number))
+        raise UsageError(f"no drain command: {why_not}", _drainable(triaged, number, accused))
     picture, timeline = _timeline(asker, accused, ask, draws=report is not None)
     if report is not None and picture is not None:
         timeline = replace(timeline, file=report.with_suffix(".svg").name)
@@ -131,14 +131,25 @@ def _drain_commands(job: Job, triaged: TriageResult, accused: Finding | None) ->
     from kair_mitigate.draining import drain_commands
 
     template, reason = drain_words(), _reason(job, triaged, accused)
+    scheduling = scheduling_of(job, triaged.sources)
     commands = []
     for host in accused.hosts:
+        device, schedulers = _devices(job, accused, host), scheduling.knowing(host)
         try:
-            words = drain_commands(host, reason, device=_devices(job, accused, host), job=job.name, template=template)
+            words = drain_commands(host, reason, schedulers, device=device, job=job.name, template=template)
         except ValueError as error:
             return [], str(error)
+        if not words:
+            return [], _by_hand(host, scheduling)
         commands += [(host, command) for command in words]
     return commands, None
+
+
+def _by_hand(host: str, scheduling: Scheduling) -> str:
+    """Return what to do about a host that no known scheduler knows, as a part of a sentence."""
+    if host in scheduling.pods:
+        return f"{host} is a pod; cordon its node, which `kubectl get pods -A -o wide` shows"
+    return f"take {host} out of service by hand (neither the recording nor evidence shows Slurm or Kubernetes)"
 
 
 def _not_by_draining(triaged: TriageResult, accused: Finding | None) -> str | None:
@@ -163,12 +174,14 @@ def _goes_with_job(part: str) -> bool:
     return part in PARTS and PARTS[part].goes_with_job
 
 
-def _drainable(triaged: TriageResult, number: int | None) -> str | None:
-    """Return the findings whose hosts can be drained, as a hint."""
+def _drainable(triaged: TriageResult, number: int | None, accused: Finding | None) -> str | None:
+    """Return how to set a command where draining helps, else which finding has hosts that can be drained, as a hint."""
+    if _not_by_draining(triaged, accused) is None:
+        return "kair ticket --help shows how to set your site's command"
     there = [
         at for at, one in enumerate(triaged.findings, 1) if at != number and _not_by_draining(triaged, one) is None
     ]
-    return f"--finding {there[0]} may be" if there else None
+    return f"--finding {there[0]} may have one" if there else None
 
 
 def _reason(job: Job, triaged: TriageResult, accused: Finding) -> str:

@@ -9,7 +9,7 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -56,9 +56,15 @@ def drain_template(text: str) -> list[str]:
 
 
 def drain_commands(
-    host: str, reason: str, *, device: str = "", job: str = "", template: Sequence[str] | None = None
+    host: str,
+    reason: str,
+    schedulers: Collection[str],
+    *,
+    device: str = "",
+    job: str = "",
+    template: Sequence[str] | None = None,
 ) -> list[list[str]]:
-    """Return the words of the site's command, else of the schedulers that are seen here; of both where none is.
+    """Return the words of the site's command, else of each of `schedulers` (`slurm`, `kubernetes`).
 
     Words of the template stay one word each, whatever is filled in. Raises ValueError for what names no host.
     """
@@ -68,18 +74,29 @@ def drain_commands(
         values = {"host": host, "reason": _plain(reason), "device": _plain(device), "job": _plain(job)}
         return [[_filled(word, values) for word in template]]
     known = {
-        "scontrol": ["scontrol", "update", f"NodeName={host}", "State=DRAIN", f"Reason={_plain(reason)}"],
-        "kubectl": ["kubectl", "cordon", host],
+        "slurm": ["scontrol", "update", f"NodeName={host}", "State=DRAIN", f"Reason={_plain(reason)}"],
+        "kubernetes": ["kubectl", "cordon", host],
     }
-    return [command for program, command in known.items() if _is_seen(program)] or list(known.values())
+    return [command for scheduler, command in known.items() if scheduler in schedulers]
 
 
-_SEEN_BY: Final[Mapping[str, str]] = {"scontrol": "SLURM_JOB_ID", "kubectl": "KUBERNETES_SERVICE_HOST"}
-"""Variables that a scheduler gives to what it runs."""
+_SEEN_BY: Final[Mapping[str, tuple[str, str]]] = {
+    "slurm": ("SLURM_JOB_ID", "scontrol"),
+    "kubernetes": ("KUBERNETES_SERVICE_HOST", "kubectl"),
+}
+"""The variable that a scheduler gives to what it runs, and the program that asks it."""
 
 
-def _is_seen(program: str) -> bool:
-    return bool(os.environ.get(_SEEN_BY[program])) or shutil.which(program) is not None
+def schedulers_here() -> list[str]:
+    """Return the schedulers that this process can ask, all where none is seen. What ran a recorded job is another
+    question: its recording may be from anywhere.
+    """
+    seen = [
+        scheduler
+        for scheduler, (variable, program) in _SEEN_BY.items()
+        if os.environ.get(variable) or shutil.which(program) is not None
+    ]
+    return seen or list(_SEEN_BY)
 
 
 def _plain(text: str) -> str:

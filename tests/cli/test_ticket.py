@@ -24,6 +24,7 @@ from kair_engine.results.ticket import TicketResult
 from kair_engine.results.triage import Finding, TriageResult
 from kair_engine.trace.digest import recording_digest
 from kair_engine.trace.identity import DeviceIdentity, RankIdentity
+from kair_engine.trace.measures import EvidenceSource
 from kair_mitigate.draining import drain_commands, drain_template
 from kair_tui.render.oneline import oneline
 from kair_tui.render.ticket import ticket_of, ticket_text
@@ -101,11 +102,19 @@ def configured(place: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv("KAIR_CONFIG", str(place / "kair.toml"))
 
 
-def drained(monkeypatch: pytest.MonkeyPatch, triage: TriageResult, *options: str, job: str = "job123") -> Outcome:
-    """`kair ticket --drain` of a job whose triage is known."""
+def drained(
+    monkeypatch: pytest.MonkeyPatch,
+    triage: TriageResult,
+    *options: str,
+    job: str = "job123",
+    scheduled: tuple[str, ...] = ("job:4711",),
+) -> Outcome:
+    """`kair ticket --drain` of a job whose triage is known, and that recorded what scheduled it."""
     trace = cli_samples.trace(job)
-    device = RankIdentity(16, "node7", device=DeviceIdentity(pci="0000:1b:00.0", index=3))
-    of = replace(trace.job, hosts={16: "node7"}, identity={16: device})
+    device = DeviceIdentity(pci="0000:1b:00.0", index=3)
+    of = replace(
+        trace.job, hosts={16: "node7"}, identity={16: RankIdentity(16, "node7", device=device, scheduled=scheduled)}
+    )
     with answering(monkeypatch, {"triage": triage}, replace(trace, job=of)):
         return kair("ticket", "--drain", *options)
 
@@ -144,7 +153,7 @@ def test_the_record_is_what_the_schema_says() -> None:
     data = document["data"]
     assert (data["verdict"], data["finding"], len(data["proofs"])) == ("straggler", 1, 3)
     assert data["fingerprint"]["ranks"] == [0, 1, 2, 3]
-    assert data["drain"][0]["status"] is None
+    assert (data["drain"], "take node0 out of service" in data["not_drained"]) == ([], True)
     rows = kair("ticket", str(SAMPLE), "-o", "csv").out.splitlines()
     assert (rows[0], len(rows)) == ("source,sentence,command", 4)
 
@@ -307,7 +316,7 @@ def test_one_line_stays_one_of_two_hundred_characters(
     assert len(line) <= 200
 
 
-def test_hosts_are_drained_by_slurm_where_it_is_seen(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hosts_are_drained_by_slurm_where_its_job_was_recorded(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = program(place, "scontrol")
     printed = drained(monkeypatch, found())
     assert printed.status == 0, printed.err
@@ -325,16 +334,46 @@ def test_hosts_are_drained_by_slurm_where_it_is_seen(place: Path, monkeypatch: p
     ]
 
 
-@pytest.mark.parametrize(
-    ("variable", "command"), [("KUBERNETES_SERVICE_HOST", "kubectl cordon"), ("SLURM_JOB_ID", "scontrol update")]
-)
 @pytest.mark.usefixtures("place")
-def test_within_a_scheduler_s_job_that_scheduler_is_asked(
-    monkeypatch: pytest.MonkeyPatch, variable: str, command: str
+def test_the_scheduler_that_recorded_ranks_ran_under_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    printed = drained(monkeypatch, found(), scheduled=("pod:ml/train-7",))
+    assert (printed.status, printed.out) == (0, "kubectl cordon node7\n")
+    both = drained(monkeypatch, found(), scheduled=("pod:ml/train-7", "job:4711")).out.splitlines()
+    assert [line.split()[0] for line in both] == ["scontrol", "kubectl"], "Slurm within Kubernetes"
+
+
+@pytest.mark.parametrize(("kind", "command"), [("slurm", "scontrol update"), ("kubernetes", "kubectl cordon")])
+@pytest.mark.usefixtures("place")
+def test_evidence_about_the_job_s_hosts_shows_the_scheduler(
+    monkeypatch: pytest.MonkeyPatch, kind: str, command: str
 ) -> None:
-    monkeypatch.setenv(variable, "10.0.0.1")
-    printed = drained(monkeypatch, found()).out
-    assert (printed.startswith(command), printed.count("\n")) == (True, 1)
+    about = replace(found(), sources=(EvidenceSource("a file", kind, hosts=("Node7", "node8")),))
+    assert drained(monkeypatch, about, scheduled=()).out.startswith(command)
+    elsewhere = replace(found(), sources=(EvidenceSource("a file", kind, hosts=("node8",)),))
+    assert drained(monkeypatch, elsewhere, scheduled=()).status == 2, "another cluster's events"
+
+
+@pytest.mark.parametrize("name", ["kubectl", "scontrol"])
+def test_what_can_be_asked_here_says_nothing_of_what_ran_the_job(
+    place: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    asked = program(place, name)
+    monkeypatch.setenv("SLURM_JOB_ID", "1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    outcome = drained(monkeypatch, found(), "--yes", scheduled=())
+    assert (outcome.status, outcome.out, asked.exists()) == (2, "", False)
+    assert outcome.err.startswith("kair: error: no drain command: take node7 out of service by hand (")
+    assert "\nhint: kair ticket --help " in outcome.err
+    configured(place, monkeypatch, "[drain]\ncommand = 'site-drain {host}'")
+    assert drained(monkeypatch, found(), scheduled=()).out == "site-drain node7\n"
+
+
+@pytest.mark.usefixtures("place")
+def test_a_pod_is_no_node_that_could_be_cordoned(monkeypatch: pytest.MonkeyPatch) -> None:
+    outcome = drained(monkeypatch, found(), scheduled=("pod:ml/node7",))
+    assert (outcome.status, outcome.out) == (2, "")
+    assert "node7 is a pod; cordon its node" in outcome.err
+    assert drained(monkeypatch, found(), scheduled=("pod:ml/node7", "job:4711")).out.startswith("scontrol update")
 
 
 def test_the_site_s_own_command_is_filled_in_word_by_word(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -386,7 +425,7 @@ def test_what_is_no_host_s_name_drains_nothing(monkeypatch: pytest.MonkeyPatch, 
 @given(st.text(), st.text(), st.text())
 def test_what_is_filled_in_stays_in_its_word_and_holds_nothing_for_a_shell(reason: str, device: str, job: str) -> None:
     template = drain_template("ssh admin@{host} drain {reason} '{device} {job}'")
-    (words,) = drain_commands("node7", reason, device=device, job=job, template=template)
+    (words,) = drain_commands("node7", reason, (), device=device, job=job, template=template)
     assert (len(words), words[:3]) == (5, ["ssh", "admin@node7", "drain"])
     assert re.fullmatch(r"[A-Za-z0-9 ._,:/+%=-]*", words[3] + words[4])
     assert not words[3].startswith("-")
@@ -410,7 +449,7 @@ def test_where_draining_does_not_help_it_is_refused_with_a_reason(
     asked = program(place, "scontrol")
     outcome = drained(monkeypatch, found(**changed), "--yes")
     assert (outcome.status, outcome.out, asked.exists()) == (2, "", False)
-    assert outcome.err.startswith("kair: error: no host is to be drained: ")
+    assert outcome.err.startswith("kair: error: no drain command: ")
 
 
 @pytest.mark.usefixtures("place")

@@ -1,13 +1,45 @@
 """Who the ranks of a job are: what capture left in the job's folder, and what the recordings say."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from kair.app.places import is_mirror
+from kair_engine.frozen import dataclass
 from kair_engine.trace.identity import RankIdentity, merged
+from kair_engine.trace.measures import EvidenceSource
 from kair_engine.trace.model import Job
 
 _MOST_FILES: Final = 1 << 17
+_SCHEDULERS: Final[Mapping[str, str]] = {"job": "slurm", "pod": "kubernetes"}
+"""What a rank is part of, as `RankIdentity.scheduled` begins → the scheduler that calls it so."""
+
+
+@dataclass(frozen=True)
+class Scheduling:
+    """What runs a job, as its recording and the evidence next to it show."""
+
+    schedulers: frozenset[str]
+    """`slurm`, `kubernetes`; empty where nothing shows one."""
+    pods: frozenset[str]
+    """The names of its ranks' pods: such a rank's host is called so unless its node's name is recorded."""
+
+    def knowing(self, host: str) -> frozenset[str]:
+        """Return the schedulers that know the host by this name: Kubernetes drains nodes, and no pods."""
+        return self.schedulers - {"kubernetes"} if host in self.pods else self.schedulers
+
+
+def scheduling_of(job: Job, sources: Sequence[EvidenceSource]) -> Scheduling:
+    """Return what ranks recorded of their scheduler, and which scheduler's evidence is about the job's hosts.
+
+    Raises InputError where the job is of a store behind a URL that is away.
+    """
+    names = [name.partition(":") for one in identities_of(job).values() for name in one.scheduled]
+    recorded = {_SCHEDULERS[kind] for kind, _, _ in names if kind in _SCHEDULERS}
+    hosts = {host.lower() for host in job.hosts.values()}
+    known = {one.kind for one in sources if one.kind in _SCHEDULERS.values() and hosts & {*map(str.lower, one.hosts)}}
+    pods = {name.rpartition("/")[2] for kind, _, name in names if kind == "pod"}
+    return Scheduling(frozenset(recorded | known), frozenset(pods))
 
 
 def identities_of(job: Job) -> dict[int, RankIdentity]:
