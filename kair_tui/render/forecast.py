@@ -70,7 +70,10 @@ COLUMNS = (
     Column[NoiseForecast]("lost_share", "lost", _lost, weight=9),
     Column[NoiseForecast]("most_share", "interval", _interval, align="left", weight=8),
     Column[NoiseForecast](
-        "step_time_us", "step", lambda row: "–" if row.step_time_us is None else duration(row.step_time_us), weight=6
+        "step_time_us",
+        "predicted step",
+        lambda row: "–" if row.step_time_us is None else duration(row.step_time_us),
+        weight=6,
     ),
     Column[NoiseForecast]("causes", "by", _causes, align="left", weight=7),
 )
@@ -85,10 +88,16 @@ def _body(result: ForecastResult, page: Page) -> None:
     page.bullet(_MODEL[result.synchronised_by].format(meetings=plural(result.meetings, "collective")))
     page.line()
     page.line(
-        f"step {duration(result.step_time_us)}; {plural(len(result.steps), 'step')} analysed ({spans(result.steps)}); "
+        f"{_measured_step(result)}; {plural(len(result.steps), 'step')} analysed ({spans(result.steps)}); "
         f"{_hosts(result)}interval at {whole_percent(result.level)}; "
         f"{plural(result.draws, 'draw')}, seed {result.seed}"
     )
+
+
+def _measured_step(result: ForecastResult) -> str:
+    """Return the step that the forecast starts from, which no row of the table is."""
+    without = f" without what ranks waited for {ranks_in_words(result.left_out)}" if result.left_out else ""
+    return f"measured step{without}: {duration(result.step_time_us)}"
 
 
 def _hosts(result: ForecastResult) -> str:

@@ -1,6 +1,7 @@
 """What ordinary noise would cost on more ranks: expected maxima by hand, and what must not grow with the ranks."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -208,6 +209,8 @@ def test_the_command_says_what_is_lost_and_turns_down_what_tells_nothing() -> No
     found = kair("forecast", str(SAMPLES / "healthy"), "--ranks", "64", "--draws", "20")
     assert found.status == 0
     assert found.out.startswith("at 64 ranks this job would lose ")
+    assert re.search(r"(?m)^ranks +lost +interval +predicted step +by$", found.out)
+    assert re.search(r"(?m)^measured step: [\d.]+ ms; 12 steps analysed", found.out)
     few = kair("forecast", str(SAMPLES / "healthy"), "--step", "4-6")
     assert (few.status, few.out) == (2, "")
     assert "a forecast takes 8 steps or more, recorded of all ranks: there are 3" in few.err
@@ -243,6 +246,7 @@ def test_a_slow_rank_is_left_out_and_named() -> None:
     found = kair("forecast", str(SAMPLES / "slow_input"), "--ranks", "8", "--draws", "20")
     assert found.status == 0
     assert "is left out: the cost of a slow rank is not ordinary noise" in found.out
+    assert re.search(r"(?m)^measured step without what ranks waited for rank \d: ", found.out)
 
 
 @pytest.mark.parametrize("ranks", ["000000001999999999999", "000000001" + "9" * 5000, "0", "8,,64"])
