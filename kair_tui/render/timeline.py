@@ -31,6 +31,7 @@ from kair_tui.render.timeline_drawing import (
     fixed_in_words,
     label,
     legend,
+    marks_in_words,
     recorded_in_words,
     row_of,
     rows_in_words,
@@ -110,11 +111,8 @@ def _body(result: TimelineResult, page: Page) -> None:
         if mark := saved_mark(result, columns):
             page.line(" " * before + mark)
     page.line()
-    marks = drawn_with.marks
-    told = "   ".join(f"{drawn_with.kinds[kind]} {WORDS[kind]}" for kind in legend(result))
-    page.line(
-        f"{told}   {marks['arrival']} arrives {marks['last']} last   {marks['path']} blame path from {marks['delay']}"
-    )
+    page.line("   ".join(f"{drawn_with.kinds[kind]} {WORDS[kind]}" for kind in legend(result)))
+    page.line("   ".join(marks_in_words(result, drawn_with)))
     page.line("awaited: how long the other ranks, in total, waited for this one in this view", DIM)
     if (clock := clock_in_words(result)) is not None:
         page.line(clock, DIM)

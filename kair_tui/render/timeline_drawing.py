@@ -201,6 +201,19 @@ def legend(result: TimelineResult) -> list[TimelineKind]:
     return [KIND_OF[letter] for letter, _ in seen.most_common() if letter != NOTHING]
 
 
+def marks_in_words(result: TimelineResult, drawn_with: Signs) -> list[str]:
+    """Return what the marks over the bars mean, the blame path as it looks: without colours bars show through it."""
+    marks = drawn_with.marks
+    told = [f"{marks['arrival']} arrives", f"{marks['last']} arrives last"]
+    if not result.path:
+        return [*told, f"{marks['delay']} the delay"]
+    between = (
+        marks["path"] if drawn_with.halves is not None else drawn_with.kinds[next(iter(legend(result)), "compute")]
+    )
+    looks = 2 * f"{between}{marks['path']}"
+    return [*told, f"{looks} blame path: from the delay {marks['delay']} to waiting ranks"]
+
+
 def axis(result: TimelineResult, columns: int) -> str:
     """Return times under or over the cells, as many as there is room for."""
     room, line = 16, ""
@@ -275,7 +288,7 @@ def _draw_path(
 ) -> None:
     """Along each stop's rank from its begin to its end, and up or down to the next one where that ends.
 
-    Only `every` so many cells: without colours the kinds between them have to be seen.
+    Only `every` so many cells: without colours the kinds between them have to be seen, as `marks_in_words` says.
     """
     line_of = {row: number for number, rows in enumerate(lines) for row in rows}
     before: int | None = None

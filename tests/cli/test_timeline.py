@@ -14,7 +14,7 @@ from support.run_ahead import AheadJob, write_ahead_job
 from kair_engine.results.timeline import FixedTimeline
 from kair_engine.trace import large_steps
 from kair_tui.render.timeline import svg
-from kair_tui.render.timeline_drawing import IN_ASCII, IN_COLOURS, draw_rows, saved_mark
+from kair_tui.render.timeline_drawing import IN_ASCII, IN_COLOURS, draw_rows, marks_in_words, saved_mark
 
 pytestmark = pytest.mark.usefixtures("own_places")
 
@@ -184,3 +184,17 @@ def test_what_is_saved_lies_between_the_ends_of_the_step() -> None:
     printed_lines = kair("timeline", SLOW, "--step", "15", "--fix", "rank=2+kind=compute", "--ascii").out.splitlines()
     assert any(line.startswith("with rank=2+kind=compute: step ") for line in printed_lines)
     assert sum(line.startswith("2 ") for line in printed_lines) == 2
+
+
+@pytest.mark.parametrize(("options", "delay"), [((), "●"), (("--ascii",), "@")])
+def test_the_blame_path_is_explained_as_it_is_drawn(options: tuple[str, ...], delay: str) -> None:
+    lines = kair("timeline", SLOW, "--around", "2", *options).out.splitlines()
+    (told,) = [line for line in lines if f"blame path: from the delay {delay} to waiting ranks" in line]
+    looks = told.partition(" blame path")[0].split()[-1]
+    (slow,) = [line for line in lines if line.startswith("2 ")]
+    assert looks in slow and delay in slow
+
+
+def test_in_colours_the_path_is_a_line_and_without_one_none_is_explained() -> None:
+    assert marks_in_words(timeline(), IN_COLOURS)[-1].startswith("━━━━ blame path: ")
+    assert marks_in_words(replace(timeline(), path=()), IN_ASCII)[-1] == "@ the delay"

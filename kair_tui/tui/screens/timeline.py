@@ -17,6 +17,7 @@ from kair_tui.render.timeline_drawing import (
     clock_in_words,
     fixed_in_words,
     legend,
+    marks_in_words,
     moment,
     part_in_view,
     recorded_in_words,
@@ -132,12 +133,13 @@ class TimelineScreen(ViewScreen):
         return f": reading {plural(job.operations // len(job.steps), 'operation')} of {plural(len(job.ranks), 'rank')}"
 
     def body(self) -> ComposeResult:
-        """Yield the delay in a sentence, the rows, and what their signs mean."""
+        """Yield the delay in a sentence, the rows, and what their signs and marks mean."""
         yield Paragraphs(self.look, id="about")
         yield Heading(self.look, "ranks", of="rows")
         self._rows = TimelineRows(self.look, id="rows")
         yield self._rows
         yield Legend(self.look, id="signs")
+        yield Legend(self.look, id="marks")
 
     # Questions: once the step is loaded a key is answered at once, without a thread.
 
@@ -197,16 +199,13 @@ class TimelineScreen(ViewScreen):
 
     def _explain(self, result: TimelineResult) -> None:
         drawn_with = signs(ascii_only=self.look.ascii_only, coloured=self.look.colours != "none")
-        styles, marks = styles_of(self.look), drawn_with.marks
-        told = [
-            f"{marks['arrival']} arrives {marks['last']} last",
-            f"{marks['path']} path from {marks['delay']}",
-        ]
-        line = [
+        kinds = [
             (f"{drawn_with.kinds[kind]} {WORDS[kind]}", bar_style(self.look, kind, "nothing"))
             for kind in legend(result)
         ]
-        self.query_one("#signs", Legend).show([*line, *((text, styles.dim) for text in told)])
+        dim = styles_of(self.look).dim
+        self.query_one("#signs", Legend).show(kinds)
+        self.query_one("#marks", Legend).show([(text, dim) for text in marks_in_words(result, drawn_with)])
 
     # The cell under the cursor.
 
