@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
-PATIENCE_S = 60.0
+PATIENCE_S = 240.0
 _SHOWN = 3000
 """Of what was written, the bytes that an error ends with."""
 
@@ -60,7 +60,7 @@ class Terminal:
         return got
 
     def wait_for(self, text: str) -> None:
-        """Reads until `text` was written. Raises TimeoutError where the program ends before, or takes a minute."""
+        """Reads until `text` was written. Raises TimeoutError where the program ends before, or it never comes."""
         until = time.monotonic() + PATIENCE_S
         while text.encode() not in self.written:
             ended = self._child.poll() is not None
@@ -116,7 +116,7 @@ class Terminal:
         return Path(f"/proc/{self._child.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
     def wait_until_stopped(self) -> None:
-        """Reads until a signal holds the program. Raises TimeoutError where none does for a minute, or it has ended."""
+        """Reads until a signal holds the program. Raises TimeoutError where none ever does, or it has ended."""
         until = time.monotonic() + PATIENCE_S
         while not self.is_stopped:
             self.read(0.05)

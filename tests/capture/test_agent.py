@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from support.captured import MS, OneRank, fragment_of, window_of
+from support.patience import PATIENCE_S
 
 from kair_capture.agent.agent import Agent, agent_settings
 from kair_capture.agent.heartbeat import Coordinator as Reached
@@ -329,8 +330,8 @@ def test_an_agent_removes_nothing_that_is_not_its_own(tmp_path: Path) -> None:
         unfinished.write_text("x")
         agent.spool.start()
         agent.conversion.start()
-        agent.conversion.stop(5)
-        agent.spool.stop(5)
+        agent.conversion.stop(PATIENCE_S)
+        agent.spool.stop(PATIENCE_S)
     assert all(path.exists() for path in kept)
     assert not any(path.exists() for path in (*gone, unfinished))
 

@@ -3,10 +3,10 @@
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from support.patience import PATIENCE_S, wait_until
 
 from kair_capture.files import BusyError, locked
 from kair_capture.places import JobPlaces
@@ -23,13 +23,11 @@ def test_a_job_that_is_run_with_watch_has_a_coordinator_as_long_as_it_runs(tmp_p
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=PATIENCE_S,
     )
     assert (ran.returncode, ran.stdout) == (0, "")
     assert "kair: coordinator of job job at 127.0.0.1:" in ran.stderr
-    until = time.monotonic() + 20
-    while places.address.exists() and time.monotonic() < until:
-        time.sleep(0.1)
+    wait_until(lambda: not places.address.exists())
     os.close(locked(places.capture / "lock"))
 
 

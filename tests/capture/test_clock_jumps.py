@@ -13,6 +13,7 @@ from typing import Any
 import fault
 import numpy as np
 import pytest
+from support.patience import PATIENCE_S, wait_until
 from support.program import KAIR
 from support.set_clock import SetClock
 
@@ -59,10 +60,7 @@ class Running:
         return found
 
     def until_step(self, step: int) -> None:
-        until = time.monotonic() + 120
-        while not self.places.status.exists() or self.status()["step"] < step:
-            assert time.monotonic() < until
-            time.sleep(0.1)
+        wait_until(lambda: self.places.status.exists() and self.status()["step"] >= step, every_s=0.1)
 
 
 @contextmanager
@@ -93,7 +91,7 @@ def test_nobody_is_accused_and_no_step_is_lost_where_a_clock_is_set(
             job.until_step(number * 120)
             clock.set(seconds)
         assert [one.wait() for one in hosts] == [0, 0]
-        assert coordinator.wait(60) == 0
+        assert coordinator.wait(PATIENCE_S) == 0
         status = job.status()
         assert (status["state"], status["step"], status["attempt"], status["alerts"]) == ("over", STEPS - 1, 1, [])
         rows = read_all(job.places.steps)

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from support.captured import rows_for
 from support.cli_samples import kair
 from support.live_status import STATUS
+from support.patience import PATIENCE_S
 
 from kair_capture import attaching
 from kair_capture.control import EVERYTHING, RankControl, options_in, options_of
@@ -125,7 +126,7 @@ def test_the_coordinator_changes_nothing_where_one_of_several_settings_cannot_be
 
 def test_settings_that_are_recorded_and_sent_again_or_signed_otherwise_change_nothing(tmp_path: Path) -> None:
     with coordinating(tmp_path) as coordinator, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        sock.settimeout(5)
+        sock.settimeout(PATIENCE_S)
         sock.connect(("127.0.0.1", coordinator.endpoint.port))
         key, sender = read_key(JobPlaces(tmp_path, "job").key, "job"), secrets.randbits(64)
 

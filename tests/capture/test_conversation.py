@@ -15,6 +15,7 @@ from threading import Thread
 import numpy as np
 import pytest
 from support.captured import rows_for
+from support.patience import PATIENCE_S
 
 from kair_capture import wire as messages
 from kair_capture.agent.heartbeat import Coordinator as Reached
@@ -420,7 +421,7 @@ def test_a_coordinator_leaves_a_job_that_was_over_before_any_beat_named_a_rank(t
     assert short.on_rows(7, messages.Rows(1, rows_for(0, range(3)).tobytes())) is not None
     leaving = Thread(target=short.run)
     leaving.start()
-    leaving.join(30)
+    leaving.join(PATIENCE_S)
     left = not leaving.is_alive()
     short.stop()
     leaving.join()

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.captured import rings_of
+from support.patience import PATIENCE_S
 
 import kair_capture as kair
 from kair_capture import wire as messages
@@ -426,7 +427,7 @@ def test_a_handler_that_records_in_the_middle_of_a_record_hangs_nobody(
     interrupting("posix_fallocate")
     thread = threading.Thread(target=recorder.event, args=("interrupted",), daemon=True)
     thread.start()
-    thread.join(10)
+    thread.join(PATIENCE_S)
     assert not thread.is_alive()
     assert interrupted == ["write", "posix_fallocate"]
     recorder.close()

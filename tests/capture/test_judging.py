@@ -2,13 +2,13 @@
 
 import json
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support.cli_samples import kair
 from support.live_status import SLOW, STATUS, write_status
+from support.patience import wait_until
 from support.watched_job import watched_job
 
 from kair_capture.coordinator import coordinator as coordinating
@@ -35,10 +35,13 @@ def answered(judging: Judging, **when: object) -> str | None:
     how = {"now": 0.0, "step": 100, "is_over": False, **when}
     if (told := judging.turn(**how)) is not None or not judging._command.is_running:  # type: ignore[arg-type]
         return told
-    until = time.monotonic() + 30
-    while judging._command.is_running and time.monotonic() < until:
+
+    def is_answered() -> bool:
+        nonlocal told
         told = judging.turn(**how)  # type: ignore[arg-type]
-        time.sleep(0.01)
+        return not judging._command.is_running
+
+    wait_until(is_answered)
     return told
 
 

@@ -5,7 +5,6 @@ import json
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 from support.captured import fragment_of
+from support.patience import PATIENCE_S, wait_until
 
 from kair_capture.agent.spool import Spool
 from kair_capture.coordinator.committing import Committer
@@ -54,17 +54,8 @@ def deliver(tmp_path: Path, places: JobPlaces, first: int) -> None:
     spool = Spool(tmp_path / "spool", 1 << 30, places.delivered, "node-1", remote_of(places.store))
     spool.put(fragment_of(tmp_path / "work", range(2), first=first), first, first + 3, KEY)
     spool.start()
-    wait_for(lambda: not spool.waiting)
-    spool.stop(5)
-
-
-def wait_for(done: Callable[[], object]) -> None:
-    ended = threading.Event()
-    for _ in range(2000):
-        if done():
-            return
-        ended.wait(0.005)
-    pytest.fail("it does not come to that")
+    wait_until(lambda: not spool.waiting)
+    spool.stop(PATIENCE_S)
 
 
 Listing = Callable[[str], list[str]]

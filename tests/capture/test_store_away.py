@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 import fault
 import pytest
 from support.broken_store import BrokenStore
+from support.patience import PATIENCE_S, wait_until
 
 from kair_capture.agent.step_rows import Rows
 from kair_capture.coordinator.step_log import read_all
@@ -59,17 +59,18 @@ class Running:
 
     def until(self, holds: Callable[[], bool]) -> None:
         """Until that is so."""
-        until = time.monotonic() + 120
-        while not holds():
+
+        def is_so() -> bool:
             assert self.coordinator.poll() is None
-            assert time.monotonic() < until
-            time.sleep(0.1)
+            return holds()
+
+        wait_until(is_so, every_s=0.1)
 
     def ended(self) -> Rows:
         """The job's steps in the store; it ends well, and its coordinator tells of no rank and of no stall."""
         (self._folder / "end").touch()
-        assert self.job.wait(60) == 0
-        assert self.coordinator.wait(60) == 0
+        assert self.job.wait(PATIENCE_S) == 0
+        assert self.coordinator.wait(PATIENCE_S) == 0
         status = json.loads(self.places.status.read_bytes())
         assert (status["state"], status["alerts"], status["unwritten_since"]) == ("over", [], None)
         rows = read_all(self.places.steps)

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.captured import OneRank, agent_of
 from support.nvml_library import NvmlLibrary
+from support.patience import PATIENCE_S
 
 from kair_capture.agent.agent import agent_settings
 from kair_capture.agent.host_facts import cpus_in
@@ -216,7 +217,7 @@ def test_a_path_that_is_opened_is_read_from_the_process_and_other_calls_of_an_un
 def test_a_process_that_waits_for_a_file_to_be_opened_is_seen_to(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "data")
     child = subprocess.Popen([sys.executable, "-c", "import sys; open(sys.argv[1])", str(tmp_path / "data")])
-    waiting, told, until = Waiting(Path(f"/proc/{child.pid}")), None, time.monotonic() + 30
+    waiting, told, until = Waiting(Path(f"/proc/{child.pid}")), None, time.monotonic() + PATIENCE_S
     table = ProcessTable()
     try:
         while not (told or "").startswith("open ") and time.monotonic() < until:
@@ -564,7 +565,7 @@ def test_this_machine_is_sampled_by_threads_and_delivered_at_the_end(tmp_path: P
     try:
         telemetry.look({2: child.pid})
         telemetry.start()
-        assert has_row.wait(30)
+        assert has_row.wait(PATIENCE_S)
         child.send_signal(signal.SIGKILL)  # a rank that ends between two samples
         child.wait()
     finally:
@@ -595,7 +596,7 @@ def test_a_reading_that_fails_is_noted_and_the_agent_goes_on(tmp_path: Path) -> 
     telemetry.sample_host = fail  # type: ignore[method-assign]
     telemetry.look({0: os.getpid()})
     telemetry.start()
-    assert failed.wait(30)
+    assert failed.wait(PATIENCE_S)
     telemetry.close()
     assert "a reading failed: RuntimeError: never thought of" in telemetry.notes()
 

@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,6 +15,7 @@ import pytest
 from support.captured import agent_of, rows_for
 from support.cli_samples import kair
 from support.live_status import STATUS, write_status
+from support.patience import PATIENCE_S, wait_until
 
 from kair_capture import unheard
 from kair_capture.agent.step_rows import Journal
@@ -191,25 +192,18 @@ def test_real_jobs_of_one_name_do_not_mix_at_the_same_time_or_one_after_the_othe
 
     unwatched = trains("unwatched", 40)
     assert unwatched.wait() == 0
-    until_there(lambda: agent_in(default_run_dir(job)) is None)
+    wait_until(lambda: agent_in(default_run_dir(job)) is None)
     watched = [
         started(store, "coordinator", "--job", job, "--listen", "127.0.0.1:0", "--leave-after", "3")
         for store in ("one", "two")
     ]
     for store in ("one", "two"):
-        until_there(JobPlaces(tmp_path / store, job).address.exists)
+        wait_until(JobPlaces(tmp_path / store, job).address.exists)
     assert [one.wait() for one in [trains("one", 80), trains("two", 160)]] == [0, 0]
     assert [one.wait() for one in watched] == [0, 0]
     for store, steps in (("one", 80), ("two", 160)):
         kept = read_all(JobPlaces(tmp_path / store, job).steps)
         assert [(one.number, one.ranks, one.last_step) for one in attempts_in(kept)] == [(1, (0, 1), steps - 1)]
-
-
-def until_there(holds: Callable[[], bool]) -> None:
-    until = time.monotonic() + 120
-    while not holds():
-        assert time.monotonic() < until
-        time.sleep(0.1)
 
 
 def test_an_agent_says_that_another_store_s_has_the_folder(tmp_path: Path) -> None:
@@ -233,7 +227,7 @@ def test_an_agent_says_that_another_store_s_has_the_folder(tmp_path: Path) -> No
                 capture_output=True,
                 text=True,
                 check=True,
-                timeout=60,
+                timeout=PATIENCE_S,
             )
             assert ended.stderr[: len(told)] == told
             assert bool(ended.stderr) == bool(told)

@@ -10,6 +10,7 @@ from types import ModuleType
 
 import pytest
 from support.cli_samples import answering, kair
+from support.patience import PATIENCE_S
 from support.places import MEGATRON, SAMPLES
 from support.program import KAIR
 
@@ -68,7 +69,7 @@ def test_an_interrupt_is_status_130_without_a_word(tmp_path: Path) -> None:
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, errors) == (130, b"")
 
 

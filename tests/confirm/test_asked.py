@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from support.captured import rows_for
 from support.cli_samples import RESULTS, assert_valid, kair
+from support.patience import PATIENCE_S
 from support.watched_job import watched_job
 
 from kair_capture.agent.heartbeat import Coordinator as Reached
@@ -124,7 +125,7 @@ def test_an_order_that_is_signed_otherwise_or_sent_again_delays_nobody(tmp_path:
         running(coordinator),
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock,
     ):
-        sock.settimeout(5)
+        sock.settimeout(PATIENCE_S)
         sock.connect(("127.0.0.1", coordinator.endpoint.port))
         key, sender = read_key(JobPlaces(tmp_path, "job").key, "job"), secrets.randbits(64)
 

@@ -4,14 +4,13 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from support.patience import PATIENCE_S, wait_until
 
 from kair_mitigate import orders
 from kair_mitigate.audit import audit
@@ -25,7 +24,6 @@ from pathlib import Path
 from kair_mitigate import running
 sys.exit(running.run(sys.argv[2:], Path(sys.argv[1]), os.environ, failures=1))
 """
-LONGEST_S = 120
 EPOCHS, SAMPLES = 4, 600
 pytestmark = [pytest.mark.live, pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")]
 
@@ -52,12 +50,16 @@ def job(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def once(folder: Path, holds: Callable[[JobState], bool]) -> JobState:
-    end = time.monotonic() + LONGEST_S
-    while time.monotonic() < end:
-        if (known := read_state(folder)) is not None and holds(known):
-            return known
-        threading.Event().wait(0.1)
-    raise AssertionError((folder / "log").read_text(errors="replace")[-2000:])
+    known = None
+
+    def is_so() -> bool:
+        nonlocal known
+        known = read_state(folder)
+        return known is not None and holds(known)
+
+    wait_until(is_so, told=lambda: (folder / "log").read_text(errors="replace")[-2000:], every_s=0.1)
+    assert known is not None
+    return known
 
 
 def test_it_leaves_where_it_is_ordered_to_and_goes_on_with_other_sizes(
@@ -65,7 +67,7 @@ def test_it_leaves_where_it_is_ordered_to_and_goes_on_with_other_sizes(
 ) -> None:
     once(tmp_path, lambda known: known.state.step >= 8)
     orders.write_plan(tmp_path, Plan(1, 20, (12, 4), "leave"), orders.read_key(tmp_path))
-    assert job.wait(LONGEST_S) == 0
+    assert job.wait(PATIENCE_S) == 0
     left = int((tmp_path / "left-0").read_text())
     known = read_state(tmp_path)
     assert known is not None
@@ -83,12 +85,9 @@ def test_no_worker_outlives_its_torchrun_and_no_sample_is_lost(job: subprocess.P
     (torchrun,) = _children(job.pid)
     workers = _children(torchrun)
     os.kill(torchrun, signal.SIGKILL)
-    status = job.wait(LONGEST_S)
+    status = job.wait(PATIENCE_S)
     assert status == 128 + signal.SIGKILL
-    end = time.monotonic() + LONGEST_S
-    while any(Path(f"/proc/{worker}/environ").exists() and _lives(worker) for worker in workers):
-        assert time.monotonic() < end
-        threading.Event().wait(0.1)
+    wait_until(lambda: not any(Path(f"/proc/{worker}/environ").exists() and _lives(worker) for worker in workers))
 
 
 def _children(pid: int) -> list[int]:

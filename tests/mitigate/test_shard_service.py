@@ -5,14 +5,14 @@ import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.patience import wait_until
 
 from kair_mitigate.audit import audit
 from kair_mitigate.shards.client import ShardClient
@@ -24,13 +24,6 @@ from kair_mitigate.shards.wire import CHALLENGE_BYTES, GREETING, HEAD, MOST_BYTE
 
 KEY = b"the job's key"
 Address = tuple[str, int]
-
-
-def until(true: Callable[[], object], deadline_s: float = 20.0) -> None:
-    end = time.monotonic() + deadline_s
-    while not true():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.01)
 
 
 @contextmanager
@@ -140,7 +133,7 @@ def test_a_stream_grows_while_workers_wait(store: ShardStore) -> None:
         producer = ShardClient(address, KEY, "producer")
         for name in ("x", "y"):
             producer.add([name])
-            until(lambda name=name: name in files)  # type: ignore[misc]
+            wait_until(lambda name=name: name in files)  # type: ignore[misc]
         producer.end_stream()
         thread.join()
         producer.close()
@@ -166,7 +159,7 @@ def test_a_worker_that_beats_keeps_its_shard_and_tells_where_it_is(store: ShardS
         next(client.shards())
         for cursor in (1, 2, 3, 4):  # a sign of life each, in all longer than a lease
             client.progress(cursor)
-            until(lambda cursor=cursor: store.status().doing.get("a") == (0, cursor))  # type: ignore[misc]
+            wait_until(lambda cursor=cursor: store.status().doing.get("a") == (0, cursor))  # type: ignore[misc]
         client.done()
 
 
@@ -190,14 +183,14 @@ def test_a_service_that_goes_away_is_waited_for_with_one_warning(
         thread.start()
         held.wait()
     gone.set()
-    until(lambda: len(seen) == 2)
+    wait_until(lambda: len(seen) == 2)
     told: list[str] = []
 
     def warned() -> bool:
         told.append(capsys.readouterr().err)
         return "waits for the shard service" in "".join(told)
 
-    until(warned)
+    wait_until(warned)
     with serving(store, port=address[1]):
         thread.join()
     assert sorted(seen) == list(range(40))
@@ -395,7 +388,7 @@ def test_workers_killed_at_any_moment_leave_nothing_out_and_do_nothing_twice(
             def is_due(begun: Path = begun, process: "subprocess.Popen[bytes]" = process, least: int = least) -> bool:
                 return process.poll() is not None or (begun.exists() and begun.stat().st_size > least)
 
-            until(is_due)
+            wait_until(is_due)
             process.kill()
             process.wait()
             workers[name] = start(address[1], name)

@@ -20,7 +20,7 @@ def test_a_trainer_trains_as_one_process_would_whatever_sizes_are_ordered(
 ) -> None:
     pytest.importorskip("torch")
     pytest.importorskip(library)
-    monkeypatch.setattr(ranks, "LONGEST_S", LONGEST_S)
+    monkeypatch.setattr(ranks, "PATIENCE_S", LONGEST_S)
     ranks.run_ranks(JOB, 3, library, str(tmp_path))
     found: dict[str, dict[str, Any]] = json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))
     assert len(found) == WAYS[library]

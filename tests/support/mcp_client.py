@@ -7,10 +7,10 @@ import subprocess
 import threading
 from typing import Any
 
+from support.patience import PATIENCE_S
 from support.program import KAIR
 
 LATEST = "2025-06-18"
-LONGEST_S = 120
 
 
 class Client:
@@ -23,7 +23,7 @@ class Client:
             stdout=subprocess.PIPE,
             env={**os.environ, **variables},
         )
-        self._end = threading.Timer(LONGEST_S, self.process.kill)
+        self._end = threading.Timer(PATIENCE_S, self.process.kill)
         self._end.daemon = True
         self._end.start()
         self._ids = itertools.count(1)

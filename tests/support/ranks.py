@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
-LONGEST_S = 120
+from support.patience import PATIENCE_S
 
 
 def run_ranks(script: Path, ranks: int, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
@@ -32,7 +32,7 @@ def run_ranks(script: Path, ranks: int, *arguments: str, environment: Mapping[st
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=LONGEST_S,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, done.stdout[-6000:]

@@ -5,6 +5,7 @@
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from functools import wraps
@@ -13,6 +14,7 @@ from itertools import count
 from typing import Any, ParamSpec, TypeVar
 
 from rich.console import Console
+from support.patience import PATIENCE_S
 from support.places import ROOT
 from textual.color import TRANSPARENT
 from textual.pilot import Pilot
@@ -27,7 +29,6 @@ from kair_tui.tui.frame.view import ViewScreen
 SNAPSHOTS = ROOT / "tests" / "tui" / "snapshots"
 DRAWN_BY = "8.2.8"
 """Textual's release that drew the pictures: layout and scroll bars change in details with each."""
-_TURNS = 2000
 _PAUSES = 3
 """After as many in which something was drawn, what is on the screen is read."""
 drawings = count()
@@ -88,12 +89,12 @@ def assert_snapshot(app: KairApp, name: str) -> None:
 
 @asynccontextmanager
 async def opened(
-    job: str, *, size: tuple[int, int] = (80, 24), look: Look | None = None, step: str = "all", turns: int = _TURNS
+    job: str, *, size: tuple[int, int] = (80, 24), look: Look | None = None, step: str = "all"
 ) -> AsyncIterator[tuple[KairApp, Pilot[int]]]:
     """The program with a job open and every question of its first screen answered."""
     app = KairApp(JobWanted(job, step), look or Look())
     async with app.run_test(size=size) as pilot:
-        await until(pilot, lambda: answered(app), turns=turns)
+        await until(pilot, lambda: answered(app))
         yield app, pilot
 
 
@@ -117,15 +118,14 @@ def answered(app: KairApp) -> bool:
     return isinstance(screen, ViewScreen) and bool(screen.shown) and not screen.waiting
 
 
-async def until(pilot: Pilot[int], holds: Callable[[], bool], *, turns: int = _TURNS) -> None:
+async def until(pilot: Pilot[int], holds: Callable[[], bool]) -> None:
     """Lets the program go on until something holds, and what follows from it is drawn."""
-    for _ in range(turns):
-        if holds():
-            await _drawn(pilot)
-            return
+    end = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < end, f"that never came:\n{screen_text(pilot.app)}"
         # What waits for all widgets to have heard everything costs more than what is waited for.
         await asyncio.sleep(0.01)
-    raise AssertionError(f"that never came:\n{screen_text(pilot.app)}")
+    await _drawn(pilot)
 
 
 async def _drawn(pilot: Pilot[int]) -> None:

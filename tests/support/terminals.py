@@ -1,16 +1,15 @@
 """The real program in a terminal of its own: a bare one, where every byte counts, or tmux, which has the screen."""
 
 import os
-import select
 import shutil
 import subprocess
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from pseudo_terminal import PATIENCE_S, Terminal
+from pseudo_terminal import Terminal
 from support.answers import shared_cache
+from support.patience import wait_until
 from support.program import KAIR
 
 PROGRAM = (*KAIR, "tui")
@@ -70,8 +69,12 @@ class Tmux:
 
     def wait_for(self, text: str) -> str:
         """The screen once `text` is on it."""
-        until = time.monotonic() + PATIENCE_S
-        while text not in (shown := self.screen()):
-            assert time.monotonic() < until, f"{text!r} never came:\n{shown}"
-            select.select([], [], [], 0.05)
+        shown = ""
+
+        def is_there() -> bool:
+            nonlocal shown
+            shown = self.screen()
+            return text in shown
+
+        wait_until(is_there, told=lambda: f"{text!r} never came:\n{shown}", every_s=0.05)
         return shown

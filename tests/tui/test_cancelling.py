@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from support.answers import recorded
 from support.cli_samples import store_variables
+from support.patience import wait_until
 from support.places import SAMPLES
 from support.screen_text import answered, front, opened, played, screen_lines, screen_text, until
 
@@ -162,12 +163,6 @@ async def test_a_question_that_stays_is_not_begun_again_when_another_changes(
         assert long.begun == 1
 
 
-def wait_for(holds: Callable[[], bool]) -> None:
-    """Until another thread has made it so."""
-    while not holds():
-        Event().wait(0.001)
-
-
 def gives_up(session: Session, question: Question, wanted: Callable[[], bool]) -> bool:
     """Whether who asks is told that it is cancelled."""
     try:
@@ -182,9 +177,9 @@ def test_an_answer_that_somebody_else_wants_is_computed_to_the_end(session: Sess
     impatient = Thread(target=gives_up, args=(session, question, lambda: not left.is_set()))
     impatient.start()
     patient = Thread(target=lambda: answers.append(session.ask(question)))
-    wait_for(lambda: long.begun == 1)
+    wait_until(lambda: long.begun == 1)
     patient.start()
-    wait_for(lambda: len(session._asking[question].wanted) == 2)
+    wait_until(lambda: len(session._asking[question].wanted) == 2)
     left.set()
     long.goes_on.set()
     patient.join()
@@ -196,7 +191,7 @@ def test_who_waits_for_what_another_computes_can_give_up(session: Session, long:
     question = session.question("blame")
     patient = Thread(target=session.ask, args=(question,))
     patient.start()
-    wait_for(lambda: long.begun == 1)
+    wait_until(lambda: long.begun == 1)
     assert gives_up(session, question, lambda: False)
     assert session.known(question) is None
     long.goes_on.set()
@@ -208,9 +203,9 @@ def test_a_job_that_is_read_again_is_computed_anew(session: Session, long: Long)
     question, answers = session.question("blame"), list[Any]()
     asking = Thread(target=lambda: answers.append(session.ask(question)))
     asking.start()
-    wait_for(lambda: long.begun == 1)
+    wait_until(lambda: long.begun == 1)
     session.renew(replace(session.trace), None)
-    wait_for(lambda: long.begun == 2)
+    wait_until(lambda: long.begun == 2)
     long.goes_on.set()
     asking.join()
     assert answers == [session.known(question)]

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,6 +15,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from support.cli_samples import kair
+from support.patience import PATIENCE_S, wait_until
 from support.places import ROOT
 from support.program import KAIR
 from support.screen_text import (
@@ -253,9 +253,9 @@ def trained(folder: Path) -> Iterator[JobPlaces]:
         yield places
     finally:
         fault.unlink()  # the job ends by that
-        processes[1].wait(60)
+        processes[1].wait(PATIENCE_S)
         processes[0].terminate()
-        processes[0].wait(60)
+        processes[0].wait(PATIENCE_S)
 
 
 @pytest.mark.live
@@ -268,10 +268,7 @@ def test_the_key_takes_delays_of_a_real_job_back(tmp_path: Path, monkeypatch: py
         return -1 if status is None else status.step
 
     def reach(places: JobPlaces, step: int) -> None:
-        until = time.monotonic() + 120
-        while step_of(places) < step:
-            assert time.monotonic() < until
-            time.sleep(0.2)
+        wait_until(lambda: step_of(places) >= step, every_s=0.1)
 
     with trained(tmp_path) as places:
         reach(places, 160)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.cli_samples import kair, store_variables
+from support.patience import PATIENCE_S
 from support.places import SAMPLES
 from support.screen_text import (
     answered,
@@ -163,7 +164,7 @@ async def test_what_is_asked_ahead_of_a_job_that_is_replaced_ends_with_it(monkey
     go_on, asks = threading.Event(), overview.asked_ahead
 
     def slowly(session: Session, triage: TriageResult) -> Iterator[Question]:
-        go_on.wait(60)
+        go_on.wait(PATIENCE_S)
         return asks(session, triage)
 
     monkeypatch.setattr(overview, "asked_ahead", slowly)

@@ -14,7 +14,6 @@ from kair.app.places import store_root
 from kair_tui.tui.frame.app import KairApp
 
 MOST_KEYS = 6
-PATIENCE = 5_000
 SLOW = str(SAMPLES / "slow_operator")
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_places")]
@@ -32,11 +31,11 @@ def done(job: str, keys: str, *seen: str) -> None:
     async def play() -> None:
         pressed = keys.split()
         assert len(pressed) <= MOST_KEYS
-        async with opened(job, turns=PATIENCE) as (app, pilot):
+        async with opened(job) as (app, pilot):
             for at in range(max(len(pressed), len(seen))):
                 if at < len(pressed):
                     await pilot.press(pressed[at])
-                await until(pilot, partial(is_seen, app, seen[min(at, len(seen) - 1)]), turns=PATIENCE)
+                await until(pilot, partial(is_seen, app, seen[min(at, len(seen) - 1)]))
 
     play()
 

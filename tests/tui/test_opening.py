@@ -9,6 +9,7 @@ from threading import Event
 import pytest
 from support import kineto_builder as kb
 from support.cli_samples import kair, store_variables
+from support.patience import PATIENCE_S
 from support.places import SAMPLES
 from support.screen_text import answered, go, opened, played, screen_text, until
 from support.terminals import full_screen, terminal_environment
@@ -24,8 +25,6 @@ from kair_tui.tui.frame.opening import OpeningScreen
 from kair_tui.tui.screens.jobs import JobsScreen
 
 pytestmark = pytest.mark.slow
-
-_PATIENCE_S = 60.0
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +55,7 @@ def held_at_rank2(monkeypatch: pytest.MonkeyPatch) -> Iterator[Event]:
 
     def held(task: importing.ImportTask) -> importing.ImportOutcome:
         if "rank2" in task.source.name:
-            go_on.wait(_PATIENCE_S)
+            go_on.wait(PATIENCE_S)
         return parse(task)
 
     monkeypatch.setattr(importing, "import_file", held)

@@ -24,9 +24,6 @@ from kair_tui.tui.widgets.lateness_map import LatenessMap
 from kair_tui.tui.widgets.lists import Findings
 
 MOST_KEYS = 8
-PATIENCE = 30_000
-"""Turns: what-if of 256 ranks takes seconds of a core, which tests share."""
-wait = partial(until, turns=PATIENCE)
 SIMULATED: dict[str, tuple[JobLayout, int, Fault]] = {
     "slow link of 256": (JobLayout("3d", dp=8, pp=8, tp=4), 3, SlowEdge(3, 2, 1, extra_ms=8.0)),
     "slow host of 64": (JobLayout("dp", 64), 3, SlowHost("node5", 1.3)),
@@ -142,7 +139,7 @@ async def press(app: KairApp, pilot: Pilot[int], *keys: str) -> None:
     assert len(keys) <= MOST_KEYS
     for key in keys:
         await pilot.press(key)
-        await wait(pilot, lambda: answered(app) or not hasattr(app.screen, "shown"))
+        await until(pilot, lambda: answered(app) or not hasattr(app.screen, "shown"))
 
 
 @pytest.mark.parametrize("name", JOBS)
@@ -157,7 +154,7 @@ def test_the_nine_tasks_are_done(name: str, tmp_path: Path, monkeypatch: pytest.
 
     @played
     async def play() -> None:
-        async with opened(str(path), turns=PATIENCE) as (app, pilot):
+        async with opened(str(path)) as (app, pilot):
             # 1. The worst rank: nothing to press, and why and what is gained stand there as well.
             for text in (job.verdict, job.gain, job.finding):
                 assert seen(app, text), screen_text(app)
@@ -166,7 +163,7 @@ def test_the_nine_tasks_are_done(name: str, tmp_path: Path, monkeypatch: pytest.
             assert seen(app, "compute ") and seen(app, job.bar), screen_text(app)
             # 3. Its worst operator, or the part of its step.
             await press(app, pilot, "enter")
-            await wait(pilot, lambda: isinstance(app.screen, RankScreen) and answered(app))
+            await until(pilot, lambda: isinstance(app.screen, RankScreen) and answered(app))
             assert seen(app, job.about_rank), screen_text(app)
             await press(app, pilot, "1")
             # 4. Why it was late.
@@ -176,16 +173,16 @@ def test_the_nine_tasks_are_done(name: str, tmp_path: Path, monkeypatch: pytest.
             await press(app, pilot, "1")
             # 5. What fixing it saves.
             await press(app, pilot, "5")
-            await wait(pilot, lambda: answered(app) and "fixes" in getattr(app.screen, "shown", ()))
+            await until(pilot, lambda: answered(app) and "fixes" in getattr(app.screen, "shown", ()))
             assert isinstance(app.screen, WhatifScreen)
             await press(app, pilot, "space")
-            await wait(pilot, partial(seen, app, "throughput, "))
+            await until(pilot, partial(seen, app, "throughput, "))
             assert seen(app, job.fix) and seen(app, "with 1 fix"), screen_text(app)
             await press(app, pilot, "1")
             # 6. Who was late when, and back to the ranks.
             await press(app, pilot, "H")
             overview = front(app, OverviewScreen)
-            await wait(pilot, lambda: overview.query_one(LatenessMap).has_map and " step " in screen_lines(app)[-2])
+            await until(pilot, lambda: overview.query_one(LatenessMap).has_map and " step " in screen_lines(app)[-2])
             await press(app, pilot, "H")
             # 7. All of the first finding, with its advice.
             await press(app, pilot, "tab", "tab", "home")
@@ -200,13 +197,13 @@ def test_the_nine_tasks_are_done(name: str, tmp_path: Path, monkeypatch: pytest.
             await press(app, pilot, "1")
             # 8. The evidence, for somebody else.
             await press(app, pilot, "e", "t", "r", "i", "enter", "enter")
-            await wait(pilot, partial(seen, app, "saved "))
+            await until(pilot, partial(seen, app, "saved "))
             (saved,) = tmp_path.glob("*-triage.json")
             assert json.loads(saved.read_text(encoding="utf-8"))["data"]["findings"]
             # 9. The same as a ticket for people.
             await press(app, pilot, "e", "m", "d", "space", "r", "e", "enter", "enter")
-            await wait(pilot, lambda: bool([*tmp_path.glob("*.md")]))
+            await until(pilot, lambda: bool([*tmp_path.glob("*.md")]))
             (ticket,) = tmp_path.glob("*.md")
-            await wait(pilot, lambda: "What to do" in ticket.read_text(encoding="utf-8"))
+            await until(pilot, lambda: "What to do" in ticket.read_text(encoding="utf-8"))
 
     play()
