@@ -13,7 +13,7 @@ import subprocess
 import termios
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -74,6 +74,26 @@ class Terminal:
         while more := self.read(quiet_s):
             got += more
         return got
+
+    def rest(self, quiet_s: float) -> bytes:
+        """Everything until nothing came, and the program had nothing to do, for that long.
+
+        However few cores the machine has to spare: what waits for one is not at rest.
+        """
+        got, since = b"", time.monotonic()
+        while time.monotonic() - since < quiet_s:
+            more = self.read(0.02)
+            if more or not self._sleeps():
+                got, since = got + more, time.monotonic()
+        return got
+
+    def _sleeps(self) -> bool:
+        """Whether all its threads wait for something; also where it has ended."""
+        for stat in Path(f"/proc/{self._child.pid}/task").glob("*/stat"):
+            with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+                if stat.read_text().rpartition(")")[2].split()[0] in {"R", "D"}:
+                    return False
+        return True
 
     def press(self, keys: str) -> None:
         """Types."""

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -45,16 +46,30 @@ LONGEST = (
     "tui/test_watching.py",
 )
 """Files of five seconds and more; the first one waits for most of its time."""
+_OF_THE_USER = ("KAIR_", "RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")
+_OF_TESTS = ("KAIR_TEST", "KAIR_UPDATE_")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Makes the folder of parsed traces that all processes of this run share."""
     # What is imported and collected stays: to look for rubbish meanwhile takes a tenth of collecting.
     gc.disable()
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # As a script has it that runs tests in its background; what tests start would not be interrupted either.
+        signal.signal(signal.SIGINT, lambda *_: None)
     if not hasattr(config, "workerinput"):
         folder = TemporaryDirectory(prefix="kair-tests-")
-        os.environ[PLACE] = folder.name
         config.add_cleanup(folder.cleanup)
+        _forget_the_user(Path(folder.name))
+        os.environ[PLACE] = folder.name
+
+
+def _forget_the_user(folder: Path) -> None:
+    """Who runs the tests has jobs, settings and variables, perhaps those of a rank: no test goes by them."""
+    for name in [*os.environ]:
+        if name.startswith(_OF_THE_USER) and not name.startswith(_OF_TESTS):
+            del os.environ[name]
+    os.environ |= {f"XDG_{kind}_HOME": str(folder / kind.lower()) for kind in ("CACHE", "CONFIG", "DATA")}
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:

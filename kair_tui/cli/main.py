@@ -22,10 +22,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     All else is imported within: who interrupts the program while it starts is told no more than later.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
-    # Nothing here multiplies matrices: numpy's import would start a thread per core for it, 60 ms of CPU on two.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         if arguments is None:
+            # Nothing here multiplies matrices: for that numpy would start a thread per core, 60 ms of CPU on two.
+            os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
             _heed_signals(given)
         return _run(given)
     except SystemExit:

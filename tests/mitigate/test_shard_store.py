@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -24,7 +25,15 @@ from kair_mitigate.shards.shard import (
 from kair_mitigate.shards.store import ShardStore
 
 MEMORY = Path(":memory:")
+"""What SQLite keeps in memory, for which the store makes a file of that name all the same."""
 GOLDEN = [5, 7, 4, 8, 0, 2, 3, 6, 9, 1]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_file_is_left_here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("memory"))
+        yield
 
 
 def store_of(

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import math
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -485,11 +486,13 @@ class _Stream(io.TextIOWrapper):
 
 
 def kair(*arguments: str, terminal: bool = False) -> Outcome:
-    """Runs `kair` in this process."""
+    """Runs `kair` in this process; how far it is it says never, which it would on a machine that is busy."""
+    from kair_tui.cli import output
     from kair_tui.cli.main import main
 
     out, err = _Stream(terminal=terminal), _Stream(terminal=False)
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        patch.setattr(output, "_PATIENCE_S", math.inf)
         try:
             status = main(arguments)
         except SystemExit as leaving:

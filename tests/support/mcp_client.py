@@ -23,9 +23,6 @@ class Client:
             stdout=subprocess.PIPE,
             env={**os.environ, **variables},
         )
-        self._end = threading.Timer(PATIENCE_S, self.process.kill)
-        self._end.daemon = True
-        self._end.start()
         self._ids = itertools.count(1)
         self.others: list[dict[str, Any]] = []
         client = {"name": "test", "version": "1"}
@@ -59,7 +56,10 @@ class Client:
 
     def _read(self) -> dict[str, Any]:
         assert self.process.stdout is not None
+        end = threading.Timer(PATIENCE_S, self.process.kill)
+        end.start()
         line = self.process.stdout.readline()
+        end.cancel()
         assert line, "the server went away"
         message: dict[str, Any] = json.loads(line)
         assert message["jsonrpc"] == "2.0"
@@ -67,7 +67,6 @@ class Client:
 
     def close(self) -> int:
         """Closes this end; the server's exit status."""
-        rest, _ = self.process.communicate()
-        self._end.cancel()
+        rest, _ = self.process.communicate(timeout=PATIENCE_S)
         self.others += map(json.loads, rest.splitlines())
         return self.process.returncode

@@ -67,14 +67,14 @@ class Tmux:
         taken = subprocess.run([*self._tmux, "capture-pane", "-p", *codes], check=True, capture_output=True, text=True)
         return taken.stdout
 
-    def wait_for(self, text: str) -> str:
-        """The screen once `text` is on it."""
+    def wait_for(self, *texts: str) -> str:
+        """The screen once all `texts` are on it: what is drawn of one screen may come in parts."""
         shown = ""
 
         def is_there() -> bool:
             nonlocal shown
             shown = self.screen()
-            return text in shown
+            return all(text in shown for text in texts)
 
-        wait_until(is_there, told=lambda: f"{text!r} never came:\n{shown}", every_s=0.05)
+        wait_until(is_there, told=lambda: f"{' and '.join(texts)} never came:\n{shown}", every_s=0.05)
         return shown

@@ -40,7 +40,7 @@ def test_ctrl_z_leads_to_the_shell_and_fg_back(tmp_path: Path) -> None:
         tmux.press("C-z")
         assert VERDICT not in tmux.wait_for("Stopped")
         tmux.press("fg", "Enter")
-        assert "rank 2" in tmux.wait_for(VERDICT)
+        tmux.wait_for(VERDICT, "rank 2")
         tmux.press("q")
         tmux.wait_for("ready> fg")
         tmux.press("echo ended with $?", "Enter")

@@ -28,14 +28,14 @@ VERDICT = "straggler: rank 2 (compute, 22.3 of the 95.0 ms step)"
 def test_a_move_of_the_cursor_sends_little_an_idle_screen_nothing_and_it_ends_with_its_terminal(tmp_path: Path) -> None:
     with full_screen(SLOW, environment=terminal_environment(tmp_path)) as terminal:
         terminal.wait_for("others wait")
-        terminal.settle(1.0)
+        terminal.rest(1.0)
         assert COLOUR.search(terminal.written)
         terminal.press("h")
-        sent = terminal.settle(0.5)
+        sent = terminal.rest(0.5)
         assert b"1" in sent
         # 343 bytes: lines are sent from the left edge of their widget to the last cell that changed.
         assert len(sent) <= 400
-        assert terminal.settle(1.0) == b""
+        assert terminal.rest(1.0) == b""
         # Nor does anything hold it back when its terminal goes.
         assert terminal.hang_up() == 129
 
@@ -151,11 +151,10 @@ def test_a_job_that_is_not_there_ends_like_the_command(tmp_path: Path) -> None:
 def test_from_the_first_screen_to_the_culprit_and_out(tmp_path: Path) -> None:
     command = shlex.join([*PROGRAM, SLOW])
     with Tmux(tmp_path, command, terminal_environment(tmp_path)) as tmux:
-        shown = tmux.wait_for("rank 2 · node0 · score 45.188 ▲ slow")
-        assert VERDICT in shown
-        assert "1 ▲ rank 2 on node0: compute in kair_sample::mlp" in shown
+        finding = "1 ▲ rank 2 on node0: compute in kair_sample::mlp"
+        tmux.wait_for("rank 2 · node0 · score 45.188 ▲ slow", VERDICT, finding)
         tmux.press(":", *"pinpoint --rank 2", "Enter")
-        assert "kair_sample::mlp" in tmux.wait_for("overview › pinpoint --rank 2")
+        tmux.wait_for("overview › pinpoint --rank 2", "kair_sample::mlp")
         tmux.press("Escape")
         tmux.wait_for(VERDICT)
         tmux.press("o")
@@ -165,7 +164,7 @@ def test_from_the_first_screen_to_the_culprit_and_out(tmp_path: Path) -> None:
         tmux.resize(60, 20)
         tmux.wait_for("kair triage")
         tmux.press("Escape")
-        assert "▲" in tmux.wait_for("straggler: rank 2 (compute")
+        tmux.wait_for("straggler: rank 2 (compute", "▲")
         tmux.press("q")
         tmux.wait_for("ended with 0")
 
@@ -179,7 +178,7 @@ def test_from_the_list_of_jobs_to_a_verdict_and_back_without_colours(
     for name, sample in (("night", SLOW), ("calm", SLOW.replace("slow_operator", "healthy"))):
         assert kair("import", sample, "--job", name, "--store", environment["KAIR_STORE"]).status == 0
     with Tmux(tmp_path, shlex.join(PROGRAM), environment) as tmux:
-        shown = tmux.wait_for("u use")
+        shown = tmux.wait_for("u use", "calm", "night   not triaged yet")
         assert shown.index("calm") < shown.index("night   not triaged yet")
         tmux.press("j", "Enter")
         tmux.wait_for("jobs › night › overview")

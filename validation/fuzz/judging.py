@@ -18,7 +18,7 @@ ENDINGS = frozenset({0, 2, 3, 10})
 """Exit statuses that a hostile input may lead to."""
 LONGEST_S = 10.0
 LARGEST_MB = 1024.0
-_LONGEST_WAIT_S = 60.0
+_LONGEST_WAIT_S = 240.0
 DEFECT = "this is a defect of Kair"
 # Line breaks part lines; all else that a terminal obeys, or that turns text around, is none of an answer's.
 CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
