@@ -1,13 +1,13 @@
 """`kair coordinator`: the process that hears a job's agents, until it is told to end."""
 
 import os
-import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 from kair_engine.errors import InputError, UsageError
+from kair_tui.cli.ending import ended_by_signals
 from kair_tui.cli.options import Option
 from kair_tui.cli.output import say
 from kair_tui.commands.capture_control import places_of
@@ -98,12 +98,11 @@ def run(
         raise InputError(f"job {settings.places.job} has a coordinator already ({error} is locked)") from error
     except KeyFileError as error:
         raise InputError(str(error)) from error
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: coordinator.stop())
-    if not quiet:
-        port = coordinator.endpoint.port
-        say(f"kair: coordinator of job {settings.places.job} at {settings.listen[0]}:{port}, store {store}")
-    coordinator.run()
+    with ended_by_signals(coordinator.stop):
+        if not quiet:
+            port = coordinator.endpoint.port
+            say(f"kair: coordinator of job {settings.places.job} at {settings.listen[0]}:{port}, store {store}")
+        coordinator.run()
     return 0
 
 

@@ -1,6 +1,5 @@
 """`kair mitigate shards`: data given out by the shard to workers that do not step together."""
 
-import signal
 import sqlite3
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kair_engine.errors import InputError, UsageError
 from kair_engine.results.mitigate import MitigationShards
+from kair_tui.cli.ending import ended_by_signals
 from kair_tui.cli.output import say
 
 if TYPE_CHECKING:
@@ -30,10 +30,9 @@ def serve_shards(name: str, folder: Path, listen: str, make: "Callable[[ShardSto
         address = address_of(listen)
     except ValueError as error:
         raise UsageError(f"--listen: {error}") from error
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ended.set())
     try:
-        serve(folder, address, make, ended, began=lambda at: say(f"kair: shards of job {name} at {at[0]}:{at[1]}"))
+        with ended_by_signals(ended.set):
+            serve(folder, address, make, ended, began=lambda at: say(f"kair: shards of job {name} at {at[0]}:{at[1]}"))
     except BusyError as error:
         raise InputError(f"job {name} has a shard service already ({error} is locked)") from error
     except sqlite3.Error as error:

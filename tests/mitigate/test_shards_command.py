@@ -168,9 +168,11 @@ def test_a_damaged_database_is_one_clear_line(folder: Path, damage: str) -> None
         store.close()
         whole = file.read_bytes()
         file.write_bytes(whole[: len(whole) // 2] + b"\xff" * 4096 + whole[len(whole) // 2 + 4096 :])
+    heard = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     said = kair("mitigate", "shards", "job7")
     assert (said.status, said.err.count("\n")) == (3, 1)
     assert f"cannot use {file}" in said.err
+    assert heard == (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)), "a notebook goes on"
 
 
 @pytest.mark.usefixtures("folder")
