@@ -31,6 +31,7 @@ from kair_engine.trace.evidence_table import (
     together,
     write_evidence,
 )
+from kair_engine.trace.evidence_time import JobTime
 from kair_engine.trace.measures import HOST, EvidenceSource, gpu
 
 XID = (
@@ -287,8 +288,8 @@ def test_files_that_are_joined_while_they_are_read_are_read_joined(
     for number in (1, 2, 3):
         write_evidence(folder / f"samples-{number}.parquet", clocks(float(number), host="node-9"))
 
-    def joined_meanwhile(path: Path) -> EvidenceFile:
-        found = read_evidence(path)
+    def joined_meanwhile(path: Path, when: JobTime | None) -> EvidenceFile:
+        found = read_evidence(path, when)
         names = tuple(f"samples-{number}.parquet" for number in (1, 2, 3))
         if (folder / names[0]).exists():
             joined = together(read_evidence(folder / name) for name in names)

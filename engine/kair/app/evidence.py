@@ -33,19 +33,21 @@ def has_evidence(job: Job, named: Sequence[str]) -> bool:
 def evidence_of(job: Job, named: Sequence[str]) -> "tuple[EvidenceFile, tuple[KairWarning, ...]]":
     """All evidence of a job, in order of time: what is stored with it or lies beside its traces, and what is named.
 
+    Telemetry is read for the time of the job alone where that is known; the sources tell what there is of other times.
     Raises InputError where something that is named is missing, is no evidence, or is a server that cannot be asked;
     UsageError for a URL of another kind. Other damaged files are left out with a warning.
     """
     if not all(place.strip() for place in named):
         raise UsageError("--evidence names nothing", "leave it out, or name a file, a folder or a URL")
+    from kair.app.step_history import time_of_job
     from kair_engine.recording.evidence_files import read_evidence_of, stored_evidence
     from kair_engine.trace.evidence_table import together
 
-    folder = _by_itself(job)
-    stored, warnings = (together(()), []) if job.stored_in is None else stored_evidence(folder.parent)
+    folder, when = _by_itself(job), time_of_job(job)
+    stored, warnings = (together(()), []) if job.stored_in is None else stored_evidence(folder.parent, when=when)
     paths = [Path(place) for place in named if not is_url(place)]
     read, told = read_evidence_of(
-        paths, hosts=sorted(set(job.hosts.values())), beside=folder if job.stored_in is None else None
+        paths, hosts=sorted(set(job.hosts.values())), beside=folder if job.stored_in is None else None, when=when
     )
     servers = [fetched(place, job) for place in named if is_url(place)]
     return together([stored, read, *servers]), (*warnings, *told)

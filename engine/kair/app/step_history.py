@@ -10,6 +10,7 @@ import numpy as np
 
 from kair.app.inspector import history_of_collectives
 from kair.app.places import capture_places
+from kair_engine.arrays import Ints
 from kair_engine.errors import InputError
 from kair_engine.ranks import Rank
 from kair_engine.results.triage import TriageResult
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from kair_capture.agent.step_rows import Rows
     from kair_capture.places import JobPlaces
     from kair_engine.evidence.course import Course
+    from kair_engine.trace.evidence_time import JobTime
 
 _FRAMEWORKS = {"kineto": "torch", "xplane": "xla"}
 _STEP_FUNCTION = "step function"
@@ -210,6 +212,24 @@ def course_of_job(job: Job) -> "Course | None":
     begin, length = (np.asarray(rows[f"{name}_us"], np.int64) * 1000 for name in ("begin", "step"))
     rank, step = (np.asarray(rows[name], np.int64) for name in ("rank", "step"))
     return course_of(rank, step, begin, length, own_us=us["self"], spent_us=spent)
+
+
+def time_of_job(job: Job) -> "JobTime | None":
+    """Return when the job's steps ran, sampled or not, with as long before and after as the longest of them takes.
+
+    None where that is not known. Raises InputError where what is kept of them is damaged.
+    """
+    from kair_engine.trace.evidence_time import JobTime
+
+    found, rows = list[tuple[Ints, Ints]](), _rows_of(job)
+    if rows is not None and len(rows):
+        found.append((rows["begin_us"].astype(np.int64) * 1000, rows["step_us"].astype(np.int64) * 1000))
+    if job.absolute_time and job.step_times.begin_ns:
+        found.append((np.array(job.step_times.begin_ns, np.int64), np.array(job.step_times.duration_ns, np.int64)))
+    if not found:
+        return None
+    first, last = min(int(begin.min()) for begin, _ in found), max(int((begin + took).max()) for begin, took in found)
+    return JobTime(first, last).widened(max(int(took.max()) for _, took in found))
 
 
 def without_steps(job: Job) -> TriageResult:

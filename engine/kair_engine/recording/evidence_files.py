@@ -2,6 +2,7 @@
 
 import os
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
@@ -22,7 +23,8 @@ from kair_engine.readers.paths import host_of_folder
 from kair_engine.recording.job_file import EVIDENCE
 from kair_engine.recording.opening import find_files
 from kair_engine.results.evidence import AddedEvidence
-from kair_engine.trace.evidence_table import SCHEMA, EvidenceFile, read_evidence, together, write_evidence
+from kair_engine.trace.evidence_table import SCHEMA, EvidenceFile, read_evidence, together, within, write_evidence
+from kair_engine.trace.evidence_time import FARTHEST_NS, JobTime
 from kair_engine.trace.files import make_folder, modes_below, remove_unwritten
 from kair_engine.trace.measures import shown
 from kair_engine.trace.model import KairWarning, short_warning
@@ -32,7 +34,7 @@ MOST_FILES: Final = 10_000
 MOST_BYTES: Final = 8 << 30
 """Of evidence, as it lies on disk, that are read at once."""
 MOST_ROWS: Final = 30_000_000
-"""Of a job of the store, from which on older samples are left out: to read so many takes 4 GB of memory.
+"""Of the time of a job of the store, from which on older samples are left out: to read so many takes 4 GB of memory.
 
 64 hosts without devices tell them in four hours, 1,000 in a quarter of one. Of a job's steps the last 4 million are
 looked at, one of each rank: they reach as far back where a step takes 2 s."""
@@ -59,34 +61,57 @@ class _Read:
     content: EvidenceFile
 
 
+@dataclass(frozen=True)
+class _Wanted:
+    """What is read of places, and for whom."""
+
+    limit: int = MOST_BYTES
+    """Bytes on disk."""
+    hosts: Collection[str] = ()
+    """The job's."""
+    when: JobTime | None = None
+    """None: rows of any time are read."""
+
+
 def read_evidence_of(
-    places: Sequence[Path], limit: int = MOST_BYTES, *, hosts: Collection[str] = (), beside: Path | None = None
+    places: Sequence[Path],
+    limit: int = MOST_BYTES,
+    *,
+    hosts: Collection[str] = (),
+    beside: Path | None = None,
+    when: JobTime | None = None,
 ) -> tuple[EvidenceFile, list[KairWarning]]:
     """All evidence of these files and folders, in order of time, and a warning for each file that is damaged.
 
     In a folder what is no evidence is passed over, traces in silence; a file that is named twice is read once. `limit`
     is in bytes on disk; `hosts` are the job's: the name of one in a file's name says whose file it is, where its
     content and its folders (`host=NAME/`) do not. `beside` is a folder that nobody named, and that need not be there.
+    Telemetry is read for the time of the job, `when`, alone where that is given; sources tell what the files hold.
     Raises InputError for a place that is missing, a file that is no evidence, and where `places` have none at all.
     """
+    wanted = _Wanted(limit, hosts, when)
     warnings: list[KairWarning] = []
     seen: set[tuple[int, int]] = set()
-    found = [one.content for one in _read_all(places, limit, hosts, warnings, seen)]
+    found = [one.content for one in _read_all(places, wanted, warnings, seen)]
     _require_some(found, places, warnings)
     if beside is not None and beside.is_dir():
         try:
-            found += [one.content for one in _read_all([beside], limit, hosts, warnings, seen)]
+            found += [one.content for one in _read_all([beside], wanted, warnings, seen)]
         except InputError as error:
             warnings.append(_left_out(error))
     return together(found), _few(warnings)
 
 
-def stored_evidence(folder: Path, most: int = MOST_ROWS) -> tuple[EvidenceFile, list[KairWarning]]:
+def stored_evidence(
+    folder: Path, most: int | None = None, *, when: JobTime | None = None
+) -> tuple[EvidenceFile, list[KairWarning]]:
     """Return the tables in the folder of a job of the store: those of capture, and those that were added.
 
-    None where there are none. A table that is damaged is left out with a warning, and so are the oldest samples where
-    there are more than `most` rows.
+    None where there are none. Telemetry is read for the time of the job, `when`, alone where that is given. A table
+    that is damaged is left out with a warning, and so are the oldest samples where there are more than `most` rows
+    (MOST_ROWS) of that time.
     """
+    most = MOST_ROWS if most is None else most
     read: dict[Path, EvidenceFile] = {}
     warnings: list[KairWarning] = []
     for _ in range(_LISTED):
@@ -95,8 +120,8 @@ def stored_evidence(folder: Path, most: int = MOST_ROWS) -> tuple[EvidenceFile, 
         except InputError as error:
             return together(()), [_left_out(error)] if (folder / EVIDENCE).exists() else []
         warnings = [*found.warnings]
-        tables = [path for path in found.files if path.suffix == ".parquet"]
-        if _read_new(sorted(tables, key=_latest_first), read, most, warnings):
+        tables = _of_time([path for path in found.files if path.suffix == ".parquet"], when)
+        if _read_new(sorted(tables, key=_latest_first), read, most, warnings, when):
             break
     inside = _parts_of(read)
     return together(read[path] for path in sorted(read) if path not in inside), _few(warnings)
@@ -106,7 +131,13 @@ _LISTED: Final = 3
 """Times that a folder is looked into where files go while they are read: their agent has joined them."""
 
 
-def _read_new(paths: Sequence[Path], read: dict[Path, EvidenceFile], most: int, warnings: list[KairWarning]) -> bool:
+def _read_new(
+    paths: Sequence[Path],
+    read: dict[Path, EvidenceFile],
+    most: int,
+    warnings: list[KairWarning],
+    when: JobTime | None,
+) -> bool:
     """Read what is not in `read`, nor part of what is, into it; whether all was still there."""
     inside, rows, are_there = _parts_of(read), sum(len(one.table) for one in read.values()), True
     for number, path in enumerate(paths):
@@ -117,7 +148,7 @@ def _read_new(paths: Sequence[Path], read: dict[Path, EvidenceFile], most: int, 
             warnings.append(short_warning("evidence_left_out", f"{text} oldest samples are left out"))
             break
         try:
-            read[path] = one = read_evidence(path)
+            read[path] = one = read_evidence(path, when)
         except InputError as error:
             are_there &= not isinstance(error.__cause__, FileNotFoundError)
             warnings.append(_left_out(error))
@@ -137,6 +168,31 @@ def _parts_of(read: Mapping[Path, EvidenceFile]) -> set[Path]:
             if ms is not None and last is not None and ms <= last:
                 found.add(path.parent / name)
     return found
+
+
+def _of_time(paths: Sequence[Path], when: JobTime | None) -> list[Path]:
+    """Return the files without those of samplers that cannot hold a row of that time.
+
+    A sampler's file is called by the time of its first row, one that joins others by that of the latest of them: its
+    rows lie between the names of the file before it, of its kind, and of the one behind. Files at the ends of a folder
+    stay: they tell what it holds.
+    """
+    if when is None:
+        return list(paths)
+    wide, left_out = when.widened(FARTHEST_NS), set[Path]()
+    of_folder: dict[Path, list[tuple[int, Path]]] = {}
+    for path in paths:
+        if (ms := _sampled_ms(path)) is not None:
+            of_folder.setdefault(path.parent, []).append((ms, path))
+    for files in of_folder.values():
+        times = [ms * 10**6 for ms, _ in sorted(files)]
+        joined = [ms * 10**6 for ms, path in sorted(files) if path.name.startswith("joined")]
+        for ms, path in files:
+            before = joined if path.name.startswith("joined") else times
+            at, behind = bisect_left(before, ms * 10**6), bisect_right(times, ms * 10**6)
+            if at > 0 and behind < len(times) and not wide.meets(before[at - 1], times[behind]):
+                left_out.add(path)
+    return [path for path in paths if path not in left_out]
 
 
 def _latest_first(path: Path) -> tuple[bool, int, str]:
@@ -175,7 +231,7 @@ def add_to_job(
     does, and UnwritableError.
     """
     warnings: list[KairWarning] = []
-    read = list(_read_all(places, MOST_BYTES, hosts, warnings, set()))
+    read = list(_read_all(places, _Wanted(hosts=hosts), warnings, set()))
     added = tuple(_kept(folder, _digest_of_file(one), str(one.path), one.content) for one in read)
     _require_some(added, places, warnings)
     return added, _few(warnings)
@@ -192,16 +248,12 @@ def keep_in_job(folder: Path, name: str, content: EvidenceFile) -> AddedEvidence
 
 
 def _read_all(
-    places: Sequence[Path],
-    limit: int,
-    hosts: Collection[str],
-    warnings: list[KairWarning],
-    seen: set[tuple[int, int]],
+    places: Sequence[Path], wanted: _Wanted, warnings: list[KairWarning], seen: set[tuple[int, int]]
 ) -> Iterator[_Read]:
     """Each file of evidence that was not seen yet; what is to be told of the others goes to `warnings`."""
     size, inside = 0, set[Path]()
     for place in places:
-        files, others = _files_of(place, warnings), list[Path]()
+        files, others = _files_of(place, wanted.when, warnings), list[Path]()
         is_folder = files != (place,)
         for path in files:
             if path in inside:
@@ -211,15 +263,17 @@ def _read_all(
                 if (status.st_dev, status.st_ino) in seen:
                     continue
                 seen.add((status.st_dev, status.st_ino))
-                read = require_evidence(path)
+                read = require_evidence(path, wanted.when)
                 size += status.st_size
-                if size > limit:
-                    text = f"more than {limit / 1e9:.3g} GB of evidence: {path} and what comes after it is left out"
+                if size > wanted.limit:
+                    text = (
+                        f"more than {wanted.limit / 1e9:.3g} GB of evidence: {path} and what comes after it is left out"
+                    )
                     warnings.append(short_warning("evidence_left_out", text))
                     return
-                content = read()
+                content = within(read(), wanted.when)
                 inside |= _parts_of({path: content})  # in order of names a joined file comes before its parts
-                yield _with_host(_Read(path, content), place if is_folder else place.parent, hosts)
+                yield _with_host(_Read(path, content), place if is_folder else place.parent, wanted.hosts)
             except NotEvidenceError:
                 if not is_folder:
                     raise
@@ -229,17 +283,18 @@ def _read_all(
         warnings += _unknown(place, others)
 
 
-def _files_of(place: Path, warnings: list[KairWarning]) -> tuple[Path, ...]:
+def _files_of(place: Path, when: JobTime | None, warnings: list[KairWarning]) -> tuple[Path, ...]:
     """Return the file, or what is looked at of the folder. Raises InputError where there is nothing of that name."""
     try:
         found = find_files(place, leave_out=None)
     except InputError as error:
         raise InputError(str(error), "give a file of evidence, a folder of them, or the URL of Prometheus") from error
     warnings += found.warnings
-    if len(found.files) > MOST_FILES:
-        text = f"{place} holds {len(found.files):,} files, of which the first {MOST_FILES:,} are looked at"
+    files = _of_time(found.files, when)
+    if len(files) > MOST_FILES:
+        text = f"{place} holds {len(files):,} files, of which the first {MOST_FILES:,} are looked at"
         warnings.append(short_warning("evidence_left_out", text))
-    return tuple(path for path in found.files[:MOST_FILES] if path == place or not IDENTITY.fullmatch(path.name))
+    return tuple(path for path in files[:MOST_FILES] if path == place or not IDENTITY.fullmatch(path.name))
 
 
 def _status(path: Path) -> os.stat_result:

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from kair_engine.errors import InputError
 from kair_engine.frozen import dataclass
+from kair_engine.trace.evidence_time import JobTime
 from kair_engine.trace.files import modes_below, whole_file
 from kair_engine.trace.measures import MEASURES, SAMPLED, EvidenceSource, shown
 
@@ -120,6 +121,8 @@ MOST_ROWS: Final = 20_000_000
 """Of one file: in memory they take 2.5 GB, and a sampler's file has 20,000."""
 MOST_BYTES: Final = 2 << 30
 """Of one file, unpacked."""
+_ROWS_A_GROUP: Final = 1 << 16
+"""Rows that are read or passed over together."""
 _LONGEST_S: Final = 1e9
 """Of a source's bound, interval and holding time: what is longer is damage."""
 METADATA_KEY: Final = b"kair.evidence"
@@ -136,29 +139,35 @@ def write_evidence(path: Path, evidence: EvidenceFile) -> None:
     devices = {_DEVICES_KEY: json.dumps(named).encode()} if named else {}
     table = evidence.table.replace_schema_metadata({METADATA_KEY: described, **parts, **devices})
     with whole_file(path, modes_below(path.parent)) as file:
-        pq.write_table(table, file, compression="zstd", use_dictionary=True)
+        pq.write_table(table, file, compression="zstd", use_dictionary=True, row_group_size=_ROWS_A_GROUP)
 
 
-def read_evidence(path: Path) -> EvidenceFile:
-    """Return what `write_evidence` wrote. Raises InputError for any other file."""
+def read_evidence(path: Path, when: JobTime | None = None) -> EvidenceFile:
+    """Return what `write_evidence` wrote; where `when` is given, the rows that a job of that time is judged by.
+
+    The sources tell what the whole file holds. Raises InputError for any other file.
+    """
     try:
         # By its name alone each of thousands of files would be taken for a data set: three times as long.
         with pa.OSFile(str(path)) as file:
             stored = pq.ParquetFile(file)
-            _require_bounded(stored.metadata)
-            table = stored.read(use_threads=False)
-        metadata = table.schema.metadata or {}
-        described = metadata.get(METADATA_KEY)
-        if described is None:
-            raise ValueError("it says nothing of its sources")
-        sources = msgspec.json.decode(described, type=tuple[EvidenceSource, ...])
-        _require_possible(sources)
+            metadata = stored.schema_arrow.metadata or {}
+            described = metadata.get(METADATA_KEY)
+            if described is None:
+                raise ValueError("it says nothing of its sources")
+            sources = msgspec.json.decode(described, type=tuple[EvidenceSource, ...])
+            _require_possible(sources)
+            time = None if when is None else when.around(sources)
+            groups = _groups(stored.metadata, time)
+            _require_bounded(stored.metadata, groups)
+            table = stored.read_row_groups(groups, use_threads=False)
         named = msgspec.json.decode(metadata.get(_PARTS_KEY, b"[]"), type=tuple[str, ...])
         # Beside it and nowhere else: its parts are left out, and taken away.
         parts = tuple(name for name in named if name.endswith(".parquet") and "/" not in name)
         devices = msgspec.json.decode(metadata.get(_DEVICES_KEY, b"[]"), type=tuple[NamedDevice, ...])
         table = table.select(SCHEMA.names).cast(SCHEMA)
         table.validate(full=True)
+        table = _within(table, time)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from error
     except (ValueError, KeyError, RecursionError, pa.ArrowException) as error:
@@ -172,12 +181,41 @@ def read_evidence(path: Path) -> EvidenceFile:
     return EvidenceFile(table if is_all else table.filter(fit), sources, parts, devices)
 
 
-def _require_bounded(described: pq.FileMetaData) -> None:
-    """Raise ValueError for a table that unpacks to more than a file of evidence has."""
+def within(evidence: EvidenceFile, when: JobTime | None) -> EvidenceFile:
+    """Return the same without the rows that a job of that time is not judged by; the sources stay as they are."""
+    time = None if when is None else when.around(evidence.sources)
+    return evidence if time is None else replace(evidence, table=_within(evidence.table, time))
+
+
+def _within(table: pa.Table, time: JobTime | None) -> pa.Table:
+    if time is None or not len(table):
+        return table
+    at = table["time_ns"]
+    kept = pc.and_(pc.greater_equal(at, pa.scalar(time.begin_ns)), pc.less_equal(at, pa.scalar(time.end_ns)))
+    return table if pc.all(kept, min_count=0).as_py() else table.filter(kept)
+
+
+def _groups(described: pq.FileMetaData, time: JobTime | None) -> list[int]:
+    """Return the groups of rows of which some may be of that time."""
     groups = range(described.num_row_groups)
-    size = sum(described.row_group(at).total_byte_size for at in groups)
-    if described.num_rows > MOST_ROWS or size > MOST_BYTES:
-        raise ValueError(f"it has {described.num_rows:,} rows, and {MOST_ROWS:,} at most are read of a file")
+    return [at for at in groups if time is None or _may_meet(described.row_group(at), time)]
+
+
+def _may_meet(group: pq.RowGroupMetaData, time: JobTime) -> bool:
+    """Return whether a group has rows of that time, as far as it tells."""
+    for one in map(group.column, range(group.num_columns)):
+        if one.path_in_schema == "time_ns" and one.is_stats_set and one.statistics.has_min_max:
+            first, last = one.statistics.min, one.statistics.max
+            return not (isinstance(first, int) and isinstance(last, int)) or time.meets(first, last)
+    return True
+
+
+def _require_bounded(described: pq.FileMetaData, groups: Iterable[int]) -> None:
+    """Raise ValueError for groups of rows that unpack to more than a file of evidence has."""
+    read = [described.row_group(at) for at in groups]
+    rows, size = sum(one.num_rows for one in read), sum(one.total_byte_size for one in read)
+    if rows > MOST_ROWS or size > MOST_BYTES:
+        raise ValueError(f"it has {rows:,} rows, and {MOST_ROWS:,} at most are read of a file")
 
 
 def _require_possible(sources: Iterable[EvidenceSource]) -> None:

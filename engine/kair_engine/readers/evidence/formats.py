@@ -5,6 +5,7 @@ that begins so is of its kind, and `read(path)`. Rows are asked in their order; 
 """
 
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Final, Protocol, cast
@@ -14,6 +15,7 @@ from kair_engine.frozen import dataclass
 from kair_engine.readers.blocks import PARQUET_MAGIC
 from kair_engine.readers.formats import read_head
 from kair_engine.trace.evidence_table import METADATA_KEY, EvidenceFile, read_evidence
+from kair_engine.trace.evidence_time import JobTime
 
 _COMPRESSED: Final = (".gz", ".zst", ".zstd")
 
@@ -28,6 +30,13 @@ class Importer(Protocol):
         """Return the file's rows and sources. Raises InputError where it is damaged or holds nothing of the kind."""
 
 
+class TimedImporter(Importer, Protocol):
+    """One whose files hold telemetry of so many hosts and hours that it passes over what is far from a job's time."""
+
+    def read(self, path: Path, *, when: JobTime | None = None) -> EvidenceFile:
+        """Return the same; `when`: without rows that are much farther off than `JobTime.around` asks for."""
+
+
 @dataclass(frozen=True)
 class EvidenceKind:
     """A kind of files that is read."""
@@ -36,6 +45,8 @@ class EvidenceKind:
     """For people, in a list of what is read."""
     module: str
     """Of this package; imported when the first file is looked at."""
+    is_timed: bool = False
+    """Whether it is a TimedImporter."""
 
 
 IMPORTERS: Final = (
@@ -45,8 +56,8 @@ IMPORTERS: Final = (
     EvidenceKind("snapshots and statistics of PyTorch's memory", "torch_memory"),
     EvidenceKind("events of Kubernetes (kubectl get events -o json)", "kubernetes"),
     EvidenceKind("what sacct, sinfo and scontrol print", "slurm"),
-    EvidenceKind("answers of Prometheus (query_range)", "prometheus_api"),
-    EvidenceKind("scraped metrics (dcgm-exporter, node_exporter)", "prometheus_text"),
+    EvidenceKind("answers of Prometheus (query_range)", "prometheus_api", is_timed=True),
+    EvidenceKind("scraped metrics (dcgm-exporter, node_exporter)", "prometheus_text", is_timed=True),
     EvidenceKind("events of gpud (/v1/events) and NVSentinel", "node_agents"),
     EvidenceKind("SuperBench's diagnosis and monitor", "superbench"),
     EvidenceKind("the fabric manager's log", "fabric_manager"),
@@ -64,8 +75,8 @@ def known_kinds() -> str:
     return "; ".join(one.words for one in IMPORTERS)
 
 
-def require_evidence(path: Path) -> Callable[[], EvidenceFile]:
-    """Return what reads the file, which its first bytes say is evidence.
+def require_evidence(path: Path, when: JobTime | None = None) -> Callable[[], EvidenceFile]:
+    """Return what reads the file, which its first bytes say is evidence; of telemetry for a job of that time.
 
     Raises NotEvidenceError for any other, InputError where it cannot be read; so does what reads it.
     """
@@ -75,12 +86,13 @@ def require_evidence(path: Path) -> Callable[[], EvidenceFile]:
         raise _unreadable(path, error) from error
     if head.raw.startswith(PARQUET_MAGIC):
         _require_table(path)
-        return lambda: read_evidence(path)
+        return lambda: read_evidence(path, when)
     name = path.stem if path.suffix.lower() in _COMPRESSED else path.name
     for kind in IMPORTERS if head.content else ():
         importer = cast("Importer", import_module(f"{__package__}.{kind.module}"))
         if importer.fits(name, head.content):
-            return lambda: _read(importer, path)
+            timed = cast("TimedImporter", importer) if kind.is_timed else None
+            return lambda: _read(path, importer.read if timed is None else partial(timed.read, when=when))
     raise NotEvidenceError(f"{path} is no evidence that Kair knows", f"what is read: {known_kinds()}")
 
 
@@ -89,9 +101,9 @@ def read_file(path: Path) -> EvidenceFile:
     return require_evidence(path)()
 
 
-def _read(importer: Importer, path: Path) -> EvidenceFile:
+def _read(path: Path, read: Callable[[Path], EvidenceFile]) -> EvidenceFile:
     try:
-        return importer.read(path)
+        return read(path)
     except OSError as error:
         raise _unreadable(path, error) from error
 

@@ -9,6 +9,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from http import HTTPStatus
 from http.client import HTTPException
 from pathlib import Path
@@ -24,6 +25,7 @@ from kair_engine.readers.evidence.opening import read_bounded
 from kair_engine.readers.evidence.prometheus_names import HOST_NAMES
 from kair_engine.readers.evidence.prometheus_series import METRICS, Samples
 from kair_engine.trace.evidence_table import EvidenceFile
+from kair_engine.trace.evidence_time import JobTime, Near
 from kair_engine.trace.measures import EvidenceSource, shown
 
 KIND: Final = "prometheus"
@@ -50,44 +52,68 @@ def fits(name: str, head: bytes) -> bool:  # noqa: ARG001  (all importers are as
     return head.lstrip()[:1] == b"{" and b'"resultType"' in head and b'"result"' in head
 
 
-def read(path: Path, limit: int = MOST_JSON) -> EvidenceFile:
-    """Return the rows of a file with one answer, or one in each line.
+class _Data(msgspec.Struct):
+    result: list[msgspec.Raw]
+
+
+class _Answer(msgspec.Struct):
+    """An answer whose series are read one after another: as objects all of them take ten times the memory."""
+
+    data: _Data
+
+    def __iter__(self) -> Iterator[Any]:
+        for one in self.data.result:
+            yield _decoded(one)
+
+
+def read(path: Path, limit: int = MOST_JSON, *, when: JobTime | None = None) -> EvidenceFile:
+    """Return the rows of a file with one answer, or one in each line; `when`: without values far from that time.
 
     Raises InputError where nothing of it can be read.
     """
     content = read_bounded(path, limit)
-    samples = Samples()
+    samples, near = Samples(), Near(when)
     try:
-        answers: list[Any] = [msgspec.json.decode(content)]
+        answers: list[object] = [_whole(content)]
     except (ValueError, RecursionError) as error:
         answers = [answer for line in content.splitlines() if (answer := _decoded(line)) is not None]
         samples.passed_over += sum(bool(line.strip()) for line in content.splitlines()) - len(answers)
         if not answers:
             raise InputError(f"{path} is no JSON, or cut off: {shown(str(error))}", "save the answer again") from error
     for answer in answers:
-        take_answer(samples, answer, path.name)
-    if samples.is_empty:
+        take_answer(samples, answer, path.name, near)
+    if samples.is_empty and not near.passed_over:
         raise InputError(
             f"{path}: no metric in it is one that Kair knows",
             "what is read are metrics of dcgm-exporter, node_exporter and device-metrics-exporter",
         )
-    return samples.evidence(EvidenceSource(name=path.name, kind=KIND, clock="unix", notes=(_STALE,)))
+    found = samples.evidence(EvidenceSource(name=path.name, kind=KIND, clock="unix", notes=(_STALE,)))
+    return replace(found, sources=tuple(map(near.with_far, found.sources)))
 
 
-def _decoded(line: bytes) -> object:
+def _whole(content: bytes) -> object:
+    """Return an answer. Raises ValueError, RecursionError."""
+    with suppress(msgspec.ValidationError):
+        return msgspec.json.decode(content, type=_Answer)
+    return msgspec.json.decode(content)
+
+
+def _decoded(line: bytes | msgspec.Raw) -> Any:  # noqa: ANN401
     with suppress(ValueError, RecursionError):
         return msgspec.json.decode(line)
     return None
 
 
-def take_answer(samples: Samples, answer: object, where: str) -> int:
-    """Add the series of a matrix or a vector to the samples; return how many series it has."""
+def take_answer(samples: Samples, answer: object, where: str, near: Near | None = None) -> int:
+    """Add the series of a matrix or a vector to the samples, what is `near` of them; return how many series it has."""
+    near, seen = Near(None) if near is None else near, 0
     data = answer.get("data") if isinstance(answer, dict) else None
-    result = data.get("result") if isinstance(data, dict) else None
-    if not isinstance(result, list):
+    result = answer if isinstance(answer, _Answer) else data.get("result") if isinstance(data, dict) else None
+    if not isinstance(result, list | _Answer):
         samples.passed_over += 1
         return 0
     for one in result:
+        seen += 1
         labels = one.get("metric") if isinstance(one, dict) else None
         if not isinstance(labels, dict):
             samples.passed_over += 1
@@ -101,8 +127,11 @@ def take_answer(samples: Samples, answer: object, where: str) -> int:
             continue
         for value in values:
             point = _point(value)
+            if point is not None and not near.has(point[0]):
+                near.passed_over += 1
+                continue
             samples.passed_over += point is None or not series.add(*point)
-    return len(result)
+    return seen
 
 
 def _point(value: object) -> tuple[int, float] | None:

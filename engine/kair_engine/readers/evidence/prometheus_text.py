@@ -5,6 +5,7 @@ what `date` and `date +%s` print. Without one, samples are of the time at which 
 """
 
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -15,6 +16,7 @@ from kair_engine.readers.evidence.opening import MOST_BYTES, NO_ZONE, Lines
 from kair_engine.readers.evidence.prometheus_names import HOST_NAMES, NAMES
 from kair_engine.readers.evidence.prometheus_series import Samples, Series
 from kair_engine.trace.evidence_table import EvidenceFile
+from kair_engine.trace.evidence_time import JobTime, Near
 from kair_engine.trace.measures import Clock, EvidenceSource
 
 KIND: Final = "prometheus"
@@ -49,16 +51,18 @@ def fits(name: str, head: bytes) -> bool:  # noqa: ARG001  (all importers are as
     )
 
 
-def read(path: Path, limit: int = MOST_BYTES) -> EvidenceFile:
-    """Return the rows of the first `limit` bytes of a file.
+def read(path: Path, limit: int = MOST_BYTES, *, when: JobTime | None = None) -> EvidenceFile:
+    """Return the rows of the first `limit` bytes of a file; `when`: without scrapes that are far from that time.
 
     Raises InputError where no sample in it says anything known.
     """
-    lines = Lines(path, limit)
-    reader = _Reader(path)
+    lines, near = Lines(path, limit), Near(when)
+    reader = _Reader(path, near)
     for number, line in lines:
         reader.take(number, line)
-    if reader.samples.is_empty:
+        lines.only = b"" if reader.is_near else _MARKS
+    near.passed_over += lines.passed_over
+    if reader.samples.is_empty and not near.passed_over:
         raise InputError(
             f"{path}: no metric in it is one that Kair knows",
             "what is read are metrics of dcgm-exporter, node_exporter and device-metrics-exporter",
@@ -68,14 +72,22 @@ def read(path: Path, limit: int = MOST_BYTES) -> EvidenceFile:
     if lines.is_cut:
         notes.append("it was not read to its end, which is too far or damaged")
     source = EvidenceSource(name=path.name, kind=KIND, clock=reader.clock(), notes=tuple(notes), doubts=doubts)
-    return reader.samples.evidence(source)
+    found = reader.samples.evidence(source)
+    return replace(found, sources=tuple(map(near.with_far, found.sources)))
+
+
+_MARKS: Final = b"#0123456789 \t"
+"""What a line that tells a time may begin with."""
 
 
 class _Reader:
     """Takes a file's lines in their order."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, near: Near) -> None:
         self.samples = Samples()
+        self._near = near
+        self.is_near = True
+        """Whether the scrape whose time was told last is near the job's time."""
         self._path = path
         self._known: dict[str, Series | None] = {}
         self._scrape_ns: int | None = None
@@ -110,6 +122,9 @@ class _Reader:
         """Add a sample of a series, which may be unknown."""
         try:
             time_ns = self._time_of(time)
+            if not (self.is_of_no_zone or self._near.has(time_ns)):
+                self._near.passed_over += series is not None
+                return
             if time_ns == self._written_ns and series is not None and time_ns in series.times[-1:]:
                 self._is_repeated = True
             is_told = series is not None and series.add(time_ns, float(value))
@@ -134,16 +149,20 @@ class _Reader:
         if match is None:
             return False
         if match["number"]:
-            self._scrape_ns, self._of_mark = _unix_ns(match["number"]), True
+            self._begin_scrape(_unix_ns(match["number"]))
             return True
         try:
             time = datetime.fromisoformat(match["iso"].replace(",", "."))
         except ValueError:
             return False
-        self._of_mark = True
         self.is_of_no_zone |= time.tzinfo is None
-        self._scrape_ns = int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1e6) * 1000
+        self._begin_scrape(int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1e6) * 1000)
         return True
+
+    def _begin_scrape(self, time_ns: int) -> None:
+        # Times of a zone that is not known are never far.
+        self._scrape_ns, self._of_mark = time_ns, True
+        self.is_near = self.is_of_no_zone or self._near.has(time_ns)
 
     def _time_of(self, told: str | None) -> int:
         if told is not None:

@@ -1,0 +1,85 @@
+"""When a job ran, and how much longer than that evidence is read for: telemetry of a day is mostly of other times."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from kair_engine.frozen import dataclass
+from kair_engine.trace.measures import EvidenceSource
+
+AROUND_NS: Final = 720 * 10**9
+"""So long before the first step and after the last one readings count: ten minutes, and two for clocks of which nobody
+says how far they are off."""
+READINGS: Final = 20
+"""Of a source that is read seldom, so many before and after: ten show that it was read regularly, five that it
+stopped."""
+FARTHEST_NS: Final = 7200 * 10**9
+"""What is farther off is passed over before its source is known; samplers read every 5 min at least."""
+
+
+@dataclass(frozen=True)
+class JobTime:
+    """From the first to the last recorded step of a job, Unix ns."""
+
+    begin_ns: int
+    end_ns: int
+
+    def widened(self, by_ns: int) -> "JobTime":
+        """Return the time with so much more before and after."""
+        return JobTime(self.begin_ns - by_ns, self.end_ns + by_ns)
+
+    def around(self, sources: Sequence[EvidenceSource]) -> "JobTime | None":
+        """Return the time of which rows of these sources are looked at; None where all rows count.
+
+        These are logs and lists, which have no interval, and what has times that are in doubt.
+        """
+        margins = [_margin_ns(one) for one in sources]
+        known = [one for one in margins if one is not None]
+        return self.widened(max(known)) if known and len(known) == len(margins) else None
+
+    def meets(self, first_ns: int, last_ns: int) -> bool:
+        """Return whether anything between these times, both included, belongs to it."""
+        return first_ns <= self.end_ns and last_ns >= self.begin_ns
+
+
+def _margin_ns(source: EvidenceSource) -> int | None:
+    if source.interval_s is None or source.clock == "unknown" or source.doubts:
+        return None
+    held_s = max(READINGS * source.interval_s, source.holds_s or 0.0)
+    return AROUND_NS + int((held_s + (source.bound_s or 0.0)) * 1e9)
+
+
+class Near:
+    """Tells which readings of a file are near a job's time while the file is read, and keeps what the others were."""
+
+    def __init__(self, when: JobTime | None) -> None:
+        """`when`: None: all are near."""
+        self._when, self._near = when, None if when is None else when.widened(FARTHEST_NS)
+        self._first_ns: int | None = None
+        self._knows_interval = when is None
+        self.passed_over = 0
+        """Readings that are not near."""
+        self._far: JobTime | None = None
+
+    def has(self, time_ns: int) -> bool:
+        """Return whether readings of this time are to be kept; the first two times tell how often there are any."""
+        if self._near is None or self._when is None:
+            return True
+        if not self._knows_interval:
+            first = self._first_ns = time_ns if self._first_ns is None else self._first_ns
+            self._knows_interval = time_ns != first
+            self._near = self._when.widened(max(FARTHEST_NS, READINGS * abs(time_ns - first)))
+        if self._near.meets(time_ns, time_ns):
+            return True
+        if self._far is None or not self._far.meets(time_ns, time_ns):
+            known = (self._far.begin_ns, self._far.end_ns) if self._far is not None else ()
+            self._far = JobTime(min((time_ns, *known)), max((time_ns, *known)))
+        return False
+
+    def with_far(self, source: EvidenceSource) -> EvidenceSource:
+        """Return the source as it is with the readings that were passed over."""
+        if self._far is None:
+            return source
+        first = [one for one in (source.first_ns, self._far.begin_ns) if one is not None]
+        last = [one for one in (source.last_ns, self._far.end_ns) if one is not None]
+        return replace(source, first_ns=min(first), last_ns=max(last), rows=source.rows + self.passed_over)
