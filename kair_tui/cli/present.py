@@ -43,10 +43,9 @@ class Presenter:
 
     def text(self, answer: "Document", *, height: int | None = None) -> str:
         """Return the answer as it is written to stdout, or to a screen of so many lines."""
-        look = stdout_options(ascii_only=self.ascii_only, no_color=self._wanted.no_color)
-        look = replace(look, wide=self._wanted.format == "wide", plain=self._wanted.plain, height=height)
-        if look.plain:
-            look = replace(look, width=UNLIMITED)  # a line is an item
+        wanted = self._wanted
+        look = stdout_options(ascii_only=self.ascii_only, no_color=wanted.no_color, plain=wanted.plain)
+        look = replace(look, wide=wanted.format == "wide", height=height)
         return written(answer, self.view, self._wanted.format, look, self._keep)
 
     def progress_bar(self) -> ProgressBar:
@@ -66,10 +65,10 @@ class Presenter:
             self.note(text)
 
 
-def stdout_options(*, ascii_only: bool, no_color: bool) -> PageOptions:
-    """Return what stdout can show; `ascii_only` also where it cannot encode more."""
+def stdout_options(*, ascii_only: bool, no_color: bool, plain: bool = False) -> PageOptions:
+    """Return what stdout can show; `ascii_only` also where it cannot encode more. A line of `plain` is an item."""
     width = UNLIMITED
-    if is_terminal(sys.stdout):
+    if is_terminal(sys.stdout) and not plain:
         from shutil import get_terminal_size  # loads three compressions
 
         width = get_terminal_size().columns
@@ -77,6 +76,7 @@ def stdout_options(*, ascii_only: bool, no_color: bool) -> PageOptions:
         width=max(width, 40),
         color=wants_color(sys.stdout, no_color=no_color),
         ascii_only=ascii_only or not speaks_unicode(sys.stdout),
+        plain=plain,
     )
 
 

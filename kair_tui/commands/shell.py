@@ -3,7 +3,7 @@
 import sys
 from typing import Annotated
 
-from kair_tui.cli.options import Option, Presentation
+from kair_tui.cli.options import PLAIN, Option, Presentation
 from kair_tui.cli.output import is_terminal, stdin_text
 from kair_tui.cli.wanted import JobWanted
 
@@ -18,11 +18,12 @@ def run(
         bool, Option("--allow-shell", "Let a batch use the system's shell (! and |), as a person at a prompt may.")
     ] = False,
     ascii_only: Annotated[bool, Option("--ascii", "Use ASCII characters only.")] = False,
+    plain: Annotated[bool, Option("--plain", PLAIN)] = False,
     no_color: Annotated[bool, Option("--no-color", "Use no colour (also: NO_COLOR, TERM=dumb).")] = False,
     quiet: Annotated[bool, Option("-q, --quiet", "Show no notes, warnings or progress.")] = False,
 ) -> int:
     """Read commands from a terminal, `-c` or stdin, and return the exit status."""
-    presentation = Presentation(ascii=ascii_only, no_color=no_color, quiet=quiet)
+    presentation = Presentation(ascii=ascii_only, plain=plain, no_color=no_color, quiet=quiet)
     if commands is None and is_terminal(sys.stdin) and is_terminal(sys.stdout):
         from kair_tui.shell.prompt import converse
 

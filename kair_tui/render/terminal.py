@@ -3,11 +3,11 @@
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from kair_engine.errors import UsageError
-from kair_tui.render.text import speaks_unicode
+from kair_tui.render.text import clean, plain_text, speaks_unicode
 
 Colours = Literal["none", "16", "256", "truecolor"]
 ThemeChoice = Literal["light", "dark"]
@@ -88,6 +88,11 @@ ASCII: Final = Glyphs(
     ascending="^",
     descending="v",
 )
+PLAIN: Final = replace(UNICODE, levels=" ░▒▓█")
+"""For screen readers: what draws is in signs that no sentence has, and goes out as blanks."""
+PLAIN_ASCII: Final = replace(
+    ASCII, dot=";", **{name: signs for name, signs in vars(PLAIN).items() if plain_text(signs) != signs}
+)
 
 
 @dataclass(frozen=True)
@@ -101,9 +106,20 @@ class Look:
     light: bool = False
 
     @property
+    def draws_ascii(self) -> bool:
+        """Whether pictures are drawn in ASCII; for a screen reader they are not, or nothing could be left out."""
+        return self.ascii_only and not self.plain
+
+    @property
     def glyphs(self) -> Glyphs:
         """The signs to draw with."""
+        if self.plain:
+            return PLAIN_ASCII if self.ascii_only else PLAIN
         return ASCII if self.ascii_only else UNICODE
+
+    def safe(self, text: str) -> str:
+        """Return `text` as it may be sent to the terminal."""
+        return clean(plain_text(text, instead=" ") if self.plain else text, ascii_only=self.ascii_only)
 
 
 def refuse_no_terminal(environment: Mapping[str, str]) -> None:

@@ -431,7 +431,7 @@ def draw_heatmap(heatmap: Sequence[Sequence[float]], exact: int, page: Page, *, 
     """
     columns = max(map(len, heatmap), default=0)
     cells = len(heatmap) * columns
-    if cells < 2 or max(map(max, heatmap)) - 1 < WORTH_A_FIGURE:
+    if page.options.plain or cells < 2 or max(map(max, heatmap)) - 1 < WORTH_A_FIGURE:
         return
     limits = darker_from(one for row in heatmap for one in row)
     axes = "rows: stages, columns: data-parallel ranks" if staged else "columns: ranks"

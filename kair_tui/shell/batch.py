@@ -67,8 +67,10 @@ class BatchSession:
 
 def open_session(wanted: JobWanted, presentation: Presentation, *, place: str) -> BatchSession:
     """Take the job that was asked for in hand, not yet open. Raises InputError where there is no such job."""
-    look = stdout_options(ascii_only=presentation.ascii, no_color=presentation.no_color)
-    progress = ProgressBar(quiet=presentation.quiet, ascii_only=look.ascii_only, no_color=presentation.no_color)
+    plain = presentation.plain
+    look = stdout_options(ascii_only=presentation.ascii, no_color=presentation.no_color, plain=plain)
+    without_bar = look.ascii_only or plain
+    progress = ProgressBar(quiet=presentation.quiet, ascii_only=without_bar, no_color=presentation.no_color)
 
     def note(text: str) -> None:
         if not presentation.quiet:

@@ -10,7 +10,7 @@ from support.screen_text import answered, opened, played, screen_lines, until
 from textual.color import Color
 
 from kair_tui.render.terminal import Look
-from kair_tui.tui.frame.app import WithoutDrawings
+from kair_tui.tui.frame.app import KairApp, WithoutDrawings
 
 SLOW = str(SAMPLES / "slow_operator")
 DRAWN = re.compile("[\u2500-\u25ff\u2800-\u28ff]")
@@ -48,6 +48,40 @@ async def test_on_the_full_screen_every_rank_has_a_line() -> None:
         assert any(isinstance(one, WithoutDrawings) for one in app.get_line_filters())
 
 
+def sent_lines(app: KairApp) -> list[str]:
+    """The screen's lines as the terminal is sent them."""
+    lines = []
+    for line in screen_lines(app):
+        sent = [Segment(line)]
+        for one in app.get_line_filters():
+            sent = one.apply(sent, Color(0, 0, 0))
+        lines.append("".join(segment.text for segment in sent).rstrip())
+    return lines
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("key", ["", "enter", "3", "4", "5", "6", "7", "D", "F", "H"])
+@played
+async def test_no_screen_sends_bars_in_ascii_either(key: str) -> None:
+    async with opened(SLOW, size=(100, 34), look=Look(plain=True, ascii_only=True)) as (app, pilot):
+        if key:
+            await pilot.press(key)
+            await until(pilot, lambda: answered(app))
+        lines = sent_lines(app)
+        assert "\n".join(lines).isascii()
+        # A bar is a sign several times; names hold two colons, lines of text no more than an ellipsis.
+        assert [line for line in lines if re.search(r"([^\w\s])(?: ?\1){3}", line)] == []
+        assert any("slow_operator" in line for line in lines)
+
+
+def test_a_shell_answers_as_its_commands_do() -> None:
+    said = kair("shell", SLOW, "--plain", "--ascii", "-c", "localize; triage")
+    alone = [kair(command, SLOW, "--plain", "--ascii").out for command in ("localize", "triage")]
+    assert (said.status, said.out) == (0, "".join(alone))
+
+
 def test_what_is_drawn_all_the_same_is_sent_as_blanks() -> None:
-    sent = WithoutDrawings().apply([Segment("█▓ rank 2 ▲ slow │")], Color(0, 0, 0))
-    assert [segment.text for segment in sent] == ["   rank 2   slow  "]
+    text = [Segment("█▓ rank 2 ▲ slow │ ·")]
+    for ascii_only, sent in ((False, "   rank 2   slow   ·"), (True, "   rank 2   slow    ")):
+        shown = WithoutDrawings(ascii_only=ascii_only).apply(text, Color(0, 0, 0))
+        assert [segment.text for segment in shown] == [sent]

@@ -3,6 +3,7 @@
 import asyncio
 import io
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable
@@ -69,9 +70,18 @@ class WithoutColours(LineFilter):
 class WithoutDrawings(LineFilter):
     """Lets no lines, blocks and shapes through: a screen reader would name them one by one."""
 
+    def __init__(self, *, ascii_only: bool) -> None:
+        super().__init__()
+        self._ascii_only = ascii_only
+
+    def _without(self, text: str) -> str:
+        shown = plain_text(text, instead=" ")
+        # Texts are ASCII by now; what is not draws.
+        return re.sub("[^\x00-\x7f]", " ", shown) if self._ascii_only else shown
+
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:  # noqa: ARG002
         """Return the same text with blanks in their places."""
-        return [Segment(plain_text(text, instead=" "), style, control) for text, style, control in segments]
+        return [Segment(self._without(text), style, control) for text, style, control in segments]
 
 
 class Unheard(io.TextIOBase):
@@ -118,7 +128,7 @@ class KairApp(App[int]):
         self._working: set[object] = set()
         self._bare: list[LineFilter] = [WithoutColours()] if look.colours == "none" else []
         if look.plain:
-            self._bare.append(WithoutDrawings())
+            self._bare.append(WithoutDrawings(ascii_only=look.ascii_only))
         self.error_console = Console(quiet=True)  # Errors are reported at one place, failures.py, not by Textual.
         draw_scroll_bars_with(look.glyphs)
         self.register_theme(theme_of(look))

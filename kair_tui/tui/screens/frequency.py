@@ -13,7 +13,7 @@ from kair.app.question import Question
 from kair_engine.results.rank import RankProfileResult, SubgraphTime
 from kair_engine.results.views import FrequencyResult, InfoResult
 from kair_tui.render.frequency import VIEW
-from kair_tui.render.text import clean, short_name
+from kair_tui.render.text import short_name
 from kair_tui.render.units import count, duration, one_decimal, plural
 from kair_tui.render.warnings import warnings_in_words
 from kair_tui.tui.filtering import Filter
@@ -141,7 +141,7 @@ class FrequencyScreen(ViewScreen):
         ]
         scopes = [
             Choice(
-                clean(short_name(row.subgraph), ascii_only=self.look.ascii_only),
+                self.look.safe(short_name(row.subgraph)),
                 "what runs within this scope",
                 partial(self._count, scope=row.subgraph),
             )
@@ -149,7 +149,7 @@ class FrequencyScreen(ViewScreen):
         ]
         operators = [
             Choice(
-                clean(short_name(row.operator), ascii_only=self.look.ascii_only),
+                self.look.safe(short_name(row.operator)),
                 f"{count(row.count)} in {', '.join(row.phases) or 'no phase'}",
                 partial(self._count, operator=row.operator),
             )
@@ -200,7 +200,7 @@ class FrequencyScreen(ViewScreen):
             if low:
                 parts.append(f"{sign} {state}: {', '.join(low)}")
         if (operator := heat.meanwhile) is not None:
-            parts.append(f"in {clean(short_name(operator), ascii_only=self.look.ascii_only)}")
+            parts.append(f"in {self.look.safe(short_name(operator))}")
         return self.dotted(*parts)
 
     def copied(self) -> str:

@@ -372,9 +372,8 @@ class OverviewScreen(ViewScreen):
         styles, glyphs = styles_of(self.look), self.look.glyphs
         legend = level_legend(self.look, [f"{limit:g}" for limit in LIMITS])
         self._show_parts()
-        self.heading("grid").say(
-            [(f"by {grouping}", None)], [("score ", None), *legend, (f"{glyphs.alarm} slow", styles.alarm)]
-        )
+        slow = [] if self.look.plain else [(f"{glyphs.alarm} slow", styles.alarm)]
+        self.heading("grid").say([(f"by {grouping}", None)], [("score ", None), *legend, *slow])
 
     # What is asked ahead.
 

@@ -112,7 +112,7 @@ class RankScreen(ViewScreen):
         self.query_one(StepBarLine).show(None if result is None else result.bar)
         self.query_one(StepParts).show(result, subgraphs=self._by_subgraph)
         self.query_one(CompletionCurve).show(result)
-        ascii_only = self.look.ascii_only
+        ascii_only = self.look.draws_ascii
         step, curve = self.heading("parts"), self.heading("curve")
         step.say([])
         curve.say([])

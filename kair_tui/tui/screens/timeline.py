@@ -198,7 +198,9 @@ class TimelineScreen(ViewScreen):
         self.heading("rows").say([(of_view, None)], [(collectives, None)])
 
     def _explain(self, result: TimelineResult) -> None:
-        drawn_with = signs(ascii_only=self.look.ascii_only, coloured=self.look.colours != "none")
+        if self.look.plain:
+            return  # there are no signs
+        drawn_with = signs(ascii_only=self.look.draws_ascii, coloured=self.look.colours != "none")
         kinds = [
             (f"{drawn_with.kinds[kind]} {WORDS[kind]}", bar_style(self.look, kind, "nothing"))
             for kind in legend(result)

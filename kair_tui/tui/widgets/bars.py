@@ -172,7 +172,7 @@ class RankBars(Drawn):
 
     def _bar(self, row: RankBlame | HostBlame, width: int) -> str:
         peak = self._ranks[0].share
-        return bar(row.share, None, peak, width, ascii_only=self.look.ascii_only)
+        return bar(row.share, None, peak, width, ascii_only=self.look.draws_ascii)
 
     def _label(self, row: RankBlame | HostBlame) -> str:
         return self.safe(str(row.rank) if isinstance(row, RankBlame) else row.host)
@@ -327,7 +327,7 @@ class StepParts(Drawn):
             row.typical_us,
             max(max(row.own_us, row.typical_us or 0.0) for row in self._rows),
             room,
-            ascii_only=self.look.ascii_only,
+            ascii_only=self.look.draws_ascii,
         )
         pieces = [(figures, styles.strong if most else styles.base), (drawn, styles.levels[3 if most else 1])]
         return fitted(pieces, width, styles.base, self.look)
@@ -392,7 +392,7 @@ class CompletionCurve(Drawn):
             self._drawn_for = self.size
             width, height = self.size.width - _MARGIN - 1, self.size.height - 1
             self._picture = draw(
-                result.curve, result.farthest, width=width, height=height, ascii_only=self.look.ascii_only
+                result.curve, result.farthest, width=width, height=height, ascii_only=self.look.draws_ascii
             )
         return self._picture
 

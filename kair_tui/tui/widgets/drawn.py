@@ -15,7 +15,6 @@ from textual.scroll_view import ScrollView
 from textual.widget import Widget
 
 from kair_tui.render.terminal import Look
-from kair_tui.render.text import clean
 from kair_tui.tui.widgets.styles import TextStyles, styles_of
 
 
@@ -44,7 +43,7 @@ class Drawing:
 
     def safe(self, text: str) -> str:
         """Return `text` as it may be sent to the terminal."""
-        return clean(text, ascii_only=self.look.ascii_only)
+        return self.look.safe(text)
 
 
 class Drawn(Drawing, Widget):

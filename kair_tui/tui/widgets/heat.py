@@ -374,7 +374,7 @@ class RankStrip(Drawn):
         room = max(width - len(first) - len(last) - 1, 1)
         cells = resampled(self._values, room, max)
         columns = min(max(room // len(cells), 1), _WIDEST)
-        ramp, peak = RAMP_ASCII if self.look.ascii_only else RAMP, max(cells)
+        ramp, peak = RAMP_ASCII if self.look.draws_ascii else RAMP, max(cells)
         drawn = [
             (
                 (ramp[level(value, peak, len(ramp))] * max(columns - 1, 1)).ljust(columns),

@@ -204,7 +204,7 @@ class LatenessMap(Heat):
         if not ranks:
             return
         self._halves = (
-            2 if (not self.look.ascii_only and self.look.colours in ("256", "truecolor")) and ranks > height else 1
+            2 if (not self.look.draws_ascii and self.look.colours in ("256", "truecolor")) and ranks > height else 1
         )
         apart = sum(1 for group in groups if group) <= height
         per = self._per or 1

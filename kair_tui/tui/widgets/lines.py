@@ -13,7 +13,6 @@ from textual.geometry import Size
 from textual.strip import Strip
 
 from kair_tui.render.terminal import Look
-from kair_tui.render.text import clean
 from kair_tui.render.units import count
 from kair_tui.tui.widgets.drawn import Drawn, DrawnScroll
 from kair_tui.tui.widgets.styles import styles_of
@@ -108,7 +107,9 @@ class Heading(Line):
 
 
 def level_legend(look: Look, limits: Sequence[str]) -> list[Piece]:
-    """Return the signs of a cell's levels, each with the figure from which on it is drawn."""
+    """Return the signs of a cell's levels, each with the figure from which on it is drawn; none where none is."""
+    if look.plain:
+        return []
     words = [f"<{limits[0]}", *(f"{limit}+" for limit in limits)]
     signs = zip(look.glyphs.levels, words, styles_of(look).levels, strict=True)
     return [(f"{sign} {word}  ", style) for sign, word, style in signs]
@@ -148,7 +149,7 @@ class Paragraph:
 
     def lines(self, width: int, look: Look) -> list[Piece]:
         """Return its lines, made safe, at most `width` long where its words allow it, and never hard to read across."""
-        text, lead = clean(self.text, ascii_only=look.ascii_only), clean(self.lead, ascii_only=look.ascii_only)
+        text, lead = look.safe(self.text), look.safe(self.lead)
         margin = " " * len(lead)
         # Names and paths stay whole where they can: a hyphen is no place to break them.
         room = max(min(width, WIDEST_PROSE), 20)

@@ -133,7 +133,7 @@ class RankGraph(_Waiting):
         figures = f"{self.safe(duration(item.time_us)):>{TIME}}{percent(item.share):>{SHARE}}"
         columns = 2 * BAR if whole >= _WIDE else BAR if whole >= _NARROW else 0
         peak = self._peak
-        drawn = bar(item.share, None, peak, columns, ascii_only=self.look.ascii_only) if item.rank is not None else ""
+        drawn = bar(item.share, None, peak, columns, ascii_only=self.look.draws_ascii) if item.rank is not None else ""
         drawn = drawn.ljust(columns)
         room = whole - len(figures) - columns - 1
         strip = fitted(self._text(item), room, styles.base, self.look)

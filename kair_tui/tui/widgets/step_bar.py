@@ -29,7 +29,7 @@ class StepBarLine(Line):
         """
         if self._bar is None:
             return []
-        base, ascii_only = self.text_styles.base, self.look.ascii_only
+        base, ascii_only = self.text_styles.base, self.look.draws_ascii
         legend = [one for one in drawn(self._bar, 1, ascii_only=ascii_only) if one.percents]
         told = " ".join(one.told_briefly for one in legend) + " %"
         room = min(width - len(told) - 3, _WIDEST)

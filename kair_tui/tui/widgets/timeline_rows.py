@@ -83,7 +83,7 @@ class TimelineRows(Heat, inherit_bindings=False):
 
     @property
     def _signs(self) -> Signs:
-        return signs(ascii_only=self.look.ascii_only, coloured=self.look.colours != "none")
+        return signs(ascii_only=self.look.draws_ascii, coloured=self.look.colours != "none")
 
     def on_resize(self) -> None:
         """Have windows asked for, as many as there are cells."""
@@ -179,7 +179,9 @@ class TimelineRows(Heat, inherit_bindings=False):
         ]
 
     def cell(self, row: int, column: int, line: int) -> Piece:  # noqa: ARG002
-        """Return a part of a bar, or a mark."""
+        """Return a part of a bar, or a mark; nothing for a screen reader."""
+        if self.look.plain:
+            return " ", self.text_styles.base
         return self._signs_of(row)[column]
 
     def total(self, row: int, line: int) -> Sequence[Piece]:  # noqa: ARG002
