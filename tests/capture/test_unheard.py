@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -204,6 +205,8 @@ def test_real_jobs_of_one_name_do_not_mix_at_the_same_time_or_one_after_the_othe
     for store, steps in (("one", 80), ("two", 160)):
         kept = read_all(JobPlaces(tmp_path / store, job).steps)
         assert [(one.number, one.ranks, one.last_step) for one in attempts_in(kept)] == [(1, (0, 1), steps - 1)]
+    for left in default_run_dir(job).parent.glob(f"{job}*"):
+        shutil.rmtree(left)
 
 
 def test_an_agent_says_that_another_store_s_has_the_folder(tmp_path: Path) -> None:

@@ -21,7 +21,8 @@ from kair_tui.cli import follow as following
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Path:
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("KAIR_RUN_DIR", str(tmp_path / "run"))
     write_status(tmp_path, STATUS)
     return tmp_path
 
