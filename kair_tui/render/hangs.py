@@ -4,7 +4,7 @@ import re
 from typing import Final
 
 from kair_engine.causes import CAUSES
-from kair_engine.results.triage import Finding
+from kair_engine.results.triage import Finding, TriageResult
 from kair_tui.render.sentences import sentence_of
 from kair_tui.render.text import short_name
 from kair_tui.render.units import count
@@ -32,6 +32,13 @@ def nobody_to_blame(finding: Finding) -> str:
     if "wait_circle" in kinds:
         return "they wait for each other: look at the order of their calls"
     return "no rank is missing: look at the network between them"
+
+
+def stands_where(result: TriageResult, rank: int) -> str:
+    """Return the first sentence about a rank of a job that stands still, without its number; "" where none is."""
+    evidence = (one for finding in result.findings if stands_still(finding) for one in finding.evidence)
+    told = (one.sentence for one in evidence if rank in one.ranks)
+    return next(told, "").removeprefix(f"rank {rank} ")
 
 
 _TO_DO: Final = {

@@ -234,7 +234,7 @@ def _body(result: TriageResult, page: Page) -> None:
     if result.parts:
         page.table(PART_COLUMNS, result.parts)
         page.line()
-    elif result.ranking and result.steps:
+    elif has_scores(result):
         page.table(COLUMNS, result.ranking, limit=RANKS_SHOWN)
         page.line()
     page.line(triage_totals(result))
@@ -246,6 +246,11 @@ def _body(result: TriageResult, page: Page) -> None:
         from kair_tui.render.evidence import sources_in_words  # few recordings have any
 
         page.line(f"evidence: {sources_in_words(result.sources)}")
+
+
+def has_scores(result: TriageResult) -> bool:
+    """Return whether ranks have scores: recordings of calls have no times, and one rank alone has no peers."""
+    return bool(result.ranking and result.steps) and not result.parts
 
 
 def _of_findings(result: TriageResult, *, wide: bool) -> Iterator[tuple[str, list[str], list[str], list[str]]]:

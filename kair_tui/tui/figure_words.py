@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from kair_engine.results.rank import RankProfileResult
-from kair_engine.results.triage import RankedRank
+from kair_engine.results.triage import RankedRank, TriageResult
+from kair_tui.render.triage import has_scores
 from kair_tui.render.units import duration, plural, score, signed_duration
 
 Figures = Sequence[tuple[str, str]]
@@ -71,9 +72,11 @@ OF_SCREEN: Final[Mapping[str, Figures]] = {
 }
 
 
-def beside_peers(row: RankedRank, ranking: Sequence[RankedRank]) -> Figures:
-    """Of a rank each figure, with the median and the range of those that have its role."""
-    peers = [one for one in ranking if one.role == row.role and one.rank != row.rank]
+def beside_peers(row: RankedRank, triage: TriageResult) -> Figures:
+    """Of a rank each figure, with the median and the range of those that have its role; none where none is known."""
+    if not has_scores(triage):
+        return ()
+    peers = [one for one in triage.ranking if one.role == row.role and one.rank != row.rank]
 
     def told(of: Callable[[RankedRank], float], text: Callable[[float], str]) -> str:
         if not peers:

@@ -3,13 +3,16 @@
 import re
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
+from support.hangs import behind
 from support.screen_text import answered, assert_says, go, opened, played, screen_text, until
 from support.watched_job import HANG, watched_job
 
 from kair_tui.tui.frame import watching
 from kair_tui.tui.frame.app import KairApp
+from kair_tui.tui.widgets.header_and_footer import StatusLine
 
 
 @pytest.fixture
@@ -56,3 +59,19 @@ async def test_a_job_that_hangs_shows_who_stands_where(store: Path, steps: int) 
     async with opened("job") as (app, pilot):
         await until(pilot, lambda: answered(app))
         assert_says(app, "straggler: rank 1 (hang", "rank 1 is in step 240, in input, at job/train.py:16 <module>")
+
+
+@played
+async def test_of_a_job_that_stands_still_nothing_unknown_is_shown_as_0(tmp_path: Path) -> None:
+    hang = behind(Random(3)).run()
+    (culprit,) = hang.culprits
+    async with opened(str(hang.write(tmp_path / "dumps", "2.10")), size=(120, 40)) as (app, pilot):
+        shown = screen_text(app)
+        assert "score" not in shown and "0.000" not in shown and "0 µs" not in shown and "slow" not in shown
+        status = app.screen.query_one(StatusLine).text
+        assert re.match(rf"rank {culprit}( · node\S+)? · ▲ accused · ", status), status
+        await pilot.press("right")
+        assert "called number 13" in app.screen.query_one(StatusLine).text
+        await pilot.press("enter")
+        await until(pilot, lambda: "outliers" in screen_text(app))
+        assert "score 0" not in screen_text(app)

@@ -22,9 +22,10 @@ from kair_engine.results.triage import Finding, RankedRank, TriageResult
 from kair_engine.results.views import StepsResult
 from kair_engine.trace.model import Trace
 from kair_tui.render.delays import ON_DEVICES
+from kair_tui.render.hangs import stands_where
 from kair_tui.render.open_items import open_lines
 from kair_tui.render.steplog import log_lines
-from kair_tui.render.triage import absorbed_lines, gain_in_words, triage_totals
+from kair_tui.render.triage import absorbed_lines, gain_in_words, has_scores, triage_totals
 from kair_tui.render.units import count, duration, plural, score, signed_duration, spans
 from kair_tui.render.warnings import warnings_in_words
 from kair_tui.tui.asked_ahead import asked_ahead, worst_rank
@@ -35,7 +36,7 @@ from kair_tui.tui.widgets.grid import LIMITS, RankGrid
 from kair_tui.tui.widgets.grid_layout import Group, by_host, by_position, place_in_words, position_words
 from kair_tui.tui.widgets.header_and_footer import StatusLine
 from kair_tui.tui.widgets.lateness_map import LatenessMap
-from kair_tui.tui.widgets.lines import Heading, Paragraph, Paragraphs, level_legend
+from kair_tui.tui.widgets.lines import Heading, Paragraph, Paragraphs, Piece, level_legend
 from kair_tui.tui.widgets.lists import Findings
 from kair_tui.tui.widgets.own_times import OwnTimes
 from kair_tui.tui.widgets.step_bar import StepBarLine
@@ -152,6 +153,7 @@ class OverviewScreen(ViewScreen):
         is_first, self._triage = self._triage is None, result
         self.query_one(StepBarLine).show(result.bar)
         self._say_verdict()
+        self._grid.has_scores = has_scores(result)
         self._regroup()
         self._grid.show(result.ranking)
         self._own.order(result.ranking)
@@ -185,6 +187,7 @@ class OverviewScreen(ViewScreen):
         self._strip.choose(self.session.chosen_steps)
         slow = [row.step for row in result.summary if row.slow]
         told = f"{plural(len(slow), 'slow step')}: {spans(tuple(slow))}" if slow else "no slow step"
+        told = told if result.summary else "none is recorded"
         self.heading("steps").say([(told, None)], [(f"{ON_DEVICES} ", None)] if result.timed_on == "device" else [])
         self._describe_again()
 
@@ -285,13 +288,21 @@ class OverviewScreen(ViewScreen):
         if row is None:
             return ""
         cell = f" (of {spans(grid.ranks)})" if len(grid.ranks) > 1 else ""
+        flag = f"{self.look.glyphs.alarm} {self._flag}" if row.flagged else ""
+        assert self._triage is not None  # it has the row
+        if grid.has_scores:
+            figures = [
+                f"score {score(row.score)} {flag}".rstrip(),
+                f"self time {signed_duration(row.self_time_excess_us)} a step",
+                "" if row.wait_imposed_us is None else f"others wait {duration(row.wait_imposed_us)}",
+            ]
+        else:
+            figures = [flag, stands_where(self._triage, row.rank)]
         return self.dotted(
             f"rank {row.rank}{cell}",
             row.host or "",
             place_in_words(row.rank, self.session.trace.job.layout) or ("" if row.role == "all" else row.role),
-            f"score {score(row.score)}" + (f" {self.look.glyphs.alarm} slow" if row.flagged else ""),
-            f"self time {signed_duration(row.self_time_excess_us)} a step",
-            "" if row.wait_imposed_us is None else f"others wait {duration(row.wait_imposed_us)}",
+            *figures,
         )
 
     def _about_finding(self, findings: Findings) -> str:
@@ -321,7 +332,7 @@ class OverviewScreen(ViewScreen):
         from kair_tui.tui.figure_words import beside_peers
 
         row = self._row(self.rank)
-        return () if row is None or self._triage is None else beside_peers(row, self._triage.ranking)
+        return () if row is None or self._triage is None else beside_peers(row, self._triage)
 
     def copied(self) -> str:
         """Return the finding under the cursor; else the verdict, what is under the cursor, and the commands."""
@@ -370,10 +381,17 @@ class OverviewScreen(ViewScreen):
         self._groups = groups
         self._group_map()
         styles, glyphs = styles_of(self.look), self.look.glyphs
-        legend = level_legend(self.look, [f"{limit:g}" for limit in LIMITS])
+        legend: list[Piece] = []
+        if self._grid.has_scores:
+            legend = [("score ", None), *level_legend(self.look, [f"{limit:g}" for limit in LIMITS])]
         self._show_parts()
-        slow = [] if self.look.plain else [(f"{glyphs.alarm} slow", styles.alarm)]
-        self.heading("grid").say([(f"by {grouping}", None)], [("score ", None), *legend, *slow])
+        marked = [] if self.look.plain else [(f"{glyphs.alarm} {self._flag}", styles.alarm)]
+        self.heading("grid").say([(f"by {grouping}", None)], [*legend, *marked])
+
+    @property
+    def _flag(self) -> str:
+        """Return what the mark of a rank means."""
+        return "slow" if self._grid.has_scores else "accused"
 
     # What is asked ahead.
 

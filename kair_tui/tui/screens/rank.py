@@ -15,8 +15,10 @@ from kair_engine.results.rank import RankProfileResult
 from kair_engine.results.triage import RankedRank, TriageResult
 from kair_tui.render.delays import lead_in_words
 from kair_tui.render.drawing import mark_sign, signs
+from kair_tui.render.hangs import stands_where
 from kair_tui.render.pinpoint import ALIKE_COLUMNS, AlikeOutliers, alike, each
 from kair_tui.render.rank import distance_text, outstanding, rank_headline
+from kair_tui.render.triage import has_scores
 from kair_tui.render.units import count, duration, percent, plural, score
 from kair_tui.tui.asked_ahead import rank_questions
 from kair_tui.tui.filtering import Filter
@@ -72,7 +74,7 @@ class RankScreen(ViewScreen):
 
     _profile: RankProfileResult | None = None
     _pinpoint: PinpointResult | None = None
-    _ranking: tuple[RankedRank, ...] = ()
+    _triage: TriageResult | None = None
     _one_by_one = _filtered = _by_subgraph = False
 
     def questions(self) -> Mapping[str, Question]:
@@ -103,9 +105,13 @@ class RankScreen(ViewScreen):
             self._pinpoint = result
             self._list_outliers()
         else:
-            triage: TriageResult = result
-            self._ranking = triage.ranking
+            self._triage = result
         self._say_who()
+
+    @property
+    def _ranking(self) -> tuple[RankedRank, ...]:
+        """Return the ranks as triage has them, the most suspicious first; none until it has answered."""
+        return () if self._triage is None else self._triage.ranking
 
     def _show_profile(self, result: RankProfileResult | None) -> None:
         self._profile = result
@@ -135,14 +141,22 @@ class RankScreen(ViewScreen):
             peers = plural(self._profile.peers, "peer")
             who += [self._profile.host or "", f"role {self._profile.role} ({peers})"]
         if row is not None:
-            flag = f" {self.look.glyphs.alarm} slow" if row.flagged else ""
-            place = self._ranking.index(row) + 1
-            who.append(f"score {score(row.score)}{flag} ({place} of {count(len(self._ranking))})")
+            who += self._how_slow(row)
         style = "alarm" if row is not None and row.flagged else "strong"
         said = [] if self._profile is None else [Paragraph(outstanding(self._profile))]
         if self._profile is not None and (ahead := lead_in_words(self._profile)) is not None:
             said.append(Paragraph(ahead, "dim"))
         self.query_one("#about", Paragraphs).show(Paragraph(self.dotted(*who), style), *said)
+
+    def _how_slow(self, row: RankedRank) -> list[str]:
+        """Return its score and place among all; where none is known, where it stands."""
+        assert self._triage is not None  # it has the row
+        alarm = self.look.glyphs.alarm
+        if not has_scores(self._triage):
+            return [f"{alarm} accused" if row.flagged else "", stands_where(self._triage, row.rank)]
+        flag = f" {alarm} slow" if row.flagged else ""
+        place = self._ranking.index(row) + 1
+        return [f"score {score(row.score)}{flag} ({place} of {count(len(self._ranking))})"]
 
     # Which rank.
 
@@ -246,7 +260,7 @@ class RankScreen(ViewScreen):
         from kair_tui.tui.figure_words import beside_peers, parts_in_sum
 
         row = next((row for row in self._ranking if row.rank == self.place.rank), None)
-        ranked = () if row is None else beside_peers(row, self._ranking)
+        ranked = () if row is None or self._triage is None else beside_peers(row, self._triage)
         return [*ranked, *(() if self._profile is None else parts_in_sum(self._profile))]
 
     def copied(self) -> str:

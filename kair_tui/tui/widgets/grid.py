@@ -239,9 +239,11 @@ _SHARE_OF_LOW: Final = 0.25
 
 
 class RankGrid(CellGrid[RankedRank]):
-    """The score of every rank."""
+    """The score of every rank; where none is known, whom a finding accuses."""
 
     NAMES_COLUMNS = True
+    has_scores = True
+    """Whether scores are known."""
 
     def _room_for_rows(self) -> int:
         """On a low screen less, for what was found to be seen."""
@@ -256,8 +258,8 @@ class RankGrid(CellGrid[RankedRank]):
         return MARKED if row.flagged else sum(row.score >= limit for limit in LIMITS)
 
     def figure(self, row: RankedRank) -> str:
-        """Return its score."""
-        return score(row.score)
+        """Return its score, where it is known."""
+        return score(row.score) if self.has_scores else ""
 
 
 COSTS: Final = (0.01, 0.05, 0.20, 0.50)
