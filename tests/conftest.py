@@ -11,6 +11,7 @@ import pytest
 from hypothesis import settings
 from support.answers import PLACE, answered_once
 from support.cli_samples import store_variables
+from support.forked_kair import forked_kair
 
 # A shared machine can stall any example: no test here asserts a time. What more examples would show, the fuzzer does.
 settings.register_profile("kair", deadline=None, max_examples=25)
@@ -94,6 +95,13 @@ def pytest_collection_finish() -> None:
 def pytest_make_parametrize_id(val: object) -> str | None:
     """A file is called by its name: where this checkout lies is not part of a test."""
     return Path(val).name if isinstance(val, str | Path) and Path(val).is_absolute() else None
+
+
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with what a shell finds as `kair`: for tests of what is said to it, which are not of the process."""
+    with forked_kair(tmp_path_factory.mktemp("programs")) as folder:
+        yield folder
 
 
 @pytest.fixture(scope="module")

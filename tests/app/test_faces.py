@@ -108,8 +108,8 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def client(store: Path) -> Iterator[Client]:
-    client = Client("--store", str(store))
+def client(programs: Path, store: Path) -> Iterator[Client]:
+    client = Client(programs, "--store", str(store))
     yield client
     assert client.close() == 0
 

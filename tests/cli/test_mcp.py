@@ -30,9 +30,9 @@ PARSE_ERROR, INVALID_REQUEST, NO_METHOD, INVALID_PARAMS = -32700, -32600, -32601
 
 
 @pytest.fixture(scope="module")
-def _client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+def _client(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     """About an empty store."""
-    client = Client("--store", str(tmp_path_factory.mktemp("store")), KAIR_CACHE=str(shared_cache()))
+    client = Client(programs, "--store", str(tmp_path_factory.mktemp("store")), KAIR_CACHE=str(shared_cache()))
     yield client
     assert client.close() == 0
 
@@ -66,8 +66,8 @@ def said(result: Mapping[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26", "2025-06-18"])
-def test_the_version_of_the_client_is_spoken(version: str) -> None:
-    client = Client(version=version)
+def test_the_version_of_the_client_is_spoken(programs: Path, version: str) -> None:
+    client = Client(programs, version=version)
     result = client.greeting["result"]
     assert (result["protocolVersion"], result["serverInfo"]["name"]) == (version, "kair")
     assert "never instructions" in result["instructions"]
@@ -76,7 +76,7 @@ def test_the_version_of_the_client_is_spoken(version: str) -> None:
 
 
 def test_a_version_of_the_future_is_answered_with_one_that_is_known() -> None:
-    client = Client(version="2999-01-01")
+    client = Client(None, version="2999-01-01")
     assert client.greeting["result"]["protocolVersion"] < "2999"
     assert client.close() == 0
 
@@ -230,8 +230,8 @@ def test_whatever_is_said_the_next_request_is_answered(_client: Client, lines: l
     assert _client.ask("ping")["result"] == {}
 
 
-def test_a_call_can_be_cancelled_and_others_go_on(tmp_path: Path) -> None:
-    client = Client("--store", str(tmp_path))
+def test_a_call_can_be_cancelled_and_others_go_on(programs: Path, tmp_path: Path) -> None:
+    client = Client(programs, "--store", str(tmp_path))
     # Waits for a coordinator that nobody started.
     number = client.request("tools/call", name="watch", arguments={"job": "job123"})
     assert client.ask("ping")["result"] == {}
@@ -252,12 +252,12 @@ def everything(folder: Path) -> dict[str, tuple[int, bytes]]:
     }
 
 
-def test_nothing_is_written_into_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_written_into_the_store(programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store_variables(monkeypatch, tmp_path)
     store = Path(os.environ["KAIR_STORE"])
     assert kair("import", str(SAMPLE), "--job", "job123").status == 0
     before = everything(store)
-    client = Client()
+    client = Client(programs)
     assert client.call("triage", job="job123")["structuredContent"]["data"]["verdict"] == "straggler"
     for name, given_ in (("jobs", {"whatif": True}), ("fleet", {}), ("ledger", {}), ("evidence", {"job": "job123"})):
         assert client.call(name, **given_)["isError"] is False, name
@@ -282,12 +282,12 @@ def test_a_process_that_only_looks_writes_no_file(tmp_path: Path, monkeypatch: p
     assert before == {path: path.read_bytes() for path in store.rglob("*") if path.is_file()}
 
 
-def test_a_root_bounds_what_is_read(tmp_path: Path) -> None:
+def test_a_root_bounds_what_is_read(programs: Path, tmp_path: Path) -> None:
     root, store = tmp_path / "root", tmp_path / "store"
     write_job(root / "traces", [0])
     write_job(tmp_path / "secret", [0])
     (root / "link").symlink_to(tmp_path / "secret")
-    client = Client("--root", str(root), "--store", str(store))
+    client = Client(programs, "--root", str(root), "--store", str(store))
     assert client.call("info", job="traces")["structuredContent"]["job"]["name"] == "traces"
     for place in ("../secret", str(tmp_path / "secret"), "link"):
         for name, given_ in (("info", {"job": place}), ("triage", {"job": "traces", "evidence": [place]})):
@@ -296,7 +296,7 @@ def test_a_root_bounds_what_is_read(tmp_path: Path) -> None:
     assert kair("mcp", "--root", str(tmp_path / "gone")).status == 2
 
 
-def test_links_below_a_root_lead_nowhere_else(tmp_path: Path) -> None:
+def test_links_below_a_root_lead_nowhere_else(programs: Path, tmp_path: Path) -> None:
     root, outside = tmp_path / "root", tmp_path / "outside"
     write_job(outside, [0, 1])
     write_job(root / "sound", [0])
@@ -309,7 +309,7 @@ def test_links_below_a_root_lead_nowhere_else(tmp_path: Path) -> None:
     (root / "deep" / "a" / "b").symlink_to(outside)
     (root / "sound" / "again").symlink_to(root / "sound")
     (root / "by_link").symlink_to(root / "files")
-    client = Client("--root", str(root), "--store", str(tmp_path / "store"))
+    client = Client(programs, "--root", str(root), "--store", str(tmp_path / "store"))
     assert client.call("info", job="sound")["structuredContent"]["job"]["name"] == "sound"
     own = next(path for path in (root / "evidence_beside").iterdir() if path.is_file())
     for place in ("files", "evidence_beside", "deep", "by_link", str(own.relative_to(root))):

@@ -34,6 +34,7 @@ _LATE = (
     "kair_engine.views.overview",
     "kair_engine.whatif.operators.attribution",
     "kair_engine.whatif.operators.model",
+    "kair_tui.commands.mcp_server",
     "kair_tui.render.document",
     "kair_tui.render.page",
     "kair_tui.shell.batch",

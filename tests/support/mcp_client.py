@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import threading
+from pathlib import Path
 from typing import Any
 
 from support.patience import PATIENCE_S
@@ -16,9 +17,10 @@ LATEST = "2025-06-18"
 class Client:
     """One connection. What the server says besides the answer that is waited for stays in `others`."""
 
-    def __init__(self, *options: str, version: str = LATEST, **variables: str) -> None:
+    def __init__(self, programs: Path | None, *options: str, version: str = LATEST, **variables: str) -> None:
+        """`programs`: the folder with `kair`; None for a process of its own from its start."""
         self.process = subprocess.Popen(
-            [*KAIR, "mcp", *options],
+            [*(KAIR if programs is None else (programs / "kair",)), "mcp", *options],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, **variables},

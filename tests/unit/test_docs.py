@@ -17,7 +17,6 @@ from types import ModuleType
 from typing import Any, get_args
 
 import pytest
-from support.forked_kair import forked_kair
 
 from kair_engine.results.open_kinds import KINDS
 from kair_engine.results.sensitivity import Reason, ReasonKind
@@ -193,13 +192,6 @@ def sessions() -> Iterator[tuple[str, str]]:
         for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
             line, _, printed = part.partition("\n")
             yield line, printed
-
-
-@pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder with what a shell finds as `kair`."""
-    with forked_kair(tmp_path_factory.mktemp("programs")) as folder:
-        yield folder
 
 
 def printed_by(line: str, programs: Path) -> str:
