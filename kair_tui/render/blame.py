@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kair_engine.results.blame import BlamePath, BlameResult, HostBlame, PathNode, RankBlame, RootCause
+from kair_engine.results.blame import BlamePath, BlameResult, PathNode, RootCause
 from kair_tui.render.answer import DIM, Cell, Column, Styled
 from kair_tui.render.blame_paths import (
+    Culprit,
     MergedPath,
     blame_headline,
     blame_totals,
@@ -58,7 +59,6 @@ COLUMNS = (
     Column[RootCause]("steps", "steps", lambda row: spans(row.steps, 3), align="left", weight=3),
 )
 
-Culprit = RankBlame | HostBlame
 _CULPRITS = (
     Column[Culprit]("rank", "rank", culprit_text, weight=9),
     Column[Culprit]("blamed_us", "blamed", lambda row: duration(row.blamed_us), weight=8),
@@ -142,6 +142,7 @@ VIEW = View[BlameResult, RootCause](
         ("root_causes", "root_cause"),
         ("by_rank", "rank"),
         ("by_host", "host"),
+        ("by_group", "group"),
         ("paths", "path"),
         ("waiting", "waiting"),
         ("made_late", "late"),

@@ -15,11 +15,14 @@ from typing import Final
 
 from kair_engine.causes import Cause
 from kair_engine.frozen import dataclass
+from kair_engine.ranks import Rank
 from kair_engine.results.blame import (
     STEP_BEGIN,
     STEP_END,
     BlamePath,
     BlameResult,
+    GroupBlame,
+    GroupKind,
     HostBlame,
     PathNode,
     PathPart,
@@ -63,10 +66,17 @@ def blame_headline(result: BlameResult) -> str:
     return f"waiting came from {shares}: {_waited(result)} in {where}{_of_time(result)}"
 
 
-def together(result: BlameResult) -> list[RankBlame | HostBlame]:
-    """Return who waiting is laid to, the most first: a host in place of its ranks where none of them explains most.
+Culprit = RankBlame | HostBlame | GroupBlame
+"""Who waiting is blamed on: a rank, or ranks that stand in one line."""
+_MOST_OF_HOST: Final = 0.9
+"""Of a host's blame: a group that explains so much of it is named in the host's place."""
 
-    Of all waiting a host has to explain as much as is worth naming.
+
+def together(result: BlameResult) -> list[Culprit]:
+    """Return who waiting is blamed on, the most first: a host in place of its ranks where none of them explains most,
+    and a group of the layout in place of ranks that are late as one.
+
+    Of all waiting a host or a group has to explain as much as is worth naming.
     """
     of_rank = {row.rank: row for row in result.by_rank}
     hosts = [
@@ -74,35 +84,50 @@ def together(result: BlameResult) -> list[RankBlame | HostBlame]:
         for host in result.by_host
         if host.share >= WORTH_NAMING and 2 * max(of_rank[rank].blamed_us for rank in host.ranks) < host.blamed_us
     ]
-    in_hosts = {rank for host in hosts for rank in host.ranks}
-    alone = [row for row in result.by_rank if row.rank not in in_hosts]
-    return sorted([*hosts, *alone], key=lambda row: -row.blamed_us)
+    several: list[HostBlame | GroupBlame] = [*hosts]
+    for group in result.by_group:
+        if group.share >= WORTH_NAMING:
+            over = [one for one in several if {*one.ranks} & {*group.ranks}]
+            if all(_stands_for(group, one, of_rank) for one in over):
+                several = [*(one for one in several if one not in over), group]
+    named = {rank for one in several for rank in one.ranks}
+    alone = [row for row in result.by_rank if row.rank not in named]
+    return sorted([*several, *alone], key=lambda row: -row.blamed_us)
+
+
+def _stands_for(group: GroupBlame, host: HostBlame | GroupBlame, of_rank: Mapping[Rank, RankBlame]) -> bool:
+    """Return whether a group says more than a host: the same blame on fewer ranks, or that of several hosts."""
+    shared = {*group.ranks} & {*host.ranks}
+    return {*group.ranks} != {*host.ranks} and (
+        sum(of_rank[rank].blamed_us for rank in shared) >= _MOST_OF_HOST * host.blamed_us
+    )
 
 
 @dataclass(frozen=True)
-class CauseOnHost(RootCause):
-    """A root cause that several ranks of one host share, summed over them; `rank` is the one that explains most."""
+class SharedCause(RootCause):
+    """A root cause of several ranks in one line, summed over them; `rank` is the one that explains most."""
 
-    host: str = ""
-    ranks: tuple[int, ...] = ()
+    whose: str = ""
+    """The host, or the place in the layout, that the ranks share."""
+    ranks: tuple[Rank, ...] = ()
 
 
 def causes_together(result: BlameResult) -> list[RootCause]:
-    """Return the root causes, the largest first; of a host that stands for its ranks those that they share as one."""
-    host_of: dict[int, str] = {
-        rank: one.host for one in together(result) if isinstance(one, HostBlame) for rank in one.ranks
+    """Return the root causes, the largest first; of a host or group in place of its ranks what they share as one."""
+    whose = {
+        rank: culprit_name(one) for one in together(result) if not isinstance(one, RankBlame) for rank in one.ranks
     }
     shared: dict[tuple[object, ...], list[RootCause]] = defaultdict(list)
     for row in result.root_causes:
-        shared[host_of.get(row.rank, row.rank), row.operator, row.cause, row.is_edge].append(row)
-    return sorted((_as_one_cause(rows, host_of) for rows in shared.values()), key=lambda row: -row.blamed_us)
+        shared[whose.get(row.rank, row.rank), row.operator, row.cause, row.is_edge].append(row)
+    return sorted((_as_one_cause(rows, whose) for rows in shared.values()), key=lambda row: -row.blamed_us)
 
 
-def _as_one_cause(rows: Sequence[RootCause], host_of: Mapping[int, str]) -> RootCause:
+def _as_one_cause(rows: Sequence[RootCause], whose: Mapping[Rank, str]) -> RootCause:
     first = rows[0]
     if len(rows) == 1:
         return first
-    return CauseOnHost(
+    return SharedCause(
         first.rank,
         first.operator,
         first.cause,
@@ -111,20 +136,44 @@ def _as_one_cause(rows: Sequence[RootCause], host_of: Mapping[int, str]) -> Root
         sum(row.share for row in rows),
         tuple(sorted({step for row in rows for step in row.steps})),
         sum(row.synchronisations for row in rows),
-        host_of[first.rank],
+        whose[first.rank],
         tuple(sorted(row.rank for row in rows)),
     )
 
 
-def _named(row: RankBlame | HostBlame) -> str:
+_GROUPS: Final[Mapping[GroupKind, str]] = {
+    "data_parallel_rank": "data-parallel rank",
+    "pipeline_stage": "pipeline stage",
+    "tensor_parallel_group": "tensor-parallel group",
+}
+
+
+def _named(row: Culprit) -> str:
     if isinstance(row, RankBlame):
         return f"rank {row.rank} ({percent(row.share)})"
-    return f"{row.host} ({ranks_in_words(row.ranks)}, {percent(row.share)})"
+    who = row.host if isinstance(row, HostBlame) else f"{_GROUPS[row.kind]} {_place(row)}"
+    return f"{who} ({ranks_in_words(row.ranks)}, {percent(row.share)})"
 
 
-def culprit_text(row: RankBlame | HostBlame | RootCause) -> str:
-    """Return how a line of a table calls a rank, or the ranks of a host that it stands for."""
-    return f"{row.host}: {spans(row.ranks, 3)}" if isinstance(row, HostBlame | CauseOnHost) else str(row.rank)
+def _place(group: GroupBlame) -> str:
+    """Return its number; of a tensor-parallel group, which has none, its place: `pp 2 dp 1`."""
+    return group.name if group.kind == "tensor_parallel_group" else group.name.rpartition(" ")[2]
+
+
+def culprit_name(row: Culprit) -> str:
+    """Return how a rank, a host or a group is called where there is little room."""
+    if isinstance(row, RankBlame):
+        return str(row.rank)
+    return row.host if isinstance(row, HostBlame) else row.name
+
+
+def culprit_text(row: Culprit | RootCause) -> str:
+    """Return how a line of a table calls a rank, or ranks that it stands for: `pp 2: 8-11`."""
+    if isinstance(row, SharedCause):
+        return f"{row.whose}: {spans(row.ranks, 3)}"
+    if isinstance(row, RootCause):
+        return str(row.rank)
+    return culprit_name(row) if isinstance(row, RankBlame) else f"{culprit_name(row)}: {spans(row.ranks, 3)}"
 
 
 def _deviations(result: BlameResult, where: str) -> str:

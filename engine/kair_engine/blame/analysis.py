@@ -1,7 +1,7 @@
 """Stage 3: whose lateness the others waited for, and what made it late."""
 
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
@@ -10,6 +10,7 @@ import numpy as np
 
 from kair_engine.arrays import Bools, Ints
 from kair_engine.blame.step_begins import FIRST_BEGIN, Reason, StepBegins, StepEnds, why_late, with_reasons
+from kair_engine.blame.together import Key, by_group, by_host
 from kair_engine.blame.walk import Contribution, PairWaiting, Walk, path_node, walk_back
 from kair_engine.cancelling import checkpoint
 from kair_engine.causes import Cause
@@ -24,7 +25,6 @@ from kair_engine.results.blame import (
     STEP_BEGIN,
     BlamePath,
     BlameResult,
-    HostBlame,
     MadeLate,
     PathNode,
     PathPart,
@@ -53,7 +53,6 @@ _UNWAITED_NS = 1_000
 """A collective whose members waited less than this in all, each, made nobody wait."""
 
 _UNKNOWN: Final[Cause] = "unknown"
-_Key = tuple[Rank, str | None, Cause, bool]
 
 
 @dataclass
@@ -65,14 +64,14 @@ class Tally:
 
     walks: int
     keep_paths: bool
-    blamed: dict[_Key, float] = field(default_factory=lambda: defaultdict(float))
-    steps: dict[_Key, set[int]] = field(default_factory=lambda: defaultdict(set))
-    syncs: dict[_Key, int] = field(default_factory=lambda: defaultdict(int))
+    blamed: dict[Key, float] = field(default_factory=lambda: defaultdict(float))
+    steps: dict[Key, set[int]] = field(default_factory=lambda: defaultdict(set))
+    syncs: dict[Key, int] = field(default_factory=lambda: defaultdict(int))
     by_rank: dict[int, float] = field(default_factory=lambda: defaultdict(float))
     last: dict[int, int] = field(default_factory=lambda: defaultdict(int))
-    late: dict[tuple[int, _Key], float] = field(default_factory=lambda: defaultdict(float))
+    late: dict[tuple[int, Key], float] = field(default_factory=lambda: defaultdict(float))
     """The same waiting by the rank that was waited for and the root cause."""
-    late_syncs: dict[tuple[int, _Key], int] = field(default_factory=lambda: defaultdict(int))
+    late_syncs: dict[tuple[int, Key], int] = field(default_factory=lambda: defaultdict(int))
     waits: PairWaiting = field(default_factory=PairWaiting)
     paths: list[BlamePath] = field(default_factory=list)
     ranks_time: float = 0.0
@@ -119,8 +118,8 @@ class Tally:
         for rank, late_ns in self.began_late_ns.items():
             assert self.begins is not None
             reason = why_late(before, self.begins, rank, late_ns) or Reason(STEP_BEGIN, "unknown", is_edge=True)
-            old: _Key = (rank, FIRST_BEGIN, _UNKNOWN, True)
-            new: _Key = (rank, *reason)
+            old: Key = (rank, FIRST_BEGIN, _UNKNOWN, True)
+            new: Key = (rank, *reason)
             self.blamed[new] += self.blamed.pop(old)
             self.syncs[new] += self.syncs.pop(old)
             for late in [late for late, key in self.late if key == old]:
@@ -131,7 +130,7 @@ class Tally:
         self.began_late_ns = {}
 
 
-def _renamed(path: BlamePath, old: _Key, new: _Key) -> BlamePath:
+def _renamed(path: BlamePath, old: Key, new: Key) -> BlamePath:
     parts = tuple(
         PathPart(*new, part.share) if (part.rank, part.operator, part.cause, part.is_edge) == old else part
         for part in path.parts
@@ -267,7 +266,7 @@ def _walks(ops: Operations, role: Ints) -> dict[int, Walk]:
     return known
 
 
-def _lay(tally: Tally, late: int, key: _Key, waited_ns: float, *, step: int, collectives: int) -> None:
+def _lay(tally: Tally, late: int, key: Key, waited_ns: float, *, step: int, collectives: int) -> None:
     """Lays the waiting for the rank `late` at the door of what made it late."""
     tally.late[late, key] += waited_ns
     tally.late_syncs[late, key] += collectives
@@ -293,11 +292,11 @@ def _count(tally: Tally, collectives: Collectives, explained: Ints, waits: Ints)
     rest = explained[tally.walks :]
     for rank in np.unique(culprit[rest]):
         of_rank = rest[culprit[rest] == rank]
-        key: _Key = (Rank(int(ops.ranks[rank])), None, "unknown", False)
+        key: Key = (Rank(int(ops.ranks[rank])), None, "unknown", False)
         _lay(tally, key[0], key, float(waits[of_rank].sum()), step=ops.step, collectives=len(of_rank))
 
 
-def _divide(graph: ExecutionGraph, culprit: int, walk: Walk, shown: Bools | None) -> Iterator[tuple[_Key, float]]:
+def _divide(graph: ExecutionGraph, culprit: int, walk: Walk, shown: Bools | None) -> Iterator[tuple[Key, float]]:
     """Root causes of one late arrival with their shares, which add up to 1."""
     ops = graph.ops
     total = sum(c.late_ns for c in walk.contributions)
@@ -320,7 +319,7 @@ def _divide(graph: ExecutionGraph, culprit: int, walk: Walk, shown: Bools | None
 
 
 def _path(
-    graph: ExecutionGraph, late: Lateness, instance: int, walk: Walk, parts: tuple[tuple[_Key, float], ...]
+    graph: ExecutionGraph, late: Lateness, instance: int, walk: Walk, parts: tuple[tuple[Key, float], ...]
 ) -> BlamePath:
     collectives = graph.sync.collectives
     members: Ints = np.flatnonzero(collectives.instance == instance)
@@ -410,7 +409,8 @@ def blame_of(
         paths=tuple(paths[:limit]),
         root_causes=tuple(causes),
         by_rank=by_rank,
-        by_host=_by_host(by_rank, trace.job.hosts),
+        by_host=by_host(by_rank, trace.job.hosts),
+        by_group=by_group(by_rank, tally.blamed, trace.job.layout, trace.job.ranks),
         waiting=tally.waits.listed(asked, rank if operator is None else None),
         made_late=made_late,
         waiting_us=tally.waiting / 1e3,
@@ -446,26 +446,6 @@ def _rank_blame(tally: Tally, culprit: int) -> RankBlame:
         share=blamed / tally.waiting if tally.waiting else 0.0,
         arrived_last=tally.last[culprit],
     )
-
-
-def _by_host(by_rank: Sequence[RankBlame], hosts: Mapping[int, str]) -> tuple[HostBlame, ...]:
-    if len({*hosts.values()}) < 2:
-        return ()
-    of_host: dict[str, list[RankBlame]] = defaultdict(list)
-    for row in by_rank:
-        if row.rank in hosts:
-            of_host[hosts[row.rank]].append(row)
-    summed = (
-        HostBlame(
-            host,
-            tuple(sorted(row.rank for row in rows)),
-            sum(row.blamed_us for row in rows),
-            sum(row.share for row in rows),
-            sum(row.arrived_last for row in rows),
-        )
-        for host, rows in of_host.items()
-    )
-    return tuple(sorted(summed, key=lambda one: (-one.blamed_us, one.host)))
 
 
 def _concerns(path: BlamePath, rank: int | None, operator: str | None) -> bool:

@@ -128,6 +128,28 @@ class HostBlame:
     """Collectives that waited for one of these ranks more than the clocks' residual."""
 
 
+GroupKind = Literal["data_parallel_rank", "pipeline_stage", "tensor_parallel_group"]
+"""Ranks that share a place in the data-parallel dimension, a pipeline stage, or both."""
+
+
+@dataclass(frozen=True)
+class GroupBlame:
+    """Waiting that a group of ranks explains that are late as one: about as much each, in one operator."""
+
+    kind: GroupKind
+    """What the ranks share."""
+    name: str
+    """Their place in the job's layout: `dp 1`, `pp 2`, `pp 2 dp 1`."""
+    ranks: tuple[Rank, ...]
+    """All of the group."""
+    blamed_us: float
+    """What others, summed, waited for them."""
+    share: float
+    """Of all waiting."""
+    arrived_last: int
+    """Collectives that waited for one of these ranks more than the clocks' residual."""
+
+
 @dataclass(frozen=True)
 class RankWaiting:
     """What one rank waited for another in collectives, to which that one came last."""
@@ -207,3 +229,5 @@ class BlameResult:
     wait for one another though all of them are on time. It has no root cause."""
     by_host: tuple[HostBlame, ...] = ()
     """The same by host, the most first; empty where all ranks are on one host, or their hosts are not known."""
+    by_group: tuple[GroupBlame, ...] = ()
+    """Groups of the job's layout whose ranks are late as one, the most first; empty where none is."""

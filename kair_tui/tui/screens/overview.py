@@ -36,7 +36,7 @@ from kair_tui.tui.widgets.grid import LIMITS, RankGrid
 from kair_tui.tui.widgets.grid_layout import Group, by_host, by_position, place_in_words, position_words
 from kair_tui.tui.widgets.header_and_footer import StatusLine
 from kair_tui.tui.widgets.lateness_map import LatenessMap
-from kair_tui.tui.widgets.lines import Heading, Paragraph, Paragraphs, Piece, level_legend
+from kair_tui.tui.widgets.lines import Heading, Paragraph, Paragraphs, Remark, level_legend
 from kair_tui.tui.widgets.lists import Findings
 from kair_tui.tui.widgets.own_times import OwnTimes
 from kair_tui.tui.widgets.step_bar import StepBarLine
@@ -381,7 +381,7 @@ class OverviewScreen(ViewScreen):
         self._groups = groups
         self._group_map()
         styles, glyphs = styles_of(self.look), self.look.glyphs
-        legend: list[Piece] = []
+        legend: Remark = []
         if self._grid.has_scores:
             legend = [("score ", None), *level_legend(self.look, [f"{limit:g}" for limit in LIMITS])]
         self._show_parts()

@@ -20,9 +20,9 @@ from rich.style import Style
 from textual.geometry import Size
 from textual.strip import Strip
 
-from kair_engine.results.blame import HostBlame, RankBlame
 from kair_engine.results.rank import RankProfileResult, SubgraphTime
 from kair_engine.results.whatif import FixPrice, WhatifResult
+from kair_tui.render.blame_paths import Culprit, culprit_name
 from kair_tui.render.drawing import Layer, Picture, bar, draw
 from kair_tui.render.rank import axis
 from kair_tui.render.text import clean, short_name
@@ -125,9 +125,9 @@ class RankBars(Drawn):
 
     DEFAULT_CSS = "RankBars { height: 1; }"
 
-    _ranks: Sequence[RankBlame | HostBlame] = ()
+    _ranks: Sequence[Culprit] = ()
 
-    def show(self, ranks: Sequence[RankBlame | HostBlame]) -> None:
+    def show(self, ranks: Sequence[Culprit]) -> None:
         """Replace the bars."""
         self._ranks = ranks
         self.refresh()
@@ -143,7 +143,7 @@ class RankBars(Drawn):
         pieces = self._one(self._ranks[y], width) if y < len(self._ranks) else []
         return fitted(pieces, width, styles.base, self.look)
 
-    def _one(self, row: RankBlame | HostBlame, width: int) -> list[Piece]:
+    def _one(self, row: Culprit, width: int) -> list[Piece]:
         styles = self.text_styles
         name = f" {self._label(row):>{max(len(self._label(row)) for row in self._ranks)}} "
         figures = (
@@ -170,12 +170,12 @@ class RankBars(Drawn):
             pieces, taken = [*pieces, *item], taken + needed
         return pieces
 
-    def _bar(self, row: RankBlame | HostBlame, width: int) -> str:
+    def _bar(self, row: Culprit, width: int) -> str:
         peak = self._ranks[0].share
         return bar(row.share, None, peak, width, ascii_only=self.look.draws_ascii)
 
-    def _label(self, row: RankBlame | HostBlame) -> str:
-        return self.safe(str(row.rank) if isinstance(row, RankBlame) else row.host)
+    def _label(self, row: Culprit) -> str:
+        return self.safe(culprit_name(row))
 
     def _rest(self, ranks: int) -> str:
         return f"and {count(ranks)} more"
