@@ -95,10 +95,10 @@ def jobs_below(path: Path) -> Iterator[Path]:
             yield folder
 
 
-def check(source: Path, folder: Path) -> Checked:
-    """Donate a job into `folder`, and compare. Raises KairError."""
+def check(source: Path, folder: Path, cache: Path | None = None) -> Checked:
+    """Donate a job into `folder`, and compare; `cache`: where the job is parsed. Raises KairError."""
     gift = folder / "gift.tar.zst"
-    trace = open_trace(source, cache=folder / "cache")
+    trace = open_trace(source, cache=cache or folder / "cache")
     with gift.open("wb") as file:
         donated = donate(trace, file)
     again = open_trace(gift, cache=folder / "cache")
@@ -147,7 +147,7 @@ def _strings_of(source: Path) -> Iterator[str]:
         yield from path.parts
         if path.name.endswith((".json", ".json.gz")):
             content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-            yield from re.findall(r'"((?:[^"\\]|\\.)*)"', content.decode("utf-8", "replace"))
+            yield from {*re.findall(r'"((?:[^"\\]|\\.)*)"', content.decode("utf-8", "replace"))}
         elif path.suffix == ".sqlite":
             yield from (text.decode() for text in _PRINTED.findall(path.read_bytes()))
         elif path.suffix == ".parquet":
