@@ -1,1 +1,1 @@
-"""Joins a verdict with what telemetry, logs and identities say: which part explains it, what differs, what changed."""
+"""Joins a verdict with telemetry, logs and identities: which part explains it, what differs, what changed."""

@@ -1,4 +1,4 @@
-"""Whether a rank has more errors than its peers, or grows more than they do, where nothing says what that costs."""
+"""Decides parts by counters and gauges whose cost is unknown: more errors than on peers, or more growth."""
 
 import math
 from collections.abc import Sequence
@@ -21,13 +21,13 @@ from kair_engine.results.evidence import Explanation, Word
 from kair_engine.stats import binomial_tail
 
 _FEWEST_WINDOWS = 10
-"""Of fewer no trend is told."""
+"""With fewer windows no trend is tested."""
 _WORTH_TELLING = 0.01
-"""Of what it had: allocators and caches take less as they settle, in the same order of time on all ranks."""
+"""Fraction of its first value that a gauge must grow by: allocators and caches level off on all ranks alike."""
 
 
 def by_counts(case: Case) -> Explanation | None:
-    """Of the counters that are read the one that says most; None where none is."""
+    """Return the strongest explanation by any counter of the part that was read; None if none was."""
     told = []
     for measure in case.part.counts:
         series = case.readings.of(measure, case.rank)
@@ -37,7 +37,9 @@ def by_counts(case: Case) -> Explanation | None:
 
 
 def _counted(case: Case, measure: str, series: Sequence[Series]) -> Explanation:
-    """More than its peers have, were all equally likely to have one more (a conditional test of Poisson rates)."""
+    """Compare a rank's count with its peers' (conditional test of Poisson rates: each rank is equally likely to count
+    one more).
+    """
     looked = case.looked(series)
     mine = case.mine(looked)
     length_s = np.diff(looked.edges_ns) / 1e9
@@ -63,15 +65,15 @@ def _counted(case: Case, measure: str, series: Sequence[Series]) -> Explanation:
 
 
 def by_growth(case: Case) -> Explanation | None:
-    """Whether it grows beyond what the peers' does, in the order of time; None where that is not asked, or not read."""
+    """Return whether a gauge grows over time more than the peers' does; None if it has none or none was read."""
     measure = case.part.grows
     series = case.readings.of(measure, case.rank) if measure is not None else []
     if measure is None or not series:
         return None
-    looked = case.looked(series, readings=1)  # their order is asked, not what each is
+    looked = case.looked(series, readings=1)  # trends need no averaging
     values = looked.values(measure, "sum")
     peers = peers_of(values)
-    # What is kept costs nothing at first: it grows from before the rank is slow.
+    # A leak costs nothing at first: it grows from before the rank is slow.
     beyond = values - peers
     own = beyond[0][~np.isnan(beyond[0])]
     told = replace(
@@ -92,14 +94,14 @@ def by_growth(case: Case) -> Explanation | None:
 
 
 def _growth(values: Floats) -> float:
-    """From the first third to the last, of what is known."""
+    """Return the mean of the last third of the known values minus that of the first third; NaN if none is known."""
     known = values[~np.isnan(values)]
     third = max(len(known) // 3, 1)
     return float(known[-third:].mean() - known[:third].mean()) if len(known) else math.nan
 
 
 def _chance_of_order(values: Floats) -> float:
-    """How likely chance orders values in time as much as these are (Mann-Kendall, one-sided, normal approximation)."""
+    """Return the probability that chance orders values so well (Mann-Kendall, one-sided, normal approximation)."""
     n = len(values)
     signs = float(np.sign(values[None, :] - values[:, None])[np.triu_indices(n, 1)].sum())
     return 0.5 * math.erfc((signs - 1) / math.sqrt(n * (n - 1) * (2 * n + 5) / 18) / math.sqrt(2))

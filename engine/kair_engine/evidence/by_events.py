@@ -1,4 +1,4 @@
-"""Whether something happened to a rank's device, link, process or host, and not to its peers' as well."""
+"""Decides parts by events on a rank's device, link, process or host that its peers do not share."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from kair_engine.trace.xids import of_code, told_cause
 
 
 def by_events(case: Case) -> Explanation | None:
-    """None where no event speaks for the part, and no log would have told one."""
+    """Return what an event of the part says; None if there was none and no log covers the time."""
     if not case.part.events:
         return None
     course, onset = case.known.course, case.onset_ns()
@@ -28,7 +28,7 @@ def by_events(case: Case) -> Explanation | None:
     bound = event.source.bound_s
     return replace(
         case.blank(),
-        # One cause has many reporters: what half of the peers tell as well is not this rank's.
+        # One cause has many reporters: an event that half of the peers have as well is not this rank's.
         word="seen" if 2 * len(alike) >= max(len(innocents), 1) else "consistent",
         entity=event.entity,
         measure=event.name,
@@ -45,7 +45,7 @@ def by_events(case: Case) -> Explanation | None:
 
 
 def _speaks(case: Case, event: Event) -> bool:
-    """Drop XIDs that follow from another one, or come from the program: they speak for no part of a device."""
+    """Return whether an event counts for the part; XIDs that follow from others or come from the program do not."""
     if event.name not in case.part.events:
         return False
     if event.name != "xid":
@@ -58,7 +58,7 @@ def _speaks(case: Case, event: Event) -> bool:
 
 
 def _none(case: Case, begin: int, end: int) -> Explanation | None:
-    """Excluded where a log that would have told it goes through the whole time, and is of this rank's host."""
+    """Return "excluded" if a log of this rank's host covers the whole time and would contain the event, else None."""
     for source in case.known.evidence.sources:
         if source.first_ns is None or source.last_ns is None or source.clock == "unknown":
             continue

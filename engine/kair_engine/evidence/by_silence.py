@@ -1,4 +1,4 @@
-"""Whether the telemetry of a rank's device or host stops while the finding shows, and its peers' goes on."""
+"""Decides whether the telemetry of a rank's device or host stops during the finding while that of its peers goes on."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,32 +13,32 @@ from kair_engine.frozen import dataclass
 from kair_engine.results.evidence import Explanation
 
 FEWEST_READINGS: Final = 10
-"""Before it stops: of fewer nobody knows how regular it is."""
+"""Readings needed before the stop: with fewer the usual interval is not known."""
 INTERVALS: Final = 5
-"""Readings that have to be missing one after another."""
+"""A silence is longer than this many median intervals."""
 SHORTEST_NS: Final = 10 * 10**9
-"""A stop is no shorter, however often the source reads."""
+"""Shortest silence (10 s), however often the source reads."""
 FEWEST_PEERS: Final = 2
-"""Whose own readings have to go on."""
+"""Peers whose readings must go on."""
 EARLIER_NS: Final = 60 * 10**9
-"""So long before the finding begins it may stop: what samples fails with what it samples."""
+"""Telemetry may stop this long before the finding begins, since a sampler fails together with its device."""
 
 
 @dataclass(frozen=True)
 class _Silence:
-    """From the last reading before it to the next, or to when the peers' end."""
+    """A time without readings: from the last reading before it to the next one, or to the peers' end."""
 
     begin_ns: int
     end_ns: int
     least_ns: float
-    """So long is more than a few readings that are late."""
+    """A longer gap (ns) is more than a few late readings."""
     series: Series
     peers: Sequence[Ints]
-    """When each of the others was read."""
+    """Times of the readings of each peer (Unix ns)."""
 
 
 def by_silence(case: Case) -> Explanation | None:
-    """None where the part is another one, or where nothing that was read regularly stops."""
+    """Return the longest silence of the rank's telemetry; None for other parts, or if no regular series stops."""
     if not case.part.vanishes:
         return None
     own = case.readings.all_of(case.rank)
@@ -47,7 +47,7 @@ def by_silence(case: Case) -> Explanation | None:
         return None
     longest = max(found, key=lambda one: (one.end_ns - one.begin_ns, one.series.name))
     series = longest.series
-    # Of a source that stops now and then, wherever it does, one stop says nothing.
+    # A source that stops now and then on any rank proves nothing by one stop.
     ends = [max(longest.end_ns, int(times[-1])) for times in longest.peers]
     pauses = [np.diff(times, append=end) for times, end in zip(longest.peers, ends, strict=True)]
     alike = sum(bool((one > longest.least_ns).any()) for one in pauses)
@@ -70,9 +70,11 @@ def by_silence(case: Case) -> Explanation | None:
 
 
 def _silence(case: Case, series: Series, own: Sequence[Series]) -> _Silence | None:
-    """Return the first silence, if it begins while the finding shows and its source reads nothing of it then."""
+    """Return the first silence of a series, if it begins during the finding and the source reads nothing else
+    meanwhile.
+    """
     times = series.time_ns
-    # What the job itself measures ends with its steps; of what tells changes alone silence is no sign.
+    # The job's own measurements end with its steps, and a source that reports only changes may be silent for long.
     if series.length_ns is not None or series.source.holds_s or len(times) < FEWEST_READINGS:
         return None
     least = max(INTERVALS * float(np.median(np.diff(times))), SHORTEST_NS)
@@ -88,7 +90,7 @@ def _silence(case: Case, series: Series, own: Sequence[Series]) -> _Silence | No
     if len(peers) < FEWEST_PEERS:
         return None
     end = min(end, sorted(int(of[-1]) for of in peers)[len(peers) // 2])
-    # Up to the end, and that as if it were one.
+    # Treat the end as one more reading.
     readings = np.append(times[times < end], end)
     at = np.flatnonzero(np.diff(readings) > least)
     if not len(at) or at[0] < FEWEST_READINGS - 1 or readings[at[0]] < begin:
@@ -100,7 +102,7 @@ def _silence(case: Case, series: Series, own: Sequence[Series]) -> _Silence | No
 
 
 def _peers(case: Case, series: Series) -> list[Ints]:
-    """When the same measure was read of each rank that nobody accuses, of another thing than this one."""
+    """Return when the same measure was read on each healthy rank, except from the very thing that fell silent."""
     found = (case.readings.of(series.name, rank) for rank in case.innocents())
     of_others = ([one for one in of if (one.host, one.entity) != (series.host, series.entity)] for of in found)
     return [of[0].time_ns for of in of_others if of and len(of[0].time_ns) >= FEWEST_READINGS]

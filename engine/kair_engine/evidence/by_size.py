@@ -1,4 +1,6 @@
-"""Whether what is read of a rank makes its steps as much longer as they are, when they are, and only there."""
+"""Decides parts by size: whether a measured quantity makes the rank's steps longer by as much as they are, and only
+then.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,11 +25,11 @@ from kair_engine.stats import known_median
 
 _HALF = 0.5
 _FEW = 5
-"""Windows of either kind, of fewer no order of them is asked."""
+"""With fewer windows of either kind their order is not tested."""
 
 
 def by_size(case: Case) -> Explanation | None:
-    """None where nothing is read that says how large it is."""
+    """Return what the part's size says; None if no measure of its size was read."""
     size = next((one for one in case.part.sizes if case.readings.of(one.measure, case.rank)), None)
     if size is None:
         return None
@@ -42,7 +44,7 @@ def by_size(case: Case) -> Explanation | None:
         case.told(size.measure, series),
         own=mean_of(seen.value[0][mine]),
         peers=mean_of(peers_of(seen.value)[0][mine]),
-        # Of the windows that the judgement counts: a figure of others, of no peer, would speak against it.
+        # Only windows that are judged: a mean over others, which lack peers, could contradict the verdict.
         before=mean_of(seen.value[0][seen.sure[0] & ~mine]) if case.onset_ns() is not None else None,
         predicted_us=mean_of(seen.more[0][mine]),
         text=_what_it_says(case, named, looked),
@@ -54,7 +56,7 @@ def by_size(case: Case) -> Explanation | None:
 
 
 def by_signs(case: Case) -> Explanation | None:
-    """Of a part of which nothing tells the size, whether a sign of it is there; None where none is read."""
+    """Return whether a sign shows, for a part whose size was not read; None if no sign was read either."""
     part = case.part
     is_sized = any(case.readings.of(size.measure, case.rank) for size in part.sizes)
     if is_sized or (part.sizes and not part.shows_itself):
@@ -65,7 +67,7 @@ def by_signs(case: Case) -> Explanation | None:
 
 
 def _sign(case: Case, sign: Sign) -> Explanation:
-    """Whether the rank has it, and its peers have not."""
+    """Return whether the rank shows the sign and its peers do not."""
     series = case.readings.of(sign.measure, case.rank, sign.texts)
     looked = case.looked(series)
     mine, held = case.mine(looked), holds(looked, sign, 0.0)
@@ -82,25 +84,25 @@ def _sign(case: Case, sign: Sign) -> Explanation:
 
 @dataclass(frozen=True)
 class _Seen:
-    """(ranks × windows): the rule of a part on the accused rank and on innocent ones."""
+    """A part's rule on the accused rank (row 0) and on healthy ranks; matrices are (ranks × windows)."""
 
     value: Floats
     more: Floats
-    """µs of a step that are predicted."""
+    """Predicted excess per step, in µs."""
     fires: Bools
     sure: Bools
-    """Where all that it needs is read."""
+    """Whether every needed measure was read."""
     lacks_sign: bool
-    """Whether a sign that it needs is read nowhere on the accused rank."""
+    """Whether a required sign was never read on the accused rank."""
 
     @property
     def fired(self) -> int:
-        """How often it holds on innocent ranks."""
+        """Return in how many windows of healthy ranks the rule holds."""
         return int((self.fires & self.sure)[1:].sum())
 
     @property
     def tried(self) -> int:
-        """Of so many windows of innocent ranks."""
+        """Return how many windows of healthy ranks could be judged."""
         return int(self.sure[1:].sum())
 
 
@@ -123,7 +125,7 @@ def _seen(case: Case, size: Size, looked: Looked) -> _Seen | None:
 
 
 def _what_it_says(case: Case, series: Sequence[Series], looked: Looked) -> str | None:
-    """Of counters that count by a text, the size's or a sign's, the text that counts most while the finding shows."""
+    """Return the text that counts most during the finding, from text-labelled counters of the size or the signs."""
     mine = case.mine(looked)
     signs = [sign for some in case.part.signs for sign in some if sign.texts is not None]
     named = [*series, *(one for sign in signs for one in case.readings.of(sign.measure, case.rank, sign.texts))]
@@ -132,7 +134,7 @@ def _what_it_says(case: Case, series: Sequence[Series], looked: Looked) -> str |
 
 
 def _judged(case: Case, told: Explanation, seen: _Seen, looked: Looked, *, is_sampled: bool) -> Explanation:
-    """By the windows in which the finding shows."""
+    """Return the explanation with its word, judged by the windows in which the finding shows."""
     mine = case.mine(looked)
     here = mine & seen.sure[0]
     absent = replace(told, word="excluded") if is_sampled else told
@@ -153,19 +155,21 @@ def _judged(case: Case, told: Explanation, seen: _Seen, looked: Looked, *, is_sa
 
 
 def _mostly(case: Case, fires: Bools) -> bool:
-    """Return whether it comes now and then: it shows in some windows, and is large enough on average."""
+    """Return whether the rule holds often enough: in at least half of the windows, or in any if the finding is
+    intermittent.
+    """
     return bool(fires.any() if case.finding.pattern == "intermittent" else fires.mean() >= _HALF)
 
 
 def _before_us(case: Case, seen: _Seen, mine: Bools) -> float:
-    """So much longer steps had to be by it before the finding began: that did not change then."""
+    """Return the excess (µs) that the part predicted before the onset already, which did not cause it."""
     if case.onset_ns() is None:
         return 0.0
     return max(mean_of(seen.more[0][seen.sure[0] & ~mine]) or 0.0, 0.0)
 
 
 def _comes_and_goes(case: Case, seen: _Seen, looked: Looked) -> bool:
-    """Windows with it are slower than windows without, where there are some of both (Mann-Whitney)."""
+    """Return whether windows with the part are slower than windows without (Mann-Whitney), if there are enough."""
     course = case.known.course
     at = np.flatnonzero(course.ranks == case.rank)
     if course.own_us is None or not len(at) or case.onset_ns() is not None:
@@ -174,7 +178,7 @@ def _comes_and_goes(case: Case, seen: _Seen, looked: Looked) -> bool:
     inside = (window >= 0) & (window < looked.windows)
     others = np.isin(course.ranks, looked.ranks[1:])
     over = course.own_us[:, at[0]] - (known_median(course.own_us[:, others].T) if others.any() else 0.0)
-    inside &= ~np.isnan(over)  # steps that the rank, or all of its peers, left out
+    inside &= ~np.isnan(over)  # drop steps that the rank or all its peers skipped
     steps = np.bincount(window[inside], minlength=looked.windows)
     with np.errstate(invalid="ignore", divide="ignore"):
         later = np.bincount(window[inside], over[inside], looked.windows) / steps
@@ -182,6 +186,6 @@ def _comes_and_goes(case: Case, seen: _Seen, looked: Looked) -> bool:
     with_it, without = later[told & seen.fires[0]], later[told & ~seen.fires[0]]
     if min(len(with_it), len(without)) < _FEW:
         return True
-    from scipy.stats import mannwhitneyu  # takes long to load, and is asked seldom
+    from scipy.stats import mannwhitneyu  # slow to load and rarely needed
 
     return bool(mannwhitneyu(with_it, without, alternative="greater").pvalue <= LEVEL)

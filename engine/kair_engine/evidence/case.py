@@ -1,4 +1,4 @@
-"""One part held against one rank of a finding: who its peers are, and in which windows of time it is looked at."""
+"""Compares one part on one rank of a finding with the rank's peers, in windows of time."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -23,28 +23,30 @@ from kair_engine.trace.identity import RankIdentity
 from kair_engine.trace.measures import MEASURES
 
 CLOSE: Final = 2.0
-"""What is predicted has to be within this factor of what was measured."""
+"""A prediction must be within this factor of the measured excess."""
 LEVEL: Final = 0.05
-"""Above this share of healthy ranks and windows that show the same, it explains nothing."""
+"""If more than this share of healthy ranks and windows show the same, it explains nothing."""
 FEWEST_PLACEBOS: Final = 20
-"""Of fewer no share is printed, and what is seen is `consistent` at most."""
+"""With fewer control windows no share is printed, and the word is `consistent` at most."""
 ORDER: Final[tuple[Word, ...]] = ("explains", "consistent", "seen", "excluded", "not_tied", "not_observed")
-"""What says most of a part comes first."""
+"""Words from the strongest to the weakest."""
 AROUND_NS: Final = 600 * 10**9
-"""So long before and after the recorded steps healthy ranks are looked at where these are short, and events count."""
+"""Time before and after the recorded steps in which events count, and in which short recordings look for control
+samples.
+"""
 _MOST_WINDOWS: Final = 400
 _MOST_PEERS: Final = 256
 _STEPS_A_WINDOW: Final = 10
 _READINGS_A_WINDOW: Final = 3
 _COVERED: Final = 0.9
-"""Share of the time of a finding that has to be sampled to say that something was not there."""
+"""Share of the finding's time that must be sampled before a part can be excluded."""
 _SEES_ALL_S: Final = 10.0
-"""A gauge that is read less often says nothing of what it did not show: exporters are asked every 30 s, and lag."""
+"""A gauge that is read less often excludes nothing: exporters are scraped every 30 s, and lag."""
 
 
 @dataclass(frozen=True)
 class Known:
-    """All that findings are held against."""
+    """All the evidence that findings are compared with."""
 
     evidence: EvidenceFile
     joins: Joins
@@ -52,12 +54,12 @@ class Known:
     identities: Mapping[int, RankIdentity]
     has_device: bool
     untied: Mapping[int, Collection[str]] = field(default_factory=dict)
-    """rank → measures that a source tells of devices of which one may be the rank's, and none could be tied to it."""
+    """rank → measures read from devices that could not be tied to the rank, though one may be its own."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """Of one part and one rank."""
+    """One part and one rank of a finding."""
 
     known: Known
     readings: Readings
@@ -68,12 +70,14 @@ class Case:
     finding: Finding
     rank: int
     measured_us: float
-    """So much longer the rank's own time is."""
+    """Excess of the rank's own time, per step."""
     name: str
     part: Part
 
     def blank(self) -> Explanation:
-        """Where nothing is known."""
+        """Return the explanation before anything is known: "not_tied" if the measures exist for untied devices only,
+        else "not_observed".
+        """
         identity = self.known.identities.get(self.rank)
         of_device = identity is not None and self.part.kind == "device"
         elsewhere = self.part.measures.intersection(self.known.untied.get(self.rank, ()))
@@ -89,7 +93,9 @@ class Case:
         )
 
     def told(self, measure: str, series: Sequence[Series]) -> Explanation:
-        """Where series of the rank are read; a counter is told per second."""
+        """Return an explanation, not judged yet, with the names and units of a measure that was read; counters are per
+        second.
+        """
         of, blank = MEASURES[measure], self.blank()
         return replace(
             blank,
@@ -103,21 +109,19 @@ class Case:
         )
 
     def onset_ns(self) -> int | None:
-        """When the finding began; None where it showed from the first step."""
+        """Return when the finding began (Unix ns); None if it showed from the first step."""
         since = self.finding.since
         return None if since is None else self.known.course.onset_ns(since)
 
     def innocents(self) -> tuple[int, ...]:
-        """Return the peers that nobody accuses: of the same role where there are any."""
+        """Return the peers that no finding accuses, at most 256: those of the rank's role if there are any."""
         others = [one for one in self.known.course.ranks.tolist() if one not in self.accused]
         chosen = [one for one in others if self.role.get(one) == self.role.get(self.rank)] or others
         every = max(len(chosen) // _MOST_PEERS, 1)
         return tuple(chosen[::every][:_MOST_PEERS])
 
     def mine(self, looked: Looked) -> Bools:
-        """Return the windows in which the finding shows: from its begin to its end, and by a schedule those with its
-        steps.
-        """
+        """Return which windows are within the finding, and hold its steps if it recurs by a schedule."""
         course, onset, finding = self.known.course, self.onset_ns(), self.finding
         begin, end = int(course.begin_ns.min()) if onset is None else onset, int(course.end_ns.max())
         if finding.until is not None and (before := course.steps <= finding.until).any():
@@ -135,13 +139,13 @@ class Case:
     def looked(
         self, series: Sequence[Series], others: Sequence[str] = (), *, readings: int = _READINGS_A_WINDOW
     ) -> Looked:
-        """Return the windows: some steps and some readings each, from what is known of the job's time.
+        """Return the rank and its healthy peers in windows of several steps and several readings each.
 
-        `others`: measures that are looked at in the same windows.
+        `others` are measures that are read in the same windows; `readings` is how many readings each window must hold.
         """
         course = self.known.course
         signs = [one for name in others for one in self.readings.of(name, self.rank)[:1]]
-        # What tells changes alone says of any time what there was; of several looks a share is made in `holds`.
+        # A source that reports changes only is known at any time; looks at waits are averaged in `holds`.
         several = [one.source.interval_s or 0.0 for one in (*series, *(one for one in signs if not one.source.holds_s))]
         once = [one.source.interval_s or 0.0 for one in signs if one.name == ESTIMATED]
         begin, end = int(course.begin_ns.min()), int(course.end_ns.max())
@@ -149,7 +153,7 @@ class Case:
         length = max(max(intervals) * 1e9, _STEPS_A_WINDOW * course.step_us * 1e3, 1.0)
         if not any(one.length_ns is not None for one in series):
             first, last = min(int(one.time_ns[0]) for one in series), max(int(one.time_ns[-1]) for one in series)
-            # Short recordings: what is known around them tells how healthy ranks are.
+            # Short recordings: readings around them show how healthy ranks behave.
             if (end - begin) / length < FEWEST_PLACEBOS:
                 begin, end = min(begin, max(first, begin - AROUND_NS)), max(end, min(last, end + AROUND_NS))
         windows = int(min(max((end - begin) // length, 1), _MOST_WINDOWS))
@@ -165,7 +169,7 @@ class Case:
         return float(median(np.nan_to_num(known_median(course.own_us[:, of]))))
 
     def sampled(self, series: Sequence[Series], looked: Looked) -> bool:
-        """Well enough to say that it was not there."""
+        """Return whether the measure was read well enough during the finding to exclude the part."""
         covered = ~np.isnan(combined(series, looked.edges_ns, "sum")[self.mine(looked)])
         of = series[0]
         often = of.length_ns is not None or MEASURES[of.name].kind == "counter"
@@ -174,13 +178,13 @@ class Case:
 
 
 def device_in_words(series: Series) -> str | None:
-    """Return what one looks a device up by that the rank's identity does not tell: `node-7, GPU-5f3e…`."""
+    """Return a device's name from its series, for ranks whose identity lacks one: `node-7, GPU-5f3e…`."""
     kind, _, name = series.entity.partition(":")
     words = {"gpu": name, "pci": name, "gpu index": f"GPU {name}"}.get(kind)
     return None if words is None else ", ".join(one for one in (series.host, words) if one)
 
 
 def mean_of(values: Floats) -> float | None:
-    """Of what is known; None where nothing is."""
+    """Return the mean of the known values; None if there are none."""
     known = values[~np.isnan(values)]
     return float(known.mean()) if len(known) else None

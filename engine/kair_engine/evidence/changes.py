@@ -1,4 +1,4 @@
-"""What changed of ranks and of what they run with: since the attempt before, or since another job was healthy."""
+"""Lists what changed in ranks and their software since the previous attempt, or since another, healthy job."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,17 +19,17 @@ Identities = Mapping[int, RankIdentity]
 
 @dataclass(frozen=True)
 class LastAttempts:
-    """Who the ranks are in their last process, and who they were in the one before."""
+    """The identities of each rank's last process and of the one before."""
 
     before: dict[int, RankIdentity]
-    """Of ranks that had one."""
+    """Only ranks that had an earlier process."""
     now: dict[int, RankIdentity]
     number: int
-    """Of the attempt before, from 1; 0 where there was none."""
+    """Number of the previous attempt, from 1; 0 if there was none."""
 
 
 def last_attempts(identities: Iterable[RankIdentity]) -> LastAttempts:
-    """Of all identities that a job's ranks had, each rank's in order of time."""
+    """Return the last two attempts. `identities` holds every identity of the job, each rank's in order of time."""
     of_rank: defaultdict[int, list[RankIdentity]] = defaultdict(list)
     for one in identities:
         had = of_rank[one.rank]
@@ -47,12 +47,12 @@ def last_attempts(identities: Iterable[RankIdentity]) -> LastAttempts:
 def changes(
     before: Identities, now: Identities, of: str, against: Literal["attempt", "job"], accused: Iterable[int] = ()
 ) -> tuple[Difference, ...]:
-    """Return what is other than before; what a rank of `accused` has comes first.
+    """Return what changed; differences on ranks of `accused` come first.
 
-    Against an attempt each rank is held against itself: where it runs, on which device, and all that is told of it.
-    Against a job, whose ranks are others, the values that more than half of its ranks have are held against those of
-    more than half here: other hosts and devices are no change. What only one side tells is none either. `of` names the
-    attempt or the job.
+    Against an attempt, each rank is compared with itself: its host, its device, and all that is known of it. Against a
+    job, whose ranks are different ones, the value of more than half of its ranks is compared with that of more than
+    half of these: other hosts and devices are no change, and neither is a value that only one side knows. `of` names
+    the attempt or the job.
     """
     found = _since_attempt(before, now) if against == "attempt" else _since_job(before, now)
     mine = set(accused)
@@ -73,7 +73,7 @@ _WHERE: Final[Mapping[str, Callable[[RankIdentity], str | None]]] = {
     "boot of the host": lambda one: one.boot,
     "device": lambda one: one.device.uuid or one.device.pci,
 }
-"""Where a rank runs; of one that moved to another host, only that is told."""
+"""Where a rank runs; if its host changed, boot and device are not listed."""
 
 
 def _since_attempt(before: Identities, now: Identities) -> Iterator[Difference]:
@@ -97,7 +97,7 @@ def _since_attempt(before: Identities, now: Identities) -> Iterator[Difference]:
 
 
 def _same_host(one: RankIdentity, other: RankIdentity) -> bool:
-    """Where a host is not told, nothing says that the rank moved."""
+    """Return whether both names mean one host; a missing name counts as the same."""
     if one.host is None or other.host is None:
         return True
     short, long = sorted((one.host.lower(), other.host.lower()), key=len)
@@ -105,22 +105,22 @@ def _same_host(one: RankIdentity, other: RankIdentity) -> bool:
 
 
 def _text(trait: Trait, rank: int, identities: Identities) -> str:
-    """Return what is compared over time: another host, port or address is no change."""
+    """Return the text that is compared over time, without hosts, ports and addresses, which may change."""
     text = trait.values[rank]
     return pattern_of(text) if trait.what == "cgroup" else without_host(text, identities[rank].host)
 
 
 def _own(trait: Trait, rank: int, identities: Identities) -> str:
-    """Return the same of one rank: nor is another process."""
+    """Return the same text without the rank's process id, which may change too."""
     return without_process(_text(trait, rank, identities), identities[rank].pid)
 
 
 _MOST_PAIRS: Final = 4
-"""That are told apart: where a job moved as a whole, all its ranks have other hosts."""
+"""With more pairs of values, one entry stands for all: a job that moved has new hosts on all ranks."""
 
 
 def _grouped(what: str, changed: Mapping[int, tuple[str, str]], same: int, now: Identities) -> Iterator[Difference]:
-    """One for each pair of values; of many pairs, one for all."""
+    """Yield one difference per pair of values, or a single one if there are too many pairs."""
     of_pair: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
     for rank, pair in changed.items():
         of_pair[pair].append(rank)
@@ -148,7 +148,7 @@ def _since_job(before: Identities, now: Identities) -> Iterator[Difference]:
 
 
 def _usual(trait: Trait, identities: Identities) -> tuple[str, list[int]] | None:
-    """Return what more than half of the ranks have, as it is compared, and who they are."""
+    """Return the compared value of more than half of the ranks, and those ranks; None if no value has."""
     texts = {rank: _text(trait, rank, identities) for rank in sorted(trait.values)}
     if not texts:
         return None

@@ -1,4 +1,4 @@
-"""How a rank differs from its peers in what is read of them, window by window; and what that makes of a step."""
+"""Compares a rank's readings with its peers', window by window, and converts the difference to µs of a step."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -15,40 +15,40 @@ from kair_engine.stats import known_median
 from kair_engine.trace.measures import MEASURES
 
 _ONE_BY_ONE: Final = 64
-"""Innocent ranks up to which each is compared with all others but itself; of more the median is the same."""
+"""Up to this many healthy ranks, each is compared with all the others; with more, leaving one out changes no median."""
 _LANE_BYTES_PER_S: Final = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
-"""Of one lane of a PCIe generation, one way (PCI-SIG)."""
+"""Bandwidth of one lane by PCIe generation, in one direction (PCI-SIG)."""
 ESTIMATED: Final = "process_wait_time"
-"""A counter that is estimated by looking now and then: what is seen counts for all the time since the last look."""
+"""A counter estimated by sampling: each look counts for the time since the last one."""
 _LOOKS: Final = 60
-"""By so many what is estimated is told, where there are as many before or since the onset."""
+"""Looks that an estimate is averaged over, where the time before or since the onset has as many."""
 _SURE: Final = 1.645
-"""Standard errors: a normal variable is beyond them in one of twenty cases."""
+"""Standard errors: a normal variable exceeds this many in one of twenty cases."""
 _LOWER_WHEN_IDLE: Final = frozenset(("gpu_sm_clock", "gpu_memory_clock", "gpu_pcie_generation"))
 _BUSY: Final = 0.5
-"""Share of a reading's time with a kernel, from which on its clock is one of work."""
+"""Busy share of a reading's time from which its clock counts as that of a working device."""
 
 
 @dataclass(frozen=True)
 class Looked:
-    """Who is looked at: the accused rank first, then innocent peers; and when."""
+    """The accused rank (first), healthy peers, and the windows that they are compared in."""
 
     ranks: tuple[int, ...]
     edges_ns: Ints
     step_us: float
     peers_own_us: float
-    """What the peers take by themselves in a step."""
+    """Own time of the peers per step, in µs."""
     readings: Readings
     onset_ns: int | None = None
-    """When what is asked for began; None where it showed from the first step."""
+    """When the finding began (Unix ns); None if it showed from the first step."""
 
     @property
     def windows(self) -> int:
-        """How many there are."""
+        """Return the number of windows."""
         return len(self.edges_ns) - 1
 
     def values(self, measure: str, how: Combined, of: Sign | Size | None = None) -> Floats:
-        """(ranks × windows) of a measure, NaN where it is not known."""
+        """Return a measure as (ranks × windows), NaN where it is not known."""
         texts = None if of is None else of.texts
         found = {}
         for rank in self.ranks:
@@ -61,36 +61,36 @@ class Looked:
             if series:
                 found[rank] = combined(series, self.edges_ns, how)
             if texts is not None and (every := self.readings.of(measure, rank)):
-                # Where it is sampled, and a text is not told (yet), nothing of the kind was counted.
+                # If the counter was sampled and a text is absent, its count was 0.
                 none = np.where(np.isnan(combined(every, self.edges_ns, how)), np.nan, 0.0)
                 found[rank] = np.fmax(found.get(rank, none), none)
         return by_rank(found, self.ranks, self.windows)
 
     def estimated(self, values: Floats, looks_ns: float) -> tuple[Floats, Floats]:
-        """(ranks × windows) of what is estimated by looking every `looks_ns`, and by how much it may be off (95 %).
+        """Return the mean and the error (95 %), both (ranks × windows), of a measure sampled every `looks_ns`.
 
-        Each is the mean of windows around it; none of the time before the onset is put together with the time since.
+        Each mean covers the windows around it, but never mixes times before and after the onset.
         """
         looks = float(self.edges_ns[-1] - self.edges_ns[0]) / self.windows / max(looks_ns, 1.0)
         begins = 0 if self.onset_ns is None else int(np.searchsorted(self.edges_ns[1:], self.onset_ns, side="right"))
         parts = [_mean_around(one, math.ceil(_LOOKS / looks)) for one in (values[:, :begins], values[:, begins:])]
         mean, windows = (np.concatenate(some, axis=1) for some in zip(*parts, strict=True))
         looked = windows * looks
-        # Of a few looks none may have met what is there (Laplace's rule).
+        # With few looks, real waits may all have been missed (Laplace's rule).
         share = (np.clip(mean, 0, 1) * looked + 1) / (looked + 2)
         return mean, _SURE * np.sqrt(share * (1 - share) / (looked + 2))
 
     def _at_work(self, rank: int, series: Sequence[Series]) -> list[Series]:
-        """Without readings of an idle device, which lowers its clocks and its link by itself."""
+        """Drop readings of an idle device, which lowers its clocks and its link by itself."""
         idle = self.readings.of("gpu_throttle_reasons", rank)
         used = self.readings.of("gpu_utilization", rank)
         return [_while(_while(one, idle, _is_awake), used, _is_busy) for one in series]
 
 
 def _mean_around(values: Floats, several: int) -> tuple[Floats, Floats]:
-    """Each column the mean of what is known of `several` columns around it, or of all there are; and of how many.
+    """Return, per column, the mean of the known values in `several` columns around it, and how many these were.
 
-    What is not known stays so.
+    Unknown values stay NaN.
     """
     columns = values.shape[1]
     first = np.clip(np.arange(columns) - several // 2, 0, max(columns - several, 0))
@@ -114,7 +114,7 @@ def _is_busy(values: Floats) -> Bools:
 
 
 def _while(series: Series, others: Sequence[Series], holds: Callable[[Floats], Bools]) -> Series:
-    """Return the readings at which the last reading of another measure was so."""
+    """Return the readings at which another measure's latest reading satisfies `holds`."""
     if not others or not len(others[0].time_ns) or not len(series.time_ns):
         return series
     other = others[0]
@@ -126,7 +126,7 @@ def _while(series: Series, others: Sequence[Series], holds: Callable[[Floats], B
 
 
 def peers_of(values: Floats) -> Floats:
-    """(ranks × windows): for the accused rank the innocent ones' median, for each of these the others'."""
+    """Return (ranks × windows): row 0 has the healthy ranks' median, each other row that of the other ranks."""
     innocent = values[1:]
     result = np.full_like(values, np.nan)
     result[0] = known_median(innocent)
@@ -139,7 +139,7 @@ def peers_of(values: Floats) -> Floats:
 
 
 def predicted_us(looked: Looked, size: Size) -> Floats:
-    """(ranks × windows): so much longer than its peers' a step has to be by what is read; NaN where it is not known."""
+    """Return the excess per step over the peers that a measure predicts, (ranks × windows) in µs; NaN if unknown."""
     own = looked.values(size.measure, size.combined, size)
     if size.less is not None:
         own = np.maximum(own - np.nan_to_num(looked.values(size.less, "sum")), 0.0)
@@ -160,7 +160,9 @@ def predicted_us(looked: Looked, size: Size) -> Floats:
 
 
 def _of_link(looked: Looked, speed: Floats, peers: Floats) -> Floats:
-    """Bytes take longer on a slower link: Gb/s, and bytes per second in both directions, the busier one."""
+    """Return the extra µs that a step's bytes need on a slower link; `speed` in Gb/s, traffic is the busier
+    direction's.
+    """
     sent, received = (looked.values(name, "sum") for name in ("nic_sent", "nic_received"))
     per_step = np.fmax(sent, received) * looked.step_us / 1e6
     bytes_per_s = 1e9 / 8
@@ -168,7 +170,7 @@ def _of_link(looked: Looked, speed: Floats, peers: Floats) -> Floats:
 
 
 def _of_pcie(looked: Looked, received: Floats) -> Floats:
-    """Bytes take longer over fewer or slower lanes: bytes per second in both directions, the busier one."""
+    """Return the extra µs that a step's bytes need over fewer or slower lanes; traffic is the busier direction's."""
     sent = looked.values("gpu_pcie_sent", "most")
     per_step = np.fmax(sent, received) * looked.step_us / 1e6
     width, generation = (looked.values(f"gpu_pcie_{name}", "least") for name in ("width", "generation"))
@@ -181,18 +183,17 @@ def _of_pcie(looked: Looked, received: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Held:
-    """(ranks × windows): where a contrast with the peers is there, and where it can be told."""
+    """Where a contrast with the peers holds, and where it can be judged: (ranks × windows) each."""
 
     there: Bools
     known: Bools
 
 
 def holds(looked: Looked, sign: Sign, least_us: float) -> Held:
-    """Return a contrast, window by window.
+    """Return where a contrast with the peers holds, window by window.
 
-    What counts seconds has to count at least `least_us` of a step more than the peers, by what is estimated as far as
-    that can be told; a number or an amount has to be beyond every peer's; a bit has to be set half of the time more
-    than on them.
+    Measures in seconds must exceed the peers' by `least_us` of a step, and estimates by their error as well. Numbers
+    and amounts must be beyond every peer's. A bit must be set half of the time more than on the peers.
     """
     own = looked.values(sign.measure, sign.combined, sign)
     off = np.zeros_like(own)
@@ -211,14 +212,16 @@ def holds(looked: Looked, sign: Sign, least_us: float) -> Held:
 
 
 def _looks_ns(looked: Looked, sign: Sign) -> float:
-    """Between looks, by who saw it on the accused rank, else by who looks there most often."""
+    """Return the sampling interval (ns) of the source on the accused rank that saw the sign, else the longest one
+    there.
+    """
     rank = looked.ranks[0]
     series = looked.readings.of(sign.measure, rank, sign.texts) or looked.readings.of(sign.measure, rank)
     return max((one.source.interval_s or 0.0 for one in series), default=0.0) * 1e9
 
 
 def _extremes(values: Floats, *, least: bool) -> Floats:
-    """(ranks × windows): for the accused the innocent ranks' extreme, for each of these the others'."""
+    """Return (ranks × windows): row 0 has the healthy ranks' extreme, each other row that of the other ranks."""
     innocent = np.where(np.isnan(values[1:]), np.inf if least else -np.inf, values[1:])
     result = np.full_like(values, np.nan)
     if not len(innocent):

@@ -1,4 +1,4 @@
-"""The job's steps over time, as evidence is held against them; and what the job itself measured, as evidence."""
+"""Holds the job's steps over time, which evidence is compared with, and the job's own measurements as evidence."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -12,28 +12,28 @@ from kair_engine.trace.measures import EvidenceSource
 from kair_engine.trace.model import NOT_TOLD, StepTimes
 
 STEPS: Final = EvidenceSource("steps", "capture", "host", bound_s=0.0)
-"""What ranks told of each of their steps: no sampling, no gap but where a step is missing."""
+"""Measurements that ranks take in each of their steps: complete, except for missing steps."""
 
 
 @dataclass(frozen=True)
 class Course:
-    """Steps that ranks have in common; matrices are (steps × ranks)."""
+    """Steps over time; matrices are (steps × ranks)."""
 
     ranks: Ints
     steps: Ints
     begin_ns: Ints
-    """(steps,) of the earliest rank, Unix."""
+    """(steps,) begin of the earliest rank, Unix."""
     end_ns: Ints
-    """(steps,) of the latest rank, Unix."""
+    """(steps,) end of the latest rank, Unix."""
     own_us: Floats | None
-    """Without what was waited for other ranks; None where that is not known."""
+    """Step time without waiting for other ranks; None if not known."""
     step_us: float
-    """The median step."""
+    """Median step time."""
     spent: tuple[tuple[int, Series], ...] = ()
-    """What each rank told that its steps spent, as counters."""
+    """Time that each rank measured within its steps, as counters."""
 
     def onset_ns(self, step: int) -> int | None:
-        """When a step began; None for one that is not known."""
+        """Return when a step began; None if the step is not known."""
         at = np.flatnonzero(self.steps == step)
         return int(self.begin_ns[at[0]]) if len(at) else None
 
@@ -41,9 +41,9 @@ class Course:
 def course_of(
     rank: Ints, step: Ints, begin_ns: Ints, length_ns: Ints, *, own_us: Floats | None, spent_us: Mapping[str, Floats]
 ) -> Course | None:
-    """Of rows, one for each rank and step; `spent_us` by the name of a measure in seconds, NaN where it is not told.
+    """Return the course of rows, one per rank and step; None if there are no rows.
 
-    Return None where no step is known of any rank.
+    `spent_us` maps a measure (in seconds) to what each step spent, NaN where it was not measured.
     """
     if not len(rank):
         return None
@@ -66,7 +66,7 @@ def course_of(
 
 
 def course_of_times(times: StepTimes) -> Course | None:
-    """Of a recording's steps, whose own times are not known, with what the system measured in them."""
+    """Return the course of a recording's steps: without own times, with the operating system's measurements."""
     columns = {
         "process_run_delay": times.delay_ns,
         "process_cpu_time": times.cpu_ns,
@@ -83,7 +83,7 @@ def course_of_times(times: StepTimes) -> Course | None:
 
 
 def _spent(begin_ns: Ints, length_ns: Ints, spent_us: Mapping[str, Floats]) -> list[Series]:
-    """Return what each step spent; a measure that no step tells is none."""
+    """Return what each step spent; measures that no step has are left out."""
     found = []
     for name, values in spent_us.items():
         if np.isnan(values).all() or not len(begin_ns):

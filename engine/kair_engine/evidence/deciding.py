@@ -1,6 +1,6 @@
-"""Which part explains a finding: contrast with the peers, size, time, and how often innocent ranks show the same.
+"""Decides which part explains a finding: contrast with peers, size, time, and how often healthy ranks show the same.
 
-Nothing here accuses anybody: only the ranks of findings that the tests of the recording made are looked at.
+Nothing here accuses a rank: only ranks that the recording's own tests found are examined.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -23,20 +23,20 @@ from kair_engine.results.triage import Finding, TriageResult
 from kair_engine.stats import known_median
 
 _MOST_RANKS: Final = 8
-"""Of a finding's ranks, so many are asked."""
+"""Ranks of a finding that are examined."""
 _CONTEXT: Final = frozenset(
     {
         "gpu_throttle_reasons", "gpu_utilization", "gpu_pcie_sent", "gpu_pcie_received", "gpu_pcie_width",
         "gpu_pcie_generation", "nic_sent", "nic_received",
     }
 )  # fmt: skip
-"""Measures that others are read with."""
+"""Measures that others are interpreted with."""
 _OF_CLOCKS: Final = ("thermal", "power_brake", "power_cap", "locked_clock", "low_clock", "other_process_on_device")
-"""Without any of them a device that is slow is so by itself."""
+"""If all of these are excluded, a slow device is slow by itself."""
 
 
 def with_explanations(result: TriageResult, known: Known) -> TriageResult:
-    """Return the same verdict, each finding with what speaks for and against the parts that could make it so."""
+    """Return the same verdict; each finding has what speaks for and against the parts that could cause it."""
     names = {name for part in PARTS.values() for name in part.measures} | _CONTEXT
     readings = Readings(known.evidence, known.joins, names, known.course.spent)
     events = events_of(known.evidence, known.joins, {name for part in PARTS.values() for name in part.events})
@@ -47,14 +47,14 @@ def with_explanations(result: TriageResult, known: Known) -> TriageResult:
 def _explained(
     finding: Finding, result: TriageResult, known: Known, readings: Readings, events: Sequence[Event]
 ) -> tuple[Explanation, ...]:
-    """Of each part the rank of the finding that it speaks for most."""
+    """Return one explanation per part, from the finding's rank that it fits best."""
     if finding.pattern == "job_wide":
         return ()
     best: dict[str, Explanation] = {}
     for case in _cases(finding, result, known, readings, events):
         one, before = _decided(case), best.get(case.name)
         if case.part.vanishes and one.word == "not_observed":
-            continue  # it has not stopped, or nobody read it: other parts say so
+            continue  # it did not stop, or was never read; other parts report that
         if before is None or ORDER.index(one.word) < ORDER.index(before.word):
             best[case.name] = one
     found = _each_once(list(best.values()))
@@ -89,10 +89,10 @@ def _cases(
 
 
 def _since_onset(finding: Finding, rank: int, role: Mapping[int, str], accused: Collection[int], known: Known) -> float:
-    """µs by which its steps became longer than its peers' when the finding began, in the mean; 0 where not known.
+    """Return by how many µs the rank's steps grew beyond its peers' at the onset, on average; 0 if not known.
 
-    The ranking's excess is that of all steps, those before among them, while parts are sized since then. By what the
-    rank took longer before as well, something else made it slow.
+    The ranking's excess covers all steps, also those before the onset, but parts are sized since then. An excess that
+    the rank had before must have another cause, and is subtracted.
     """
     course = known.course
     if finding.since is None or course.own_us is None:
@@ -109,14 +109,16 @@ def _since_onset(finding: Finding, rank: int, role: Mapping[int, str], accused: 
 
 
 def _can_be(part: Part, finding: Finding, *, has_device: bool) -> bool:
-    """Return whether the part can be to blame: a device must be there, and the host does not slow what it computes."""
+    """Return whether the part can cause the finding: device parts need a device, and a host does not slow computation
+    on one.
+    """
     if part.kind == "device":
         return has_device
     return part.kind == "link" or part.vanishes or not has_device or finding.cause != "compute"
 
 
 def _decided(case: Case) -> Explanation:
-    """By each way of looking that the part has; one that found nothing excludes nothing that another could not see."""
+    """Return the strongest of the part's tests; "excluded" needs every one of them to exclude it."""
     part = case.part
     looked = (by_size(case), by_signs(case), by_events(case), by_counts(case), by_growth(case), by_silence(case))
     found = [one for one in looked if one is not None]
@@ -134,7 +136,7 @@ def _decided(case: Case) -> Explanation:
 
 
 def _each_once(found: list[Explanation]) -> list[Explanation]:
-    """Count once what speaks for several parts, for the first that holds: of those with a sign before others."""
+    """Drop explanations that repeat a measure or an event of a stronger part; parts with a sign come before others."""
     kept, spoken = [], set[object]()
     for one in sorted(found, key=lambda one: (ORDER.index(one.word), not PARTS[one.part].signs)):
         told = one
@@ -150,8 +152,8 @@ def _each_once(found: list[Explanation]) -> list[Explanation]:
 
 
 def _by_exclusion(finding: Finding, found: Mapping[str, Explanation]) -> list[Explanation]:
-    """Return a device that is slow for nothing that telemetry shows: by itself, which only another measurement can
-    tell.
+    """Return "device_itself" if every cause that telemetry could show is excluded; only another measurement can confirm
+    it.
     """
     told = [found[name] for name in _OF_CLOCKS if name in found]
     if finding.cause != "compute" or len(told) < len(_OF_CLOCKS) or any(one.word != "excluded" for one in told):

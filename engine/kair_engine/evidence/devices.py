@@ -1,4 +1,4 @@
-"""On which devices the ranks of findings run, in the words that one looks a device up by."""
+"""Adds the devices that the ranks of findings run on, by the names that users look them up by."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -8,13 +8,13 @@ from kair_engine.results.triage import Finding, TriageResult
 from kair_engine.trace.identity import RankIdentity
 
 _MOST_SEEN_ON: Final = 8
-"""Ranks on which something shows though nobody is to blame: of more of them no device is singled out."""
+"""A finding that blames no rank but shows on more ranks than this names no devices."""
 
 
 def with_devices(result: TriageResult, identities: Mapping[int, RankIdentity]) -> TriageResult:
-    """Return the same verdict, each finding with the devices of its ranks, as far as `identities` (by rank) tell them.
+    """Return the same verdict; each finding has its ranks' devices, as far as `identities` (by rank) know them.
 
-    A finding that blames nobody names those of the ranks that it was seen on, unless these are many.
+    A finding that blames no rank lists the devices of the ranks it was seen on, unless there are too many.
     """
     if not identities:
         return result
@@ -27,11 +27,11 @@ def _with_devices(finding: Finding, identities: Mapping[int, RankIdentity]) -> F
 
 
 def devices_of(ranks: Iterable[int], identities: Mapping[int, RankIdentity]) -> tuple[str, ...]:
-    """`node-7 GPU 3, GPU-5f3e…, 0000:1b:00.0` of each rank whose device is known, each device once."""
+    """Return `node-7 GPU 3, GPU-5f3e…, 0000:1b:00.0` for each rank with a known device, each device once."""
     known = (identities[rank].device_in_words() for rank in ranks if rank in identities)
     return tuple(dict.fromkeys(words for words in known if words))
 
 
 def hosts_of(ranks: Iterable[int], identities: Mapping[int, RankIdentity]) -> tuple[str, ...]:
-    """Those that are known of these ranks, each once."""
+    """Return the known hosts of these ranks, each once."""
     return tuple(dict.fromkeys(host for rank in ranks if (host := identities[rank].host) is not None))

@@ -1,6 +1,6 @@
-"""What few ranks have and the others have not, and what changed since an attempt or a healthy job.
+"""Lists what few ranks have and the others lack, and what changed since an attempt or a healthy job.
 
-It lists, and accuses nobody: what differs need not be what slows. On ranks that were set up alike it is silent.
+It accuses no rank: a difference need not be the cause. It is empty for ranks that were set up alike.
 """
 
 from collections import defaultdict
@@ -18,33 +18,32 @@ from kair_engine.trace.identity import RankIdentity
 from kair_engine.trace.measures import shown
 
 _FEWEST: Final = 3
-"""Of two ranks neither is the usual one."""
+"""Of two ranks neither has the usual value."""
 _MOST_VALUES: Final = 8
-"""Of one thing that are listed one by one."""
+"""Values of one trait that are listed one by one."""
 Classes = Sequence[frozenset[int]]
-"""Ranks, set apart by what they have in common."""
+"""Groups of ranks with one property in common."""
 
 
 @dataclass(frozen=True)
 class _Odd:
-    """Ranks with a value that most of those they are compared with have not."""
+    """Ranks with a value that most of the compared ranks do not have."""
 
     ranks: frozenset[int]
     usual: frozenset[int]
-    """Those that have the usual one."""
+    """Ranks with the usual value."""
 
 
 def differences(
     identities: Mapping[int, RankIdentity], accused: Collection[int], role_of: Mapping[int, str] | None = None
 ) -> tuple[Difference, ...]:
-    """Return what differs between the ranks of a job; what a rank of `accused` has comes first.
+    """Return what differs between the ranks of a job; differences on ranks of `accused` come first.
 
-    What more than half of the ranks have is the usual, anything else is listed. Where more than half have nothing in
-    common, ranks are compared within their roles, or within places on hosts, or within hosts: whichever leaves fewest
-    that differ; where none has a usual value in all of its parts, nothing is listed. Nor is what goes with a place
-    throughout, and variables, images and devices that go with a role: that is by design. What a whole host has is
-    listed only if more than half of the hosts have the usual. Of two halves neither has the usual; but where all
-    ranks of one are accused, what sets it apart is listed.
+    The value of more than half of the ranks is the usual one, and any other is listed. Without one, ranks are
+    compared within roles, local ranks or hosts, whichever leaves the fewest different; if some group has no usual value
+    in each of these, nothing is listed. Values that follow the local rank are left out, as are variables, images and
+    devices that follow the role: these differ by design. A value of a whole host is listed only if more than half of
+    the hosts have the usual one. Of two halves neither is usual, unless all ranks of one half are accused.
     """
     parts = _Parts(identities, role_of or {})
     odd = ((trait, parts.odd(trait) or _half(trait, frozenset(accused))) for trait in traits_of(identities))
@@ -53,7 +52,7 @@ def differences(
 
 
 class _Parts:
-    """The ranks by role, by place on their hosts and by host."""
+    """The ranks by role, by local rank and by host."""
 
     def __init__(self, identities: Mapping[int, RankIdentity], role_of: Mapping[int, str]) -> None:
         self._roles: Final = _classes((rank, role_of.get(rank)) for rank in identities)
@@ -62,7 +61,7 @@ class _Parts:
         self._host_of: Final = {rank: host for host in self._hosts for rank in host}
 
     def odd(self, trait: Trait) -> list[_Odd]:
-        """Return the ranks whose value is not the usual one, those of each value apart."""
+        """Return the ranks with an unusual value, grouped by value."""
         if len(set(trait.keys.values())) < 2:
             return []
         everybody = frozenset(trait.keys)
@@ -72,7 +71,7 @@ class _Parts:
         alike = everybody
         by_form = None if trait.forms is None else _odd_among(everybody, trait.forms)
         if by_form and len(by_form[0].usual) >= _FEWEST:
-            # A text of another form is odd, whatever the others' texts go by.
+            # A text of another form is odd, whatever rule the others' texts follow.
             found, alike = self._noteworthy(trait, by_form, everybody), by_form[0].usual
         if (among := _odd_among(alike, trait.keys)) is not None:
             return found + self._noteworthy(trait, among, alike)
@@ -87,7 +86,8 @@ class _Parts:
         return [
             one
             for one in odd
-            # What all ranks of a host have is the host's: each host then counts once, however many ranks it has.
+            # A value on all ranks of a host belongs to the host, and each host counts once, whatever its number of
+            # ranks.
             if (most_hosts or usual & (mine := self._hosts_of(one.ranks)) or not mine)
             and not self._is_by_design(one, everybody, by_design)
         ]
@@ -96,14 +96,14 @@ class _Parts:
         return {self._host_of[rank] for rank in ranks if rank in self._host_of}
 
     def _is_by_design(self, odd: _Odd, everybody: frozenset[int], kinds: Iterable[Classes]) -> bool:
-        """Whether they are all the ranks of some roles or of some places, and not just those of one host."""
+        """Return whether these are all ranks of some roles or local ranks, and not just those of one host."""
         if len(odd.ranks) < 2 or any(host & everybody == odd.ranks for host in self._hosts_of(odd.ranks)):
             return False
         return any(_is_made_of(odd.ranks, classes, everybody) for classes in kinds)
 
 
 def _half(trait: Trait, accused: frozenset[int]) -> list[_Odd]:
-    """Return the half that is accused, where all of it have one value and all of the other half have another."""
+    """Return the accused half, if all of it have one value and all of the other half another."""
     everybody = frozenset(trait.keys)
     others = everybody - accused
     values = [{trait.keys[rank] for rank in some} for some in (accused & everybody, others)]
@@ -114,7 +114,7 @@ def _half(trait: Trait, accused: frozenset[int]) -> list[_Odd]:
 
 
 def _classes(of: Iterable[tuple[int, object]]) -> Classes:
-    """Return the ranks that have the same; without those of which it is not known."""
+    """Return the ranks grouped by property, without those that lack it."""
     found: defaultdict[object, set[int]] = defaultdict(set)
     for rank, which in of:
         if which is not None:
@@ -123,13 +123,13 @@ def _classes(of: Iterable[tuple[int, object]]) -> Classes:
 
 
 def _is_made_of(ranks: frozenset[int], classes: Classes, everybody: frozenset[int]) -> bool:
-    """Whether these are whole classes of several ranks each."""
+    """Return whether these are whole groups of several ranks each."""
     touched = [one & everybody for one in classes if one & ranks]
     return bool(touched) and frozenset().union(*touched) == ranks and all(len(one) > 1 for one in touched)
 
 
 def _odd_among(ranks: frozenset[int], keys: Mapping[int, Key]) -> list[_Odd] | None:
-    """Those who have not what more than half have, by what they have instead; None where no half has the same."""
+    """Return the ranks that lack the value of more than half, grouped by value; None if no value has a majority."""
     having: defaultdict[Key, set[int]] = defaultdict(set)
     for rank in ranks:
         having[keys[rank]].add(rank)
@@ -141,10 +141,10 @@ def _odd_among(ranks: frozenset[int], keys: Mapping[int, Key]) -> list[_Odd] | N
 
 
 def _odd_within(classes: Classes, everybody: frozenset[int], keys: Mapping[int, Key]) -> list[_Odd] | None:
-    """Return the same within each class that can be judged; None where some of these have no usual value, or few ranks
-    have.
+    """Return the same within each group; None if a group lacks a usual value, or groups large enough cover half or
+    fewer.
 
-    Of two ranks neither is the usual one, but where all classes are at one with themselves, they tell what it goes by.
+    Groups of two have no usual value, except when all groups agree within themselves.
     """
     parts = [one & everybody for one in classes]
     at_one = all(len({keys[rank] for rank in one}) == 1 for one in parts if one)
@@ -156,7 +156,7 @@ def _odd_within(classes: Classes, everybody: frozenset[int], keys: Mapping[int, 
 
 
 def _in_words(trait: Trait, odd: Iterable[_Odd], identities: Mapping[int, RankIdentity]) -> Iterator[Difference]:
-    """One for each text that some have instead of the usual; of many texts, one for all."""
+    """Yield one difference per unusual text, or a single one if there are too many texts."""
     having: defaultdict[tuple[frozenset[int], str], list[int]] = defaultdict(list)
     for one in odd:
         for rank in one.ranks:
@@ -183,9 +183,7 @@ def _usual_in_words(trait: Trait, ranks: frozenset[int]) -> str:
 
 
 def _ordered(found: Iterable[Difference], accused: Collection[int]) -> tuple[Difference, ...]:
-    """Return what is alike but for its ranks as one; that of accused ranks first, then what fewest have, by their
-    numbers.
-    """
+    """Merge equal differences; sort by accused ranks first, then by rarity."""
     alike: defaultdict[Difference, list[Difference]] = defaultdict(list)
     for one in found:
         alike[replace(one, ranks=(), hosts=(), others=0)].append(one)

@@ -1,6 +1,6 @@
-"""What happened near the begin of a finding: events, and changes of what else stays as it is.
+"""Lists what happened near the begin of a finding: events, and changes of values that are usually constant.
 
-It lists what was near in time, on whom and on how many others; that it came first does not make it the cause.
+It reports what was close in time, on which rank and on how many others; coming first does not make it the cause.
 """
 
 from collections import defaultdict
@@ -22,12 +22,13 @@ from kair_engine.trace.evidence_table import EvidenceFile, frame_of
 from kair_engine.trace.measures import MEASURES
 
 WITHIN_S: Final = 600.0
-"""So long before a finding began something may have happened that had to do with it.
+"""Something that happened up to this long before a finding began may be related.
 
-Metrics are scraped every 15 to 60 s and lag by up to 40 s more, and what fails takes minutes to show: a device heats up
-without its fan, a link retries before it goes down. What lies further back is nearer to other steps than to these."""
+Metrics are scraped every 15 to 60 s and lag by up to 40 s more, and failures take minutes to show: a device without its
+fan heats up, a link retries before it goes down. Anything earlier is closer to other steps.
+"""
 UNVOUCHED_S: Final = 60.0
-"""By how much a clock may be off of which nobody says it: then order is not told either."""
+"""Assumed error of a clock whose error is not known; order in time is not claimed then."""
 CHANGES: Final = (
     "gpu_pcie_width",
     "gpu_pcie_generation",
@@ -41,13 +42,13 @@ CHANGES: Final = (
     "process_cores",
     "process_quota",
 )
-"""Gauges and states that stay as they are while nothing happens to a device, a host or a process."""
+"""Gauges and states that stay constant unless something happens to a device, host or process."""
 _EVENTS: Final = tuple(name for name, measure in MEASURES.items() if measure.kind == "event")
 
 
 @dataclass(frozen=True)
 class _Event:
-    """Something that happened to one thing, or a change of it."""
+    """An event on one thing, or a change of one of its values."""
 
     at_ns: int
     bound_ns: int
@@ -55,7 +56,9 @@ class _Event:
 
     @property
     def same(self) -> Hashable:
-        """Equal for what is the same on another rank: an XID of one code, a text that differs in numbers alone."""
+        """Return a key that is equal for the same event on another rank: same XID code, or same text but for its
+        numbers.
+        """
         of = self.of
         return of.name, of.value, None if of.value is not None or of.text is None else pattern_of(of.text)
 
@@ -66,7 +69,7 @@ class _Event:
 
 @dataclass(frozen=True)
 class _Begin:
-    """When a finding began, and whom it accuses."""
+    """When a finding began, and which ranks it accuses."""
 
     finding: int
     at_ns: int
@@ -74,15 +77,16 @@ class _Begin:
     accused: frozenset[int]
 
     def is_near(self, event: _Event) -> bool:
-        """Whether it may have happened before, and no longer before than WITHIN_S."""
+        """Return whether the event may be earlier, by WITHIN_S at most."""
         off = event.bound_ns + self.bound_ns
         return -off <= self.at_ns - event.at_ns <= WITHIN_S * 1e9 + off
 
 
 def onsets_of(findings: Sequence[Finding], course: Course) -> dict[int, tuple[int, int]]:
-    """When findings began, by their numbers, from 1: Unix ns, and by how much that may be off, which is a step.
+    """Return finding number (from 1) → its begin in Unix ns, and the error of that, one step.
 
-    Of what showed from the first step it is not known. What stops the job began when the last step was over.
+    Findings that show from the first step have no known begin. A finding that stops the job begins when the last step
+    ends.
     """
     step_ns = int(course.step_us * 1e3)
     found = {}
@@ -101,11 +105,11 @@ def happenings(
     onsets_ns: Mapping[int, tuple[int, int]],
     downstream: Collection[int] = (),
 ) -> tuple[Happening, ...]:
-    """Return what happened near the begin of findings, by their numbers, from 1; of each the nearest before it, once.
+    """Return what happened near the begin of findings: of equal events the nearest, once per finding.
 
-    `onsets_ns` has when they began, Unix, and by how much that may be off, of findings of which it is known.
-    `downstream` are codes of XIDs that follow from another device's fault: they come last. What surely happened after
-    the begin is left out, and what happened more than WITHIN_S before it.
+    `onsets_ns` maps finding number (from 1) → its begin (Unix) and the error of that, for findings with a known begin.
+    `downstream` are codes of XIDs that follow from another device's fault; they come last. Events that surely came
+    after the begin, or more than WITHIN_S before it, are left out.
     """
     if not onsets_ns or not len(evidence.table):
         return ()
@@ -125,7 +129,7 @@ def happenings(
 
 
 def _told(same: Sequence[_Event], begin: _Begin, observers: "_Observers") -> Happening:
-    """One for all that is the same, of the accused if it is theirs too."""
+    """Merge equal events into one, that of accused ranks if they have it too."""
     mine = [one for one in same if not begin.accused.isdisjoint(one.of.ranks)]
     nearest = min(mine or same, key=lambda one: (one.at_ns > begin.at_ns, abs(begin.at_ns - one.at_ns)))
     event = nearest.of
@@ -144,7 +148,7 @@ def _told(same: Sequence[_Event], begin: _Begin, observers: "_Observers") -> Hap
         on_accused=bool(mine),
         on_others=len(others) + len(unknown),
         before_s=(begin.at_ns - nearest.at_ns) / 1e9,
-        # Only where the source says by how much its times are off.
+        # Only if the source states the error of its times.
         order_known=event.source.bound_s is not None
         and abs(begin.at_ns - nearest.at_ns) > nearest.bound_ns + begin.bound_ns,
         finding=begin.finding,
@@ -154,12 +158,12 @@ def _told(same: Sequence[_Event], begin: _Begin, observers: "_Observers") -> Hap
 
 
 def _all_events(evidence: EvidenceFile, joins: Joins, first_ns: int) -> Iterator[_Event]:
-    """Events and changes of things, from WITHIN_S before the first begin on."""
+    """Yield events and changes, from WITHIN_S before the first begin."""
     rows = pl.concat([rows_of(evidence, _EVENTS).with_columns(gap_ns=pl.lit(0, pl.Int64)), _changes(evidence)])
     since = first_ns - int((WITHIN_S + UNVOUCHED_S) * 1e9)
     for row in rows.iter_rows(named=True):
         bound_s = evidence.sources[row["source"]].bound_s
-        # A change happened at any time since the reading before.
+        # A change happened at any time since the previous reading.
         bound_ns = int((UNVOUCHED_S if bound_s is None else bound_s) * 1e9) + row["gap_ns"] // 2
         at_ns = row["time_ns"] - row["gap_ns"] // 2
         if at_ns + bound_ns >= since:
@@ -167,8 +171,7 @@ def _all_events(evidence: EvidenceFile, joins: Joins, first_ns: int) -> Iterator
 
 
 def _changes(evidence: EvidenceFile) -> pl.DataFrame:
-    """Return the first reading of each value that a thing did not have before, with the time since the reading before
-    it.
+    """Return the first reading of each value that is new to a thing, with the time since the previous reading.
 
     A value that was there before is no change: links save power at idle, and come back.
     """
@@ -187,7 +190,7 @@ def _changes(evidence: EvidenceFile) -> pl.DataFrame:
 
 
 class _Observers:
-    """Of which ranks a source would have told something, had it happened."""
+    """Finds on which ranks a source would have reported an event, had it happened."""
 
     def __init__(self, evidence: EvidenceFile, joins: Joins) -> None:
         self._sources: Final = evidence.sources
@@ -197,7 +200,7 @@ class _Observers:
         self._known: Final[dict[str, frozenset[int]]] = {}
 
     def of(self, name: str) -> frozenset[int]:
-        """Return the ranks on hosts of which a source tells such events, and those of which it has such readings."""
+        """Return the ranks on hosts whose sources report such events, and those with such readings."""
         if name not in self._known:
             self._known[name] = frozenset(self._find(name))
         return self._known[name]

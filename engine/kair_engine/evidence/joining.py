@@ -1,7 +1,7 @@
-"""What ties evidence to ranks: devices by UUID, else by PCI address, processes by host and pid, pods and jobs by name.
+"""Ties evidence to ranks: devices by UUID or PCI address, processes by host and pid, pods and jobs by name.
 
-Else the host alone. A device that a rank is known by no name of is tied by the number that the rank's process gives it,
-as an assumption, and only where nothing speaks against that.
+Anything else is tied by its host alone. If a rank's device has none of these names, the number that its process gives
+the device is assumed to be the driver's, unless something contradicts it.
 """
 
 import re
@@ -15,31 +15,31 @@ from kair_engine.trace.identity import DeviceIdentity, RankIdentity, uuid_of
 from kair_engine.trace.measures import HOST, pci
 
 Joined = tuple[tuple[int, ...], JoinedBy | None]
-"""The ranks, ascending, and what ties them to it; none and None where nothing does."""
+"""The ranks, ascending, and what ties the evidence to them; () and None if nothing does."""
 
 ASSUMED: Final[frozenset[JoinedBy]] = frozenset({"ordinal", "local_rank"})
-"""What ties by an assumption: what it shows may be so, and explains nothing."""
+"""Ties that rest on an assumption: their evidence is consistent at most."""
 Obstacle = Literal["host", "other_names", "no_device", "no_list", "hidden", "same_number", "no_number"]
-"""Why a rank's number of its device is not taken for the driver's: the rank is not known to be of the host; its device
-is known by a surer name; the recording names no device of it, or does not list devices of one model that its process
-saw; the process saw fewer than the host has; another rank of the host has the same number; the
-source tells no numbers."""
+"""Why a rank's number of its device is not taken for the driver's: the rank is not known to be on the host; its device
+has a surer name; the recording names no device for it, or does not list devices of one model that its process saw; the
+process saw fewer devices than the host has; another rank of the host has the same number; the source has no numbers.
+"""
 
 _NOBODY: Final[Joined] = ((), None)
 _NUMBER: Final = re.compile(r"[0-9]{1,9}")
 
 
 class Joins:
-    """Finds the ranks that a row of evidence is of.
+    """Finds the ranks that a row of evidence belongs to.
 
-    `hosts` is the recording's rank → host. A rank's host may be known by several names: those of the recording and of
-    its identity, short or with a domain.
+    `hosts` is the recording's rank → host. A rank's host may have several names: those of the recording and of its
+    identity, short or with a domain.
     """
 
     def __init__(
         self, identities: Mapping[int, RankIdentity], hosts: Mapping[int, str], devices: Iterable[NamedDevice] = ()
     ) -> None:
-        """`devices`: as the sources of evidence call them."""
+        """`devices` has the names that the sources of evidence use."""
         self.ranks: Final = tuple(sorted({*identities, *hosts}))
         self._of: Final = identities
         self._named: Final = _by_key(
@@ -63,13 +63,13 @@ class Joins:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """The names of the recording's hosts, in lower case."""
+        """Return the names of the recording's hosts, in lower case."""
         return tuple(sorted(self._named))
 
     def on_host(self, host: str | None) -> tuple[int, ...]:
-        """Return the ranks of a host, whichever of its names is given; of none, where all ranks share one host, all.
+        """Return the ranks on a host, given any of its names; for None, all ranks if they share one host.
 
-        `node-7` and `node-7.cluster.local` are one host, unless another one begins alike.
+        `node-7` and `node-7.cluster.local` are one host, unless another name has the same prefix.
         """
         if host is None:
             return self.ranks if len({*self._named.values()}) == 1 else ()
@@ -79,7 +79,7 @@ class Joins:
         return self._resolved[name]
 
     def ranks_of(self, host: str | None, entity: str, rank: int | None = None) -> Joined:
-        """Whom a row of evidence is of. `rank` is what its source says, where that ran in the rank's own process."""
+        """Return the ranks of a row of evidence. `rank` comes from a source that ran in the rank's own process."""
         kind, _, name = entity.partition(":")
         if entity == HOST or kind in ("nic", "disk"):
             found = self._of_host(host, kind, name)
@@ -109,27 +109,27 @@ class Joins:
         return self._tied(tuple(rank for rank in of if fits(self._of[rank])), by)
 
     def _of_host(self, host: str | None, kind: str, name: str) -> Joined:
-        """Return the ranks that use a NIC, where that is known of every rank of its host."""
+        """Return the ranks that use a NIC, if the NICs of every rank of the host are known; else all of the host."""
         ranks = self.on_host(host)
         if kind == "nic" and all(rank in self._of and self._of[rank].nics for rank in ranks):
             device = name.partition("/")[0]
             using = [rank for rank in ranks if any(device == nic.partition("/")[0] for nic in self._of[rank].nics)]
-            # One that none of them uses is of the host as a whole: nothing says whom it serves.
+            # A NIC that no rank uses belongs to the host as a whole: which rank it serves is not known.
             ranks = tuple(using) or ranks
         return self._tied(ranks, "host")
 
     def _of_scheduler(self, host: str | None, entity: str) -> Joined:
-        """Return a pod's ranks may not know its namespace: then the pod's node must be theirs, where it is told."""
+        """Return the ranks of a pod or job; a pod without a namespace must be on the rank's host, if that is known."""
         kind, _, name = entity.partition(":")
         ranks = self._scheduled.get(entity) or self._scheduled.get(f"{kind}:{name.rpartition('/')[2]}", ())
         there = self.on_host(host)
         return self._tied(tuple(rank for rank in ranks if rank in there) if there or host else ranks, "scheduler")
 
     def _of_device(self, host: str | None, entity: str) -> Joined:
-        """By the surest of its names that a rank's device is known by; not where a surer one differs.
+        """Tie by the surest name that a rank's device has; never if a surer one differs.
 
-        Drivers number devices by their PCI addresses: where a rank's number is told, that is as good as these.
-        Elsewhere the number is assumed to be the one of the rank's process, else the local rank.
+        Drivers number devices by PCI address, so a known driver number is as good as an address. Otherwise the number
+        is assumed to be that of the rank's process, else the local rank.
         """
         uuid, address, index = self._names(host, entity)
         if uuid is not None and (ranks := self._by_uuid.get(uuid)):
@@ -156,7 +156,7 @@ class Joins:
         return self._where(host, is_local, "local_rank")
 
     def obstacle(self, rank: int, host: str | None) -> Obstacle | None:
-        """Why a number of a device of `host` is not taken for the one that the rank's process gives it; None: it is."""
+        """Return why a device number of `host` is not taken for the one in the rank's process; None if it is."""
         ranks = self._on_numbered_host(host)
         if rank not in ranks:
             return "host"
@@ -173,18 +173,18 @@ class Joins:
         return "same_number" if own.ordinal in others else None
 
     def can_tell(self, rank: int, host: str | None, entities: Iterable[str]) -> bool:
-        """Whether one of these devices of a host has a name of a kind that the rank's device has."""
+        """Return whether one of these devices has a kind of name that the rank's device has too."""
         own = self._of[rank].device
         names = [self._names(host, entity) for entity in entities]
         mine = (own.uuid, own.pci, own.index)
         return any(theirs is not None and of is not None for one in names for theirs, of in zip(one, mine, strict=True))
 
     def are_numbered(self, host: str | None, entities: Iterable[str]) -> bool:
-        """Whether the driver's number is told of one of these devices of a host."""
+        """Return whether a source gives the driver's number of one of these devices."""
         return any(self._names(host, entity)[2] is not None for entity in entities)
 
     def _names(self, host: str | None, entity: str) -> tuple[str | None, str | None, int | None]:
-        """Return a device's UUID, PCI address and the driver's number of it, as far as the sources tell them."""
+        """Return a device's UUID, PCI address and driver number, as far as the sources give them."""
         kind, _, name = entity.partition(":")
         known = self._devices.get((host, entity), NamedDevice(entity))
         called, _, uuid = known.entity.partition(":")
@@ -195,11 +195,9 @@ class Joins:
         )
 
     def _on_numbered_host(self, host: str | None) -> tuple[int, ...]:
-        """Return the ranks of a host by whose numbers devices are looked up; all where neither side can mean another
-        host.
+        """Return the ranks of a host whose device numbers are usable; all ranks if only one host can be meant.
 
-        That is so where the recording names no host and the evidence tells of one at most: two hosts would have two
-        ranks of each number.
+        That is the case if the recording names no host and the evidence at most one: two hosts would share each number.
         """
         if not self._named and len({one.host for one in self._devices.values()}) <= 1:
             return self.ranks

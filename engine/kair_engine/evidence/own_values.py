@@ -1,6 +1,6 @@
-"""Texts that differ from rank to rank by nature: with its own number, host, process or address in them.
+"""Compares texts that differ by nature: each contains its rank's number, host, process or address.
 
-What is left of a text without these is alike on ranks that were set up alike.
+Without these, the texts of ranks that were set up alike are equal.
 """
 
 import re
@@ -13,20 +13,20 @@ from typing import Final
 from kair_engine.trace.identity import RankIdentity
 
 Key = tuple[Hashable, ...]
-"""What is compared of a text; equal where two texts say the same, each of its own rank."""
+"""The compared form of a text: equal if two texts say the same, each about its own rank."""
 
 _IDS: Final = re.compile(
     r"[0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}"  # UUID
-    r"|(?<![0-9a-z])[0-9a-f]{12,}(?![0-9a-z])"  # a container's, a digest
+    r"|(?<![0-9a-z])[0-9a-f]{12,}(?![0-9a-z])"  # container id, digest
     r"|(?<![0-9a-f:])(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7](?![0-9a-f])"  # PCI
     r"|(?<![0-9.])(?:[0-9]{1,3}\.){3}[0-9]{1,3}(?![0-9.])(?::[0-9]{1,5})?",  # IPv4, with a port
     re.IGNORECASE,
 )
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
 _SHORTEST_HOST: Final = 3
-"""Characters: a host `a` would be found in every text."""
+"""Characters: a host `a` would match in every text."""
 _FEWEST_ON_A_LINE: Final = 5
-"""Two ranks fix a line through their numbers; of fewer others than this, one may lie on it by chance."""
+"""Two ranks define a line through their numbers, and with fewer than this another may lie on it by chance."""
 
 _OWN: Final[tuple[Callable[[RankIdentity], int | None], ...]] = (
     lambda one: one.rank,
@@ -36,16 +36,16 @@ _OWN: Final[tuple[Callable[[RankIdentity], int | None], ...]] = (
     lambda one: one.pid,
 )
 _PLACES: Final = _OWN[:2]
-"""By which launchers deal out cores and ports: number = a + b × place."""
+"""Ranks by which launchers assign cores and ports: number = a + b × rank."""
 
 
 def pattern_of(text: str) -> str:
-    """Return a text without ids, addresses and numbers: `/slurm/job_#/task_#`."""
+    """Return a text with ids, addresses and numbers masked: `/slurm/job_#/task_#`."""
     return _NUMBER.sub("#", _IDS.sub("*", text))
 
 
 def without_host(text: str, host: str | None) -> str:
-    """Return a text without ids and addresses, and without its rank's host."""
+    """Return a text with ids, addresses and its rank's host masked."""
     text = _IDS.sub("*", text)
     for name in sorted({host or "", (host or "").partition(".")[0]}, key=len, reverse=True):
         if len(name) >= _SHORTEST_HOST:
@@ -54,19 +54,19 @@ def without_host(text: str, host: str | None) -> str:
 
 
 def without_process(text: str, pid: int | None) -> str:
-    """Return a text without its rank's process.
+    """Return a text with its rank's process id masked.
 
-    A container's first processes have small numbers, which may mean anything.
+    Apply it with care in containers, whose small process ids may mean anything.
     """
     return text if pid is None else re.sub(rf"(?<![0-9]){pid}(?![0-9])", "<pid>", text)
 
 
 def compared(values: Mapping[int, str], identities: Mapping[int, RankIdentity]) -> dict[int, Key]:
-    """rank → what is compared of its text: the text as it is, or without what is its rank's own.
+    """Return rank → the compared form of its text: as it is, or with its rank's own numbers replaced.
 
-    The plainest reading is taken in which more than half of the ranks are alike: `8` threads on rank 8 are not its
-    number, where the others have `8` too; a device `3` on local rank 3 is, where the others have their own. Where there
-    is none, texts are compared without ids, addresses and hosts.
+    The simplest form in which more than half of the ranks agree is chosen: in `8` threads on rank 8, the number is not
+    the rank's if the others have `8` too; a device `3` on local rank 3 is, if the others have theirs. Without such
+    a form, texts are compared without ids, addresses and hosts.
     """
     plain: dict[int, Key] = {rank: (text,) for rank, text in values.items()}
     if _most_are_alike(plain.values()):
@@ -84,12 +84,14 @@ def _most_are_alike(keys: Collection[Hashable]) -> bool:
 
 
 def _alike(keys: Iterable[Hashable]) -> int:
-    """How many of the largest part are equal."""
+    """Return the size of the largest group of equal keys."""
     return max(Counter(keys).values())
 
 
 def _numbers_told(texts: Mapping[int, str], identities: Mapping[int, RankIdentity]) -> dict[int, Key]:
-    """Each number in texts of one form as it follows from its rank's own numbers, where it does."""
+    """Replace the numbers in texts of one form by the rule that gives them from the rank's own numbers, if there is
+    one.
+    """
     forms: dict[str, list[int]] = {}
     for rank, text in texts.items():
         forms.setdefault(_NUMBER.sub("#", text), []).append(rank)
@@ -104,7 +106,7 @@ def _numbers_told(texts: Mapping[int, str], identities: Mapping[int, RankIdentit
 
 
 def _told(numbers: Sequence[int], who: Sequence[RankIdentity]) -> list[Hashable]:
-    """Return the numbers at one place of a text, one of each rank; what follows from a rank's own is told as that."""
+    """Return the numbers at one position of a text, one per rank, with those that follow from a rank's own replaced."""
     readings: list[list[Hashable]] = [list(numbers)]
     for name, own in enumerate(_OWN):
         readings.append([("own", name) if n == own(one) else n for n, one in zip(numbers, who, strict=True)])
@@ -112,12 +114,12 @@ def _told(numbers: Sequence[int], who: Sequence[RankIdentity]) -> list[Hashable]
         line = _line([place(one) for one in who], numbers)
         if line is not None:
             readings.append([("line", name) if on else n for n, on in zip(numbers, line, strict=True)])
-    best = max(readings, key=_alike)  # the first of equals
+    best = max(readings, key=_alike)  # max returns the first of equals
     return best if _most_are_alike(best) else readings[0]
 
 
 def _line(places: Sequence[int | None], numbers: Sequence[int]) -> list[bool] | None:
-    """Which numbers lie on one line over their ranks' places; None where that is not all but one of them."""
+    """Return which numbers lie on one line over their ranks; None if more than one lies off it."""
     points = sorted({(place, number) for place, number in zip(places, numbers, strict=True) if place is not None})
     steps = [
         Fraction(after[1] - before[1], after[0] - before[0])

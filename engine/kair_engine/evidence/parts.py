@@ -1,6 +1,6 @@
-"""The parts that can make a rank slow: a row for each, with what shows it, how large that has to be, and what to do.
+"""Lists the parts that can slow a rank: what shows each of them, how its cost is sized, and how to fix it.
 
-A part is decided by the same rule whatever it is (deciding.py); a new one is a row here.
+All parts are decided by the same rules (deciding.py); a new part is a new row here.
 """
 
 import re
@@ -13,17 +13,18 @@ from kair_engine.frozen import dataclass
 from kair_engine.trace.xids import SignOf
 
 Contrast = Literal["more", "less", "bits"]
-"""The rank has more of it than its peers, or less; or one of the bits is set, and not on the peers."""
+"""The rank has more than its peers, or less, or a bit is set that is not set on the peers."""
 SizedAs = Literal["time", "clock", "share", "pcie", "link"]
-"""How a measure becomes µs of a step (contrasts.py): it is time itself; work takes longer as a clock is slower; others
-take a share of a device; bytes take longer on a narrower link."""
+"""How a measure becomes µs of a step (contrasts.py): it is time itself; work takes longer at a lower clock; other
+processes take a share of a device; bytes take longer on a narrower or slower link.
+"""
 Kind = Literal["host", "device", "link"]
-"""What the part is of: a host's cores, memory and disks, a device, what connects ranks."""
+"""Where the part belongs: host (cores, memory, disks), device, or link between ranks."""
 
 
 @dataclass(frozen=True)
 class Sign:
-    """A contrast with the peers that has to be there as well."""
+    """A contrast with the peers that is required as well."""
 
     measure: str
     contrast: Contrast
@@ -34,54 +35,54 @@ class Sign:
 
 @dataclass(frozen=True)
 class Size:
-    """What the part has to make a step longer by."""
+    """A measure from which the part's cost per step is computed."""
 
     sized_as: SizedAs
     measure: str
     less: str | None = None
-    """A measure that is counted in it and is another part's."""
+    """A measure to subtract, since another part accounts for it."""
     plus: str | None = None
-    """A measure that is counted besides, where it is read."""
+    """A measure to add where it was read."""
     texts: re.Pattern[str] | None = None
-    """Of a counter that counts by a text, those that count."""
+    """Texts that count, for a counter that is labelled by text."""
     combined: Combined = "sum"
 
 
 @dataclass(frozen=True)
 class Part:
-    """One row. Sentences may hold {device} (in words, or `its device`)."""
+    """One part. Sentences may contain {device} (its name, or `its device`) and {who}."""
 
     words: str
-    """`thermal throttling`."""
+    """Its name: `thermal throttling`."""
     kind: Kind
     causes: frozenset[Cause]
-    """Of findings that it can explain."""
+    """Causes of findings that it can explain."""
     sizes: tuple[Size, ...] = ()
-    """The first that is observed counts; none: how much it costs cannot be told, and it explains nothing."""
+    """The first one observed is used; with none the cost is not known, and the part explains nothing."""
     signs: tuple[tuple[Sign, ...], ...] = ()
-    """Of each inner tuple one contrast is needed."""
+    """Each inner tuple needs one of its contrasts."""
     counts: tuple[str, ...] = ()
-    """Counters of errors, of which the rank has more than its peers; where nothing says what one of them costs."""
+    """Error counters of unknown cost that are compared with the peers'."""
     events: tuple[str, ...] = ()
-    """Events that speak for it."""
+    """Events that are evidence of it."""
     xids_of: SignOf | None = None
-    """What an XID has to be a sign of to speak for it; None: any that is a device's own."""
+    """What an XID must indicate to count; None accepts any that a device caused itself."""
     grows: str | None = None
-    """A gauge that grows on this rank, and not on its peers."""
+    """A gauge that grows on this rank but not on its peers."""
     shows_itself: bool = False
-    """Whether a sign is told where nothing says what it costs: healthy peers have the same setting, to the digit."""
+    """Whether a sign is reported without a known cost: healthy peers have exactly the same setting."""
     vanishes: bool = False
-    """Whether it is that what was read regularly is read no more, while the peers' goes on."""
+    """Whether the part is telemetry that stops on this rank but not on its peers."""
     goes_with_job: bool = False
-    """Whether the job takes it to whatever host it moves: draining this one does not cure it."""
+    """Whether it moves with the job to another host, so that draining this one does not help."""
     do: str = ""
-    """What undoes it."""
+    """How to fix it."""
     observe: str = ""
     """The command that would show it."""
 
     @property
     def measures(self) -> frozenset[str]:
-        """All that it is decided by, but for events."""
+        """Return the measures that decide it, without events."""
         sizes = {name for size in self.sizes for name in (size.measure, size.less, size.plus) if name}
         signs = {sign.measure for some in self.signs for sign in some}
         return frozenset({*sizes, *signs, *self.counts, *([self.grows] if self.grows else [])})
@@ -103,7 +104,7 @@ _OF_LINKS: Final = frozenset({"communication", "unknown"})
 _COPIES: Final = frozenset({"compute", "host_link", "communication", "input", "unmarked_input", "host", "unknown"})
 
 FILE_WAITS: Final = re.compile(r"\w+ /")
-"""Waits in calls on a file, which a path is told of."""
+"""Waits in calls on a file, whose text has a path."""
 SOCKET_WAITS: Final = re.compile(r"(?:read|recv\w*|connect|accept\w*) (?:socket|pipe)")
 FAULT_WAITS: Final = re.compile(r"page fault")
 SLEEP_WAITS: Final = re.compile(r"(?:clock_)?nanosleep|sleep|pause")
@@ -112,7 +113,7 @@ _NO_CORE: Final = Size("time", "process_run_delay", less="process_throttled_time
 _CLOCK: Final = (Size("clock", "gpu_sm_clock", combined="least"),)
 _BLOCKED: Final = Size("time", "process_blocked_time")
 _FOR_PAGES: Final = Size("time", "process_blocked_time", plus="process_kernel_time")
-"""Who faults waits for the page, and has the kernel look for one that can be dropped."""
+"""A page fault waits for its page, and the kernel spends time on finding one to drop."""
 
 
 def _bits(bits: int) -> Sign:
@@ -421,4 +422,4 @@ PARTS: Final[Mapping[str, Part]] = {
         observe="nvidia-smi on its host, and the log of what samples it",
     ),
 }
-"""name → the part, in the order in which they are told."""
+"""Name → part, in the order of reports."""

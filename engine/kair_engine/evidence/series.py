@@ -1,4 +1,4 @@
-"""Evidence as series of readings, and what these are within windows of time."""
+"""Turns evidence into series of readings, and averages them over windows of time."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     import polars as pl
 
 TRUST: Final[tuple[JoinedBy, ...]] = ("rank", "uuid", "pci", "process", "scheduler", "host", "ordinal", "local_rank")
-"""What ties a series to a rank, the most trusted first. A rank is only told by what ran in its own process."""
+"""Ties from the most to the least trusted. Only a source within the rank's own process names the rank itself."""
 _INTERVALS_HELD: Final = 3
 Combined = Literal["sum", "least", "most"]
-"""How several series of one measure on one rank are one: ports of a host, disks."""
+"""How several series of one measure on one rank combine: ports of a host, disks."""
 
 
 @dataclass(frozen=True)
@@ -31,22 +31,24 @@ class Series:
     entity: str
     host: str | None
     text: str | None
-    """Of a counter that counts by a text; None of others."""
+    """The label of a counter that counts by text; None for others."""
     source: EvidenceSource
     joined_by: JoinedBy
-    """What ties it to the rank that it is given for."""
+    """What ties it to its rank."""
     time_ns: Ints
     value: Floats
     raw: str | None = None
-    """Of the last reading, `file:line`."""
+    """Source of the last reading, `file:line`."""
     length_ns: Ints | None = None
-    """Of what the job measured in its steps, how long each took: `value` is what was spent in it, and nothing is known
-    of the time between recorded steps."""
+    """Length of each step, for the job's own measurements: `value` is what the step spent, and nothing is known between
+    recorded steps.
+    """
 
     def over(self, edges_ns: Ints) -> Floats:
-        """(windows,) for the windows between `edges_ns`: a gauge's mean, a counter's growth per second; NaN: not known.
+        """Return (windows,) between `edges_ns`: the mean of a gauge or the rate of a counter per second; NaN if not
+        known.
 
-        A value holds until the next one, but no longer than its source says. A counter that becomes smaller began anew.
+        A value holds until the next one, but no longer than its source says. A counter that decreases was reset.
         """
         if self.length_ns is not None:
             return _in_steps(self, self.length_ns, edges_ns)
@@ -56,7 +58,7 @@ class Series:
 
     @property
     def held_ns(self) -> float:
-        """So long a value holds."""
+        """Return how long a value holds, in ns."""
         held = self.source.holds_s
         if held is None:
             held = _INTERVALS_HELD * (self.source.interval_s or 0.0)
@@ -64,7 +66,7 @@ class Series:
 
 
 def _in_steps(series: Series, length_ns: Ints, edges: Ints) -> Floats:
-    """Return what was spent per second in the steps that begin in each window."""
+    """Return the time spent per second in the steps that begin in each window."""
     at = np.searchsorted(edges, series.time_ns, side="right") - 1
     inside = (at >= 0) & (at < len(edges) - 1)
     spent = np.bincount(at[inside], series.value[inside], len(edges) - 1)
@@ -74,12 +76,12 @@ def _in_steps(series: Series, length_ns: Ints, edges: Ints) -> Floats:
 
 
 def _mean(series: Series, edges: Ints) -> Floats:
-    """Each value weighs as long as it holds."""
+    """Return the mean in each window, weighted by how long each value holds."""
     time, value = series.time_ns.astype(np.float64), series.value
     until = np.append(np.minimum(time[1:], time[:-1] + series.held_ns), time[-1] + _last_ns(series))
     if series.source.holds_s and series.source.interval_s:
         interval = series.source.interval_s * 1e9
-        # What was not told for longer was looked at, and had not changed, until one interval before it was told anew.
+        # A value that was not repeated had not changed until one interval before the next report.
         late = np.flatnonzero((np.diff(time) > 1.5 * interval) & (np.diff(value) != 0))
         until[late] = np.minimum(until[late], time[late + 1] - interval)
     length = until - time
@@ -99,7 +101,7 @@ def _mean(series: Series, edges: Ints) -> Floats:
 
 
 def _last_ns(series: Series) -> float:
-    """How long the last value holds."""
+    """Return how long the last value holds."""
     if np.isfinite(series.held_ns):
         return series.held_ns
     return float(np.median(np.diff(series.time_ns))) if len(series.time_ns) > 1 else 0.0
@@ -109,7 +111,7 @@ def _growth(series: Series, edges: Ints) -> Floats:
     time: Ints = series.time_ns
     value = series.value
     grown: Floats = np.diff(value)
-    # What a counter has since it began anew is all that is known of what it counted there.
+    # After a reset, only the new value is known to have been counted.
     grown = np.where(grown < 0, np.maximum(value[1:], 0.0), grown)
     if series.source.holds_s and series.source.interval_s:
         time, grown = _without_pauses(time, grown, series.source.interval_s * 1e9)
@@ -127,19 +129,19 @@ def _growth(series: Series, edges: Ints) -> Floats:
 
 
 def _without_pauses(time: Ints, grown: Floats, interval_ns: float) -> tuple[Ints, Floats]:
-    """Fill in values that were not reported again: they did not change until one interval before the next."""
+    """Insert values that were not repeated: they did not change until one interval before the next."""
     late = np.flatnonzero(np.diff(time) > 1.5 * interval_ns)
     stays = time[late + 1] - int(interval_ns)
     return np.insert(time, late + 1, stays), np.insert(grown, late, 0.0)
 
 
 class Readings:
-    """Every series of some measures, by the ranks that they are joined to."""
+    """All series of some measures, by the ranks that they are tied to."""
 
     def __init__(
         self, evidence: EvidenceFile, joins: Joins, names: Collection[str], own: Iterable[tuple[int, Series]]
     ) -> None:
-        """`own`: series that the job itself tells, each with its rank."""
+        """`own` has the job's own series, each with its rank."""
         self._of: dict[tuple[str, int], list[Series]] = {}
         for rank, series in own:
             if series.name in names:
@@ -149,7 +151,7 @@ class Readings:
                 self._of.setdefault((series.name, rank), []).append(series)
 
     def of(self, name: str, rank: int, texts: re.Pattern[str] | None = None) -> list[Series]:
-        """Those of a rank from the source that is to be trusted most, and tells most often."""
+        """Return the rank's series from the most trusted source, and of equals the one that reads most often."""
         found = self._of.get((name, rank), [])
         if texts is not None:
             found = [one for one in found if one.text is not None and texts.match(one.text)]
@@ -159,11 +161,11 @@ class Readings:
         return [one for one in found if one.source is best.source and one.joined_by == best.joined_by]
 
     def all_of(self, rank: int) -> list[Series]:
-        """Return every series of a rank, of whatever measure."""
+        """Return every series of a rank, of any measure."""
         return [one for (_, of), series in self._of.items() if of == rank for one in series]
 
     def tells(self, name: str, ranks: Iterable[int]) -> bool:
-        """Whether any of these ranks has it, of whatever text."""
+        """Return whether any of these ranks has the measure, with any text."""
         return any((name, rank) in self._of for rank in ranks)
 
 
@@ -198,7 +200,7 @@ def _all_series(
 
 
 def combined(series: Sequence[Series], edges_ns: Ints, how: Combined) -> Floats:
-    """(windows,) of several series of one measure as one; NaN where none is known."""
+    """Combine several series of one measure into (windows,); NaN where none is known."""
     values = np.array([one.over(edges_ns) for one in series])
     known = ~np.isnan(values)
     if how == "sum":
@@ -210,7 +212,7 @@ def combined(series: Sequence[Series], edges_ns: Ints, how: Combined) -> Floats:
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened to one thing."""
+    """An event on one thing."""
 
     name: str
     entity: str
@@ -225,7 +227,7 @@ class Event:
 
 
 def events_of(evidence: EvidenceFile, joins: Joins, names: Collection[str]) -> list[Event]:
-    """All events of these names that belong to some rank, in order of time."""
+    """Return all events of these names that are tied to a rank, in order of time."""
     if not len(evidence.table):
         return []
     events = (event_of(row, evidence, joins) for row in rows_of(evidence, names).iter_rows(named=True))
@@ -233,7 +235,7 @@ def events_of(evidence: EvidenceFile, joins: Joins, names: Collection[str]) -> l
 
 
 def rows_of(evidence: EvidenceFile, names: Collection[str]) -> "pl.DataFrame":
-    """All rows of these names, their texts as texts."""
+    """Return all rows of these names, with categorical columns as strings."""
     import polars as pl
 
     chosen = frame_of(evidence.table).filter(pl.col("name").cast(pl.String).is_in(list(names)))
@@ -241,12 +243,12 @@ def rows_of(evidence: EvidenceFile, names: Collection[str]) -> "pl.DataFrame":
 
 
 def event_of(row: Mapping[str, Any], evidence: EvidenceFile, joins: Joins) -> Event:
-    """Of a row of evidence."""
+    """Return the event of one row of evidence."""
     own = {name: row[name] for name in ("name", "entity", "host", "time_ns", "value", "text", "raw")}
     ranks, joined_by = joins.ranks_of(row["host"], row["entity"], row["rank"])
     return Event(**own, source=evidence.sources[row["source"]], ranks=ranks, joined_by=joined_by)
 
 
 def by_rank(values: Mapping[int, Floats], ranks: Sequence[int], windows: int) -> Floats:
-    """(ranks × windows); NaN for ranks without any."""
+    """Return (ranks × windows); NaN for ranks without values."""
     return np.array([values.get(rank, np.full(windows, np.nan)) for rank in ranks]).reshape(len(ranks), windows)

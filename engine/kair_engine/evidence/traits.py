@@ -1,6 +1,6 @@
-"""What can be compared of ranks: of their devices, places, versions, environments and settings, as texts.
+"""Lists what can be compared between ranks: devices, cores, versions, environments and settings, as texts.
 
-A rank's numbers, its host, process and device are its own by nature, and are not compared as such.
+A rank's number, host, process and device differ by nature, and are not compared.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -15,20 +15,20 @@ UNSET: Final = "(unset)"
 
 @dataclass(frozen=True)
 class Trait:
-    """One thing, of all ranks of which it is known."""
+    """One property, for all ranks where it is known."""
 
     what: str
-    """`environment NCCL_ALGO`."""
+    """Its name: `environment NCCL_ALGO`."""
     values: Mapping[int, str]
-    """rank → what it has, for people."""
+    """rank → its value, as users see it."""
     keys: Mapping[int, Key]
-    """rank → what is compared of that."""
+    """rank → the compared form of that."""
     forms: Mapping[int, Key] | None = None
-    """rank → its text without all that may be a rank's own, where something may be."""
+    """rank → its text without all that may be the rank's own, if some may be."""
     may_be_of_role: bool = False
-    """Whether roles may be given different ones by design: variables, images and devices, not drivers and governors."""
+    """Whether roles may differ by design: variables, images and devices may, drivers and governors may not."""
     by_place: bool = False
-    """Whether it goes with the place in a host: only ranks of one place are alike."""
+    """Whether it follows the local rank, so that only equal local ranks are compared."""
 
 
 _PATTERNS: Final[Mapping[str, Callable[[RankIdentity], str | None]]] = {
@@ -42,9 +42,9 @@ _MAPPINGS: Final[Mapping[str, Callable[[RankIdentity], Mapping[str, str]]]] = {
 
 
 def traits_of(identities: Mapping[int, RankIdentity], variables: Iterable[str] = ()) -> Iterator[Trait]:
-    """All that is known of some rank, with its name and what is compared of it.
+    """Yield every property that is known of some rank.
 
-    `variables` are among it where no rank has them, as unset.
+    `variables` are included even if no rank sets them, as unset.
     """
     yield _plain("device model", _known(identities, lambda one: one.device.model), may_be_of_role=True)
     yield _plain("number of cores", _known(identities, lambda one: str(len(one.cpus)) if one.cpus else None))
@@ -64,7 +64,7 @@ def traits_of(identities: Mapping[int, RankIdentity], variables: Iterable[str] =
 
 
 def _environment(identities: Mapping[int, RankIdentity], variables: Iterable[str]) -> Iterator[Trait]:
-    """Yield a variable that a rank lacks is unset there, if any of its environment is known at all."""
+    """Yield environment variables; where a rank lacks one it is unset, if any of its environment is known."""
     environments = {rank: one.environment for rank, one in identities.items() if one.environment}
     for name in sorted({*variables, *(name for of in environments.values() for name in of)}):
         values = {rank: of.get(name, UNSET) for rank, of in environments.items()}

@@ -1,4 +1,4 @@
-"""What a source tells of devices that could not be tied to ranks: how many rows, of whom not, why, and the way out."""
+"""Warns of readings of devices that could not be tied to ranks: how many, of which ranks, why, and what helps."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +12,7 @@ from kair_engine.trace.model import KairWarning, listed
 
 _KINDS: Final = ("gpu", "gpu index", "pci")
 _OF_DEVICES: Final = "gpu_"
-"""How the names of readings of accelerators begin: other parts of a host have PCI addresses too."""
+"""Prefix of readings of accelerators: other parts of a host have PCI addresses too."""
 _NAMED: Final = 3
 """Hosts that a warning names."""
 _CAPTURE: Final = "record with kair capture run, which keeps the UUID of each rank's device"
@@ -21,7 +21,7 @@ _ALL_VISIBLE: Final = "leave all devices visible and choose by torch.cuda.set_de
 
 @dataclass(frozen=True)
 class Untied:
-    """Rows of one source about devices of one host of which one may be a rank's, and none was tied to it."""
+    """Rows of one source about devices of a host, one of which may be a rank's, though none was tied to it."""
 
     source: str
     host: str | None
@@ -29,12 +29,12 @@ class Untied:
     devices: int
     measures: frozenset[str]
     ranks: tuple[int, ...]
-    """Whom none of these devices was tied to."""
+    """Ranks that none of these devices was tied to."""
     why: Obstacle
 
 
 def untied(evidence: EvidenceFile, joins: Joins) -> tuple[Untied, ...]:
-    """Return what could not be tied, by source, host and reason; nothing where each rank has what a source tells."""
+    """Return what could not be tied, by source, host and reason; empty if every rank has its readings."""
     found = list[Untied]()
     for number, of_hosts in _by_source(evidence).items():
         name = evidence.sources[number].name
@@ -46,7 +46,8 @@ def untied(evidence: EvidenceFile, joins: Joins) -> tuple[Untied, ...]:
             why_of: defaultdict[Obstacle, list[int]] = defaultdict(list)
             for rank in joins.ranks:
                 why = None if rank in tied[host] else _obstacle(joins, rank, host, rows)
-                # A host that none of the ranks is on may be another job's, where the source tells of theirs too.
+                # A host without ranks of this job may be another job's, if the source has readings of this job's hosts
+                # too.
                 if why is not None and not (why == "host" and any(tied.values())):
                     why_of[why].append(rank)
             measures = frozenset(measure for of in rows.values() for measure in of)
@@ -57,7 +58,7 @@ def untied(evidence: EvidenceFile, joins: Joins) -> tuple[Untied, ...]:
 
 
 def _obstacle(joins: Joins, rank: int, host: str | None, rows: "_Rows") -> Obstacle | None:
-    """Return why none of these devices was tied to a rank; None where its device is known to be none of them."""
+    """Return why none of these devices was tied to a rank; None if the rank's device is known not to be among them."""
     why = joins.obstacle(rank, host)
     if why == "other_names":
         return None if joins.can_tell(rank, host, rows) else why
@@ -76,12 +77,12 @@ def measures_untied(found: Iterable[Untied]) -> dict[int, frozenset[str]]:
 
 
 def warnings_of(found: Iterable[Untied], joins: Joins) -> list[KairWarning]:
-    """Return a warning for each: which source, how many rows, of whom not, why, and what would tie it."""
+    """Return a warning for each: the source, its number of rows, its ranks, why, and what would tie them."""
     return [KairWarning("evidence_not_tied", f"{_what(one)}: {_why(one, joins)}") for one in found]
 
 
 def doubts_of(sources: Iterable[EvidenceSource]) -> list[KairWarning]:
-    """Return a warning for each thing that is in doubt of sources, with their names: a zone, a name of two machines."""
+    """Return one warning per doubt about sources, with their names: a time zone, a shared host name."""
     names: dict[str, list[str]] = {}
     for one in sources:
         for doubt in one.doubts:
@@ -130,7 +131,7 @@ def _of_host(host: str | None, hosts: Sequence[str]) -> str:
 
 
 _Rows = Mapping[str, Mapping[str, int]]
-"""Entity → measure → how many rows."""
+"""Entity → measure → number of rows."""
 
 
 def _by_source(evidence: EvidenceFile) -> dict[int, dict[str | None, _Rows]]:

@@ -1,1 +1,1 @@
-"""Readers of what clusters keep beside traces: telemetry, logs, schedulers' accounts."""
+"""Readers of what clusters keep apart from traces: telemetry, logs, schedulers' accounting."""

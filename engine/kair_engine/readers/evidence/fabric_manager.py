@@ -1,4 +1,4 @@
-"""The log of NVIDIA's fabric manager: errors of NVSwitches, in its own file, or its lines of a syslog or journal."""
+"""Reads logs of NVIDIA's fabric manager, alone or within a syslog or journal, for errors of NVSwitches."""
 
 import re
 from pathlib import Path
@@ -25,14 +25,14 @@ _ERROR: Final = re.compile(
 _MOST_ROWS: Final = 20_000
 
 
-def fits(name: str, head: bytes) -> bool:  # noqa: ARG001  (what they hold tells enough)
-    """Whether one of its first lines is the fabric manager's."""
+def fits(name: str, head: bytes) -> bool:  # noqa: ARG001  (the content is enough)
+    """Return whether one of the first lines is the fabric manager's."""
     lines = head.decode("utf-8", "replace").splitlines()[:400]
     return any(_OWN.match(line) or _SYSLOG.match(line) for line in lines)
 
 
 def read(path: Path) -> EvidenceFile:
-    """Return errors of NVSwitches (SXIDs). Raises InputError where no line is the fabric manager's."""
+    """Return the errors of NVSwitches (SXIDs). Raises InputError if no line is the fabric manager's."""
     lines, rows, written = Lines(path), FileRows(path, KIND), modified_ns(path)
     own_host = host_of(path)
     is_read, others = False, 0
@@ -59,7 +59,7 @@ def read(path: Path) -> EvidenceFile:
 
 
 def _told(line: str, written: int) -> tuple[int | None, str | None, str]:
-    """Return the time of a line, its host, and what it says; a time of None of any other line."""
+    """Return the time, host and message of a line; of other lines the time is missing."""
     if (own := _OWN.match(line)) is not None and own[1] in MONTHS:
         month = 1 + MONTHS.index(own[1])
         return utc_ns((int(own[3]), month, int(own[2])), (int(own[4]), int(own[5]), int(own[6]))), None, own[7]

@@ -1,7 +1,7 @@
-"""All kinds of evidence, one row each: how people call them, and the module that knows and reads such files.
+"""Lists all kinds of evidence, one row each: a name for users, and the module that recognises and reads such files.
 
-A new importer is a module of this folder and a row of IMPORTERS. It has `fits(name, head)`, whether a file of that name
-that begins so is of its kind, and `read(path)`. Rows are asked in their order; the first that fits has the file.
+A new importer is a module of this folder and a row of IMPORTERS. Its `fits(name, head)` returns whether a file with
+this name and begin is of its kind, and its `read(path)` reads the file. The first row that fits gets the file.
 """
 
 from collections.abc import Callable
@@ -24,10 +24,10 @@ class Importer(Protocol):
     """A module that reads one kind of evidence."""
 
     def fits(self, name: str, head: bytes) -> bool:
-        """Whether a file is of this kind: its name without the ending of a compression, its first bytes in plain."""
+        """Return whether a file is of this kind, by its name (without `.gz`) and first decompressed bytes."""
 
     def read(self, path: Path) -> EvidenceFile:
-        """Return the file's rows and sources. Raises InputError where it is damaged or holds nothing of the kind."""
+        """Return the file's rows and sources. Raises InputError if it is damaged or holds nothing of the kind."""
 
 
 class TimedImporter(Importer, Protocol):
@@ -39,12 +39,12 @@ class TimedImporter(Importer, Protocol):
 
 @dataclass(frozen=True)
 class EvidenceKind:
-    """A kind of files that is read."""
+    """A kind of file that can be read."""
 
     words: str
-    """For people, in a list of what is read."""
+    """Its name for users."""
     module: str
-    """Of this package; imported when the first file is looked at."""
+    """A module of this package, imported when the first file is examined."""
     is_timed: bool = False
     """Whether it is a TimedImporter."""
 
@@ -61,24 +61,24 @@ IMPORTERS: Final = (
     EvidenceKind("events of gpud (/v1/events) and NVSentinel", "node_agents"),
     EvidenceKind("SuperBench's diagnosis and monitor", "superbench"),
     EvidenceKind("the fabric manager's log", "fabric_manager"),
-    # Behind all others, as any text can hold lines of the kernel.
+    # Last, because any text can contain lines of the kernel.
     EvidenceKind("kernel logs (dmesg, journalctl -k)", "kernel_log"),
 )
 
 
 class NotEvidenceError(InputError):
-    """The file was looked at, and is something else. In a folder with evidence it is passed over in silence."""
+    """Raised for a file that is something else; a folder with evidence skips it silently."""
 
 
 def known_kinds() -> str:
-    """All kinds that are read, for a hint."""
+    """Return the names of all kinds, for a hint."""
     return "; ".join(one.words for one in IMPORTERS)
 
 
 def require_evidence(path: Path, when: JobTime | None = None) -> Callable[[], EvidenceFile]:
-    """Return what reads the file, which its first bytes say is evidence; of telemetry for a job of that time.
+    """Return a function that reads the file, if its first bytes are those of evidence; telemetry near `when` alone.
 
-    Raises NotEvidenceError for any other, InputError where it cannot be read; so does what reads it.
+    Raises NotEvidenceError for any other file, and InputError if it cannot be read, as the function does.
     """
     try:
         head = read_head(path)
@@ -97,7 +97,7 @@ def require_evidence(path: Path, when: JobTime | None = None) -> Callable[[], Ev
 
 
 def read_file(path: Path) -> EvidenceFile:
-    """Return what one file of evidence holds. Raises InputError where it is none, damaged, or cannot be read."""
+    """Return the evidence in one file. Raises InputError if it has none, is damaged, or cannot be read."""
     return require_evidence(path)()
 
 
@@ -113,7 +113,7 @@ def _unreadable(path: Path, error: OSError) -> InputError:
 
 
 def _require_table(path: Path) -> None:
-    """Raise NotEvidenceError for a Parquet file of something else; a damaged one is told when it is read."""
+    """Raise NotEvidenceError for a Parquet file of another kind; a damaged one is reported when it is read."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

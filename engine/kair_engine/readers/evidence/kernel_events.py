@@ -1,7 +1,6 @@
-"""What one message of the kernel tells: which device, link, disk or process, and what happened to it.
+"""Recognises events in messages of the kernel: the device, link, disk or process, and what happened to it.
 
-Messages are matched from their first character on, as a process may call itself whatever it likes, and its name stands
-within them.
+Patterns match from the first character, because a process can choose any name and messages quote it.
 """
 
 import re
@@ -28,26 +27,26 @@ OBSERVED: Final = (
     "storage_stall",
     "disk_error",
 )
-"""Names of events that the kernel would have told."""
+"""Names of events that a kernel log would contain."""
 
 
 @dataclass(frozen=True)
 class KernelEvent:
-    """One event."""
+    """One event of a kernel log."""
 
     name: str
     entity: str
     text: str
     value: float | None = None
-    """An XID's or SXID's code."""
+    """Code of an XID or SXID."""
     subject: str = ""
-    """Whom an event that is told in several lines is about; '' of those that are told in one."""
+    """Identifies an event that spans several lines; '' for single lines."""
     is_announced: bool = False
-    """Whether a line behind may tell the same event of this subject in full."""
+    """Whether a later line may describe the same event of this subject in full."""
 
 
 _MOST_PID: Final = 1 << 22
-"""Linux gives no higher number to a process."""
+"""Highest process id that Linux assigns."""
 _PCI: Final = r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?"
 _Rule = Callable[[re.Match[str]], KernelEvent | None]
 
@@ -73,12 +72,12 @@ _LOST: Final = re.compile(rf"NVRM: The NVIDIA GPU ({_PCI})\s.*\bfallen off the b
 
 
 def _lost(match: re.Match[str]) -> KernelEvent:
-    """Return the same as XID 79, which some drivers do not tell."""
+    """Return a lost device as XID 79, which some drivers do not log."""
     return KernelEvent("xid", _pci_or_host(match[1]), f"{xids.of_code(79).words}: {match[0]}", 79)
 
 
 _SXID: Final = re.compile(rf"nvidia-nvswitch\d{{0,3}}: SXid \(PCI:({_PCI})\): (\d{{1,6}}), (?!Severity |Data )(.*)")
-"""The lines that begin with these words tell registers of the one before."""
+"""Lines that begin with these words list registers of the line before."""
 
 
 def _sxid(match: re.Match[str]) -> KernelEvent:
@@ -94,7 +93,7 @@ _SLOT: Final = re.compile(rf"[\w-]{{1,32}} ({_PCI}): (?:pciehp: )?Slot\([^)]{{1,
 
 
 def _severity(text: str) -> str:
-    """`corrected`, `uncorrected`, `uncorrected, not fatal`, or `fatal`: kernels spell them in several ways."""
+    """Return `corrected`, `uncorrected`, `uncorrected, not fatal`, or `fatal`, from any kernel's spelling."""
     small = text.lower()
     if small.startswith("correct"):
         return "corrected"
@@ -154,7 +153,7 @@ _PORT: Final = re.compile(r"(?:(\S{1,32}): )?Port: (\d{1,3}) $")
 
 
 def _link(match: re.Match[str]) -> KernelEvent | None:
-    """Of a NIC's port or interface, else of the device at its address."""
+    """Return the event of a NIC's port or interface, else of the device at the address; None for other links."""
     driver, names = match["driver"], match["names"]
     if driver.startswith("ata") or any(one in names for one in _NO_NETWORK):
         return None
@@ -232,11 +231,11 @@ _RULES: Final[tuple[tuple[str, re.Pattern[str], _Rule], ...]] = (
     ("nvme ", _NVME, _of_disk("disk_error")),
 )
 _LONGEST: Final = 2_000
-"""Characters of a message that are looked at: the kernel's own are shorter."""
+"""Characters of a message that are matched; the kernel's own messages are shorter."""
 
 
 def event_of(message: str) -> KernelEvent | None:
-    """Return what a message of the kernel tells, None of most."""
+    """Return the event in a message of the kernel; None for most messages."""
     for sign, pattern, rule in _RULES:
         if sign in message and (match := pattern.match(message[:_LONGEST])):
             return rule(match)
@@ -247,7 +246,7 @@ _DEVICE: Final = re.compile(rf"NVRM: GPU at PCI:({_PCI}): (GPU-[0-9a-fA-F-]{{32,
 
 
 def device_of(message: str) -> tuple[str, str] | None:
-    """(PCI address, UUID) of a device, which the driver tells before its first XID."""
+    """Return (PCI address, UUID) of a device, which the driver logs before its first XID."""
     match = _DEVICE.match(message) if message.startswith("NVRM: GPU at ") else None
     known = (pci_address(match[1]), uuid_of(match[2])) if match else (None, None)
     return (known[0], known[1]) if known[0] and known[1] else None
@@ -259,13 +258,13 @@ _RTC: Final = re.compile(r"\S+ \S+: setting system clock to \S+(?: \S+)? UTC \((
 
 
 def hostname_in(message: str) -> str | None:
-    """Return the host's name, which systemd tells when the host starts."""
+    """Return the host's name, which systemd logs when the host starts."""
     match = _HOSTNAME.match(message) if message.startswith("systemd[1]: ") else None
     return match[1] if match else None
 
 
 def unix_s_in(message: str) -> tuple[float, bool] | None:
-    """Return the Unix time that a message states, and whether it is of the host's clock or of a chip's at its start."""
+    """Return the Unix time in a message, and whether it is the host's clock (else the hardware clock's at start)."""
     if message.startswith("audit: ") and (match := _AUDIT.match(message)):
         return float(match[1]), True
     if "setting system clock to" in message and (match := _RTC.match(message)):

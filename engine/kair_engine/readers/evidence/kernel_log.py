@@ -1,7 +1,7 @@
-"""Logs of the kernel: `dmesg` in its spellings, lines of syslog, and the journal as JSON.
+"""Reads kernel logs: the formats of `dmesg`, lines of syslog, and the journal as JSON.
 
-Lines of other programs are passed over: whatever they say, the kernel did not say it. Seconds since a host's start are
-made Unix by lines that state both (audit's), else by the chip's clock at its start, else by when the file was written.
+Lines of other programs are skipped, because only the kernel's own are reliable. Seconds since boot become Unix times by
+lines that state both (audit), else by the hardware clock at boot, else by when the file was written.
 """
 
 import re
@@ -39,20 +39,20 @@ _BOOT: Final = "boot"
 
 @dataclass(frozen=True)
 class _Moment:
-    """What a line says of its time."""
+    """The time that a line states."""
 
     style: str
-    """`unix`; `local`: Unix if the host's zone were UTC; `boot`: since the host's start."""
+    """`unix`; `local`: Unix if the host's zone were UTC; `boot`: since boot."""
     ns: int
 
 
 @dataclass(frozen=True)
 class _Spelling:
-    """One way to write a line: groups `time`, `message`, and `host` where it has one."""
+    """One line format, with groups `time`, `message`, and `host` if it has one."""
 
     pattern: re.Pattern[str]
     moment: Callable[[re.Match[str], int], _Moment | None]
-    """Of a match, and of when the file was written (Unix ns)."""
+    """Returns the time, given a match and when the file was written (Unix ns)."""
     resolution_s: float
 
 
@@ -99,13 +99,13 @@ def _spelling(pattern: str, moment: Callable[[re.Match[str], int], _Moment | Non
 
 
 _SPELLINGS: Final = (
-    # [12345.678901] message; with the caller; and as journalctl -o short-monotonic has it, with the host.
+    # [12345.678901] message; also with the caller, and with the host as in journalctl -o short-monotonic
     _spelling(
         rf"{_PREFIX}\[ *(?P<time>\d{{1,9}}\.\d{{3,9}})\]{_CALLER} ?(?:{_HOST} kernel: )?(?P<message>.*)",
         _since_boot,
         1e-3,
     ),
-    # Nov 27 14:02:51 node-7 kernel: [12345.678901] message; a part of a second is left out
+    # Nov 27 14:02:51 node-7 kernel: [12345.678901] message; fractions of a second are dropped
     _spelling(
         rf"{_PREFIX}(?P<time>[A-Z][a-z]{{2}} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{{1,9}})?) {_HOST} {_TAG}(?P<message>.*)",
         _of_syslog,
@@ -148,12 +148,12 @@ _SPEAKERS: Final = re.compile(
     r"mce: |EDAC |CPU\d|Memory cgroup |Out of memory|oom-kill:|Killed process |\S+\[\d+\]: segfault |"
     r"perf: |rcu: |watchdog: |NMI |INFO: task |clocksource: |random: |workqueue: |cgroup: "
 )
-"""What messages of kernels begin with, of which one at least is in any log."""
+"""Begins of kernel messages; any kernel log has at least one of these."""
 _JOURNAL_SIGN: Final = b'"__REALTIME_TIMESTAMP"'
 
 
 def fits(name: str, head: bytes) -> bool:
-    """Whether half of the first lines are a kernel's, or one of a syslog or journal is."""
+    """Return whether half of the first lines are a kernel's, or one is a kernel's line in a syslog or journal."""
     if _REFUSED.match(head):
         return True
     if head.lstrip()[:1] == b"{":
@@ -162,14 +162,14 @@ def fits(name: str, head: bytes) -> bool:
     matches = [told[1] for one in lines if (told := _matched(one, _SPELLINGS[0])) is not None]
     if any(match.groupdict().get("host") for match in matches):
         return True
-    # Other programs begin lines with times in brackets as well.
+    # Other programs begin lines with times in brackets too.
     is_named = any(one in name.lower() for one in _NAMES)
     is_kernels = is_named or any(_SPEAKERS.match(match["message"]) for match in matches)
     return is_kernels and len(matches) >= max(len(lines) / 2, 1)
 
 
 def _matched(line: str, first: _Spelling) -> tuple[_Spelling, re.Match[str]] | None:
-    """How a line is written; `first` is asked first, as lines of a file are alike."""
+    """Return the format and match of a line; `first` is tried first, because a file uses one format."""
     match = first.pattern.match(line)
     if match is not None:
         return first, match
@@ -181,54 +181,54 @@ def _matched(line: str, first: _Spelling) -> tuple[_Spelling, re.Match[str]] | N
 
 
 class _Line(NamedTuple):
-    """A message of the kernel; one is made of every line, so that it must be made quickly."""
+    """A message of the kernel; created for every line, so it must be cheap."""
 
     number: int
     message: str
     host: str | None
     moment: Callable[[], _Moment | None]
-    """Asked of few lines, as to work it out takes longer than to read the line."""
+    """Called for few lines, because parsing the time takes longer than reading the line."""
     resolution_s: float
 
 
 _OF_ONE_EVENT: Final = 64
-"""Lines from the first to the last of one event: others may come between."""
+"""Most lines from the first to the last of one event: others may come between."""
 _ANNOUNCED_AGAIN: Final = 2
-"""The same where the later line announces as well: `Corrected error` and `Multiple Corrected error`."""
+"""The same if the later line announces too: `Corrected error` and `Multiple Corrected error`."""
 
 
 class _Reader:
-    """Reads lines one after the other, and keeps what they tell."""
+    """Reads lines in order and collects events, devices, hosts and times."""
 
     def __init__(self, modified: int) -> None:
         self._modified = modified
         self._spelling = _SPELLINGS[0]
         self._journal = msgspec.json.Decoder(dict[str, Any])
         self.read = 0
-        """Messages of the kernel."""
+        """Number of kernel messages."""
         self.passed_over = 0
         self.first: _Line | None = None
         self.last: _Line | None = None
         self.anchors: list[tuple[int, int]] = []
-        """(ns since the host's start, Unix ns by the host's clock)."""
+        """(ns since boot, Unix ns by the host's clock)."""
         self.chip: tuple[int, int] | None = None
-        """The same by the chip's clock with which the host started."""
+        """The same by the hardware clock at boot."""
         self.hosts: set[str] = set()
-        """That lines name, the first of them."""
+        """The first hosts that lines name."""
         self.hostname: str | None = None
-        """As systemd tells it."""
+        """The name that systemd logs."""
         self.devices: dict[str, str] = {}
         """PCI address → UUID."""
         self.events: list[tuple[_Line, KernelEvent]] = []
         self.left_out = 0
-        """Events of which there are too many."""
+        """Events beyond the limit per name."""
         self._of_name: Counter[str] = Counter()
         self._announced: dict[str, tuple[_Line, KernelEvent]] = {}
         self._goes_on = ""
-        """The message before with the indented lines behind it; '' behind a line that is not the kernel's."""
+        """The previous message with its indented lines; '' after a line that is not the kernel's."""
 
     def take(self, number: int, text: str) -> None:
-        """Take the next line."""
+        """Read the next line."""
         if text[:1] == "{":
             line = self._of_journal(number, text)
         else:
@@ -254,10 +254,10 @@ class _Reader:
             self._look_beside(line)
 
     def _without_time(self, text: str) -> None:
-        """Add a line without a time to the message before where it is indented, as messages of several lines are."""
+        """Append an indented line without a time to the previous message, which then spans several lines."""
         goes_on = text.startswith((" ", "\t")) and 0 < len(self._goes_on) <= _LONGEST_MESSAGE
         if self.last is None or not goes_on:
-            # Behind another program's line, indented ones are that program's.
+            # Indented lines after another program's line belong to that program.
             self._goes_on = ""
             self.passed_over += bool(text.strip())
             return
@@ -278,7 +278,7 @@ class _Reader:
         except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
             return None
         message, stamp = _journal_text(record.get("MESSAGE")), record.get("__REALTIME_TIMESTAMP")
-        # What begins with _ the journal knows itself; the identifier is what whoever wrote calls himself.
+        # Fields with _ are the journal's own; the identifier is chosen by the writer.
         origin = record.get("_TRANSPORT", record.get("SYSLOG_IDENTIFIER", "kernel"))
         is_kernels = origin == "kernel" and record.get("SYSLOG_FACILITY", "0") == "0"
         if message is None or not is_kernels or not isinstance(stamp, str) or not re.fullmatch(r"[0-9]{1,16}", stamp):
@@ -289,7 +289,7 @@ class _Reader:
         return _Line(number, message, host if isinstance(host, str) else None, lambda: moment, _JOURNAL_RESOLUTION_S)
 
     def _look_beside(self, line: _Line) -> None:
-        """Messages that are no events, but say who devices are, the host's name, or what time it is."""
+        """Collect names of devices, the host's name and times from messages that are not events."""
         message = line.message
         if known := device_of(message):
             self.devices[known[0]] = known[1]
@@ -306,7 +306,7 @@ class _Reader:
                 self.chip = (moment.ns, unix)
 
     def _add(self, line: _Line, event: KernelEvent) -> None:
-        """Add an event; one in several lines counts once, as the last and fullest of them has it."""
+        """Add an event; one that spans several lines counts once, by its last and fullest line."""
         before = self._announced.pop(event.subject, None) if event.subject else None
         most = _ANNOUNCED_AGAIN if event.is_announced else _OF_ONE_EVENT
         if before is not None and line.number - before[0].number > most:
@@ -324,7 +324,7 @@ class _Reader:
             self.events.append((line, event))
 
     def finish(self) -> None:
-        """To be called behind the last line."""
+        """Keep announced events; call this after the last line."""
         for one in self._announced.values():
             self._keep(*one)
         self._announced.clear()
@@ -333,13 +333,13 @@ class _Reader:
 
 _MOST_HOSTS: Final = 10_000
 _MOST_OF_A_NAME: Final = 20_000
-"""Events of one name that are kept: a bad PCIe link tells of itself without end."""
+"""Events of one name that are kept: a bad PCIe link reports errors without end."""
 _LONGEST_MESSAGE: Final = 1_000
-"""Characters from which on a message is no longer continued."""
+"""Longer messages are not continued."""
 
 
 def _journal_text(message: object) -> str | None:
-    """Return a journal's message, which is a list of bytes where it is no text."""
+    """Return a journal's message, which may be a text or a list of bytes."""
     if isinstance(message, str):
         return message
     if isinstance(message, list) and all(type(one) is int and 0 <= one < 256 for one in message):
@@ -348,10 +348,10 @@ def _journal_text(message: object) -> str | None:
 
 
 def read(path: Path) -> EvidenceFile:
-    """Return the events of a kernel's log: of devices by PCI address, of links, disks, processes, and of the host.
+    """Return the events of a kernel log: of devices by PCI address, links, disks, processes, and the host.
 
-    A source's `first_ns` and `last_ns` are those of the log, so that silence within it says something. Raises
-    InputError where no line is the kernel's.
+    A source's `first_ns` and `last_ns` span the whole log, so that missing events count as evidence. Raises InputError
+    if no line is the kernel's.
     """
     lines, written = Lines(path), modified_ns(path)
     reader = _Reader(written)
@@ -373,7 +373,7 @@ def read(path: Path) -> EvidenceFile:
         host = line.host or told_host
         entity = event.entity
         if host is None:
-            # An address alone is one of every host; a UUID is only one device's.
+            # Any host may have a device at this address, but a UUID is unique.
             uuid = reader.devices.get(entity.removeprefix("pci:"))
             entity = gpu(uuid) if uuid else entity
         rows.add(time_ns, entity, event.name, event.value, host=host, text=event.text, raw=rows.at(line.number))
@@ -398,12 +398,12 @@ def _not_read(path: Path) -> InputError:
 
 
 _DRIFT: Final = 100e-6
-"""By how much the kernel's clock since boot may go wrong a second: of a cheap crystal, as nobody corrects it."""
+"""Drift of the kernel's uncorrected clock since boot, in seconds per second: that of a cheap crystal."""
 _AUDIT_RESOLUTION_S: Final = 0.01
 
 
 class _Times:
-    """Makes a log's times Unix, and says by what assumption."""
+    """Converts a log's times to Unix, and states the assumptions."""
 
     def __init__(self, reader: _Reader, modified: int) -> None:
         events = [line for line, _ in reader.events]
@@ -414,12 +414,12 @@ class _Times:
         self._checks = sorted([*reader.anchors, *([reader.chip] if reader.chip else [])])
         boots = [moment.ns for moment in moments if moment.style == _BOOT]
         self.is_guessed: Final = bool(boots) and not self._checks
-        """Whether the host's start is known from when the file was written."""
+        """Whether boot time is inferred from when the file was written."""
         self._started = (
             modified - max(boots) if self.is_guessed else reader.chip[1] - reader.chip[0] if reader.chip else 0
         )
         self.zone_s: Final = _zone_s([moment.ns for moment in moments if moment.style == _LOCAL], modified)
-        """How far its times are ahead of UTC, where that can be told."""
+        """Offset of its times from UTC, if it can be inferred."""
         self._resolution_s = max((line.resolution_s for line in told), default=1.0)
         self._boots_of_events = [
             moment.ns for line in events if (moment := line.moment()) is not None and moment.style == _BOOT
@@ -432,7 +432,7 @@ class _Times:
         return "host" if self.styles else "unknown"
 
     def bound_s(self) -> float | None:
-        """By how much its times may be off of the host's clock; None where that is assumed."""
+        """Return the error of its times against the host's clock; None if that rests on an assumption."""
         if self.clock != "host" or _LOCAL in self.styles:
             return None
         if _BOOT in self.styles:
@@ -442,7 +442,7 @@ class _Times:
         return self._resolution_s
 
     def doubts(self) -> Iterator[str]:
-        """By which zone its times were taken, where they state none."""
+        """Yield the zone that is assumed for times that state none."""
         if _LOCAL not in self.styles:
             return
         if self.zone_s is None:
@@ -456,7 +456,9 @@ class _Times:
             )
 
     def _bound_s(self, ns: int) -> float | None:
-        """Of one time between two lines that state both; a clock that is set anew shows as what they differ by."""
+        """Return the error of a time between two lines that state both clocks; a clock that was reset shows as a
+        difference.
+        """
         at = bisect_left(self._checks, (ns, 0))
         if not 0 < at < len(self._checks):
             return None
@@ -492,9 +494,9 @@ _ZONE_SLACK_S: Final = 2
 
 
 def _zone_s(local: list[int], modified: int) -> int | None:
-    """Return the zone by which the last line is of the moment at which the file was written, as a live log's is.
+    """Return the zone (s) in which the last line coincides with the writing of the file, as in a live log.
 
-    All zones are whole quarters of an hour: by accident a copied file fits one in 1 of 180.
+    Zones are multiples of 15 minutes, so a copied file fits one by chance in 1 of 180 cases.
     """
     if not local:
         return None

@@ -1,6 +1,6 @@
-"""What kubectl prints as JSON of events, pods and nodes (`kubectl get events -A -o json`).
+"""Reads kubectl's JSON of events, pods and nodes (`kubectl get events -A -o json`).
 
-An event of a pod is of the entity `pod:NAMESPACE/NAME`, with the node as its host: another pod's is not the job's.
+An event of a pod has the entity `pod:NAMESPACE/NAME` and the node as its host, because other pods are not the job's.
 """
 
 import re
@@ -35,13 +35,13 @@ _NEWS: Final = frozenset(
         "Starting",
     )
 )
-"""Reasons of events that are no warnings, and yet are news; all warnings are."""
+"""Reasons of events that matter without being warnings; every warning matters."""
 _API: Final = re.compile(rb'"apiVersion"\s*:\s*"(?:v1|events\.k8s\.io/v1)"')
 _KIND: Final = re.compile(rb'"kind"\s*:\s*"(?:List|Event|EventList|Pod|PodList|Node|NodeList)"')
 
 
-def fits(name: str, head: bytes) -> bool:  # noqa: ARG001  (what they hold tells enough)
-    """Whether it is an object of Kubernetes' API."""
+def fits(name: str, head: bytes) -> bool:  # noqa: ARG001  (the content is enough)
+    """Return whether it is an object of the Kubernetes API."""
     return (
         head.lstrip()[:1] == b"{"
         and _API.search(head) is not None
@@ -50,9 +50,9 @@ def fits(name: str, head: bytes) -> bool:  # noqa: ARG001  (what they hold tells
 
 
 def read(path: Path) -> EvidenceFile:
-    """Return events of pods and nodes, ends of containers, and conditions and taints of nodes.
+    """Return events of pods and nodes, exits of containers, and conditions and taints of nodes.
 
-    Raises InputError where it is damaged, or holds nothing of these.
+    Raises InputError if the file is damaged, or has none of these.
     """
     content = json_of(path, read_bounded(path, _MOST_BYTES), "ask again: kubectl get events -A -o json")
     rows = _Rows(path, KIND)
@@ -70,21 +70,21 @@ def _items(content: object) -> Iterator[Mapping[str, Any]]:
     items = content.get("items")
     if not isinstance(items, list):
         yield content
-    # Items of a typed list may leave their kind out.
+    # Items of a typed list may omit their kind.
     kind = text(content.get("kind")).removesuffix("List")
     yield from ({"kind": kind, **one} for one in mappings(items))
 
 
 class _Rows(FileRows):
-    """Takes objects of Kubernetes' API."""
+    """Collects rows from objects of the Kubernetes API."""
 
     is_of_writing = False
-    """Whether a time is that of the file's writing."""
+    """Whether some time is that of the file's writing."""
     known = 0
-    """Objects that are events, pods or nodes."""
+    """Number of events, pods and nodes."""
 
     def take(self, one: Mapping[str, Any]) -> None:
-        """Take an object."""
+        """Add the rows of one object."""
         kind = one.get("kind")
         take = {"Event": self._event, "Pod": self._pod, "Node": self._node}.get(kind) if isinstance(kind, str) else None
         if take is None:
@@ -151,7 +151,7 @@ class _Rows(FileRows):
         self.hosts.add(host)
         for condition in mappings(mapping(one.get("status")).get("conditions")):
             kind, status = text(condition.get("type")), condition.get("status")
-            # Ready is well where it is true; all others, those of problem detectors too, where they are not.
+            # Ready is healthy if true; all other conditions, also of problem detectors, if not true.
             if (status != "True") if kind == "Ready" else (status == "True"):
                 why = f"{text(condition.get('reason'))}: {text(condition.get('message'))}"
                 words = f"{'not ready' if kind == 'Ready' else kind}, {why}"
@@ -166,7 +166,7 @@ class _Rows(FileRows):
 
 
 def _host_of_event(one: Mapping[str, Any]) -> str | None:
-    """Return the node whose kubelet tells it; None of events of the scheduler and controllers."""
+    """Return the node whose kubelet reported the event; None for events of the scheduler and controllers."""
     source = mapping(one.get("source")) or mapping(one.get("deprecatedSource"))
     if host := text(source.get("host")):
         return host

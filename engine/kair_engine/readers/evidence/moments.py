@@ -1,4 +1,4 @@
-"""Times as logs and schedulers write them, as Unix ns."""
+"""Parses times of logs and schedulers to Unix ns."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -17,9 +17,9 @@ _ISO: Final = re.compile(
 
 
 def iso_ns(text: str) -> tuple[int, bool] | None:
-    """(Unix ns, whether the text states a zone, else it is taken for UTC) of `2026-11-27T14:02:51.5+01:00`.
+    """Return (Unix ns, whether a zone is stated) of `2026-11-27T14:02:51.5+01:00`; without a zone UTC is assumed.
 
-    None for anything else, and for times before 1970 or after LATEST_NS.
+    Return None for anything else, and for times before 1970 or after LATEST_NS.
     """
     match = _ISO.fullmatch(text)
     if match is None:
@@ -37,10 +37,10 @@ def iso_ns(text: str) -> tuple[int, bool] | None:
 
 
 def utc_ns(date: tuple[int, int, int], clock: tuple[int, int, int]) -> int | None:
-    """Unix ns of a date (year, month, day) and time (hour, minute, second) in UTC, None where there is no such."""
+    """Return Unix ns of a date (year, month, day) and time (hour, minute, second) in UTC; None if they do not exist."""
     hour, minute, second = clock
     try:
-        # A leap second, which datetime does not know, is the first of the next minute.
+        # datetime has no leap seconds: use the first second of the next minute.
         moment = datetime(*date, hour, minute, min(second, 59), tzinfo=UTC)
         whole = moment + timedelta(seconds=1) if second == 60 else moment
     except (ValueError, OverflowError):
@@ -50,9 +50,9 @@ def utc_ns(date: tuple[int, int, int], clock: tuple[int, int, int]) -> int | Non
 
 
 def syslog_ns(text: str, written: int) -> int | None:
-    """Unix ns of `Nov 27 14:02:51`, taken to be UTC; None of anything else.
+    """Return Unix ns of `Nov 27 14:02:51`, assumed to be UTC; None for anything else.
 
-    It states no year: that is the last in which it is not later than when its file was written (but for its zone).
+    The year is the last one for which the time is not after `written`, when the file was written, plus a day for zones.
     """
     month, day, clock = text.split()
     hour, minute, second = (int(one) for one in clock.split(":"))
@@ -65,12 +65,12 @@ def syslog_ns(text: str, written: int) -> int | None:
 
 
 def is_possible(ns: int) -> bool:
-    """Whether it is a time that a log can have."""
+    """Return whether a log can have this time."""
     return 0 <= ns < LATEST_NS
 
 
 def modified_ns(path: Path) -> int:
-    """When a file was last written, Unix ns; of one in an archive the archive was. Raises InputError for no file."""
+    """Return when a file, or its archive, was last written (Unix ns). Raises InputError if there is no file."""
     place = path
     while True:
         try:

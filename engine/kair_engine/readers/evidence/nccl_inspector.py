@@ -1,7 +1,7 @@
-"""What NCCL's Inspector writes: JSON lines, one a collective, or a snapshot of averages for Prometheus.
+"""Reads NCCL Inspector's output: JSON lines, one per collective, or a snapshot of averages for Prometheus.
 
-Ranks are those in a communicator. A process's rank in its largest communicator is its rank in the job if that
-communicator has all ranks of the job: `ranks_of` is the note that says how many it has.
+Ranks are those of a communicator. A process's rank in its largest communicator is its rank in the job if that
+communicator has all ranks; the note of `ranks_of` states how many it has.
 """
 
 import re
@@ -20,7 +20,7 @@ from kair_engine.trace.measures import HOST, gpu, of_rank
 KIND: Final = "nccl inspector"
 
 _MOST_OPERATIONS: Final = 100_000
-"""Operations of a file that are kept: of more every second, fourth, … by number, the same on all ranks."""
+"""Operations kept per file; beyond that every second, fourth, … by number, the same on all ranks."""
 _SAMPLE: Final = re.compile(
     r"nccl_(?P<p2p>p2p_)?(?:(?P<bus>bus_bandwidth_gbs)|(?:collective_)?exec_time_microseconds)"
     r"\{(?P<labels>[^{}]*)\} (?P<value>[0-9.eE+-]{1,32})"
@@ -29,8 +29,8 @@ _LABEL: Final = re.compile(r'(\w{1,40})="([^"]{0,200})"')
 _DEVICE_IN_NAME: Final = re.compile(r"nccl_inspector_metrics_(.{32,44})\.prom")
 
 
-def fits(name: str, head: bytes) -> bool:  # noqa: ARG001  (what they hold tells enough)
-    """Whether the first line is an object of the Inspector's, or the file holds its samples for Prometheus."""
+def fits(name: str, head: bytes) -> bool:  # noqa: ARG001  (the content is enough)
+    """Return whether the first line is an object of the Inspector, or the file has its samples for Prometheus."""
     if head.lstrip()[:1] == b"{":
         return b'"inspector_output_format_version"' in head[: 16 << 10]
     return b"nccl_bus_bandwidth_gbs{" in head or b"nccl_p2p_bus_bandwidth_gbs{" in head
@@ -42,7 +42,7 @@ def ranks_of(size: int) -> str:
 
 
 class _Operation(NamedTuple):
-    """One collective, or one sending or receiving, of one process."""
+    """One collective, or one send or receive, of one process."""
 
     time_ns: int
     number: int
@@ -57,9 +57,9 @@ class _Operation(NamedTuple):
 
 
 def read(path: Path) -> EvidenceFile:
-    """Time and bandwidth of operations by rank, at their ends where that is told, else when they were written.
+    """Return time and bandwidth of operations by rank, dated by their end if known, else by when they were written.
 
-    Raises InputError where nothing of it is the Inspector's.
+    Raises InputError if nothing in the file is the Inspector's.
     """
     lines = Lines(path)
     samples = _Samples()
@@ -85,7 +85,7 @@ def read(path: Path) -> EvidenceFile:
 
 
 class _Records:
-    """Reads JSON lines."""
+    """Collects operations from JSON lines."""
 
     def __init__(self) -> None:
         self._lines = InspectorLines()
@@ -95,16 +95,16 @@ class _Records:
 
     @property
     def is_known(self) -> bool:
-        """Whether any line said whose the next ones are."""
+        """Return whether any line described the process of the next ones."""
         return self._lines.is_known
 
     @property
     def passed_over(self) -> int:
-        """Lines that say nothing."""
+        """Return the number of lines without an operation."""
         return self._lines.passed_over
 
     def take(self, number: int, text: str) -> None:
-        """Take the next line."""
+        """Read the next line."""
         found = self._lines.take(text)
         if found is None:
             return
@@ -135,14 +135,14 @@ class _Records:
             self.kept = [one for one in self.kept if one.number % self._every == 0]
 
     def _ranks(self) -> dict[tuple[str, int], tuple[int, int]]:
-        """Process → (ranks of its largest communicator, its rank in it)."""
+        """Return process → (size of its largest communicator, its rank there)."""
         found: dict[tuple[str, int], tuple[int, int]] = {}
         for one in self.kept:
             found[one.process] = max(found.get(one.process, (0, 0)), (one.size, one.rank))
         return found
 
     def add_to(self, rows: FileRows) -> None:
-        """Add a row for each thing that is known of an operation."""
+        """Add a row for each known quantity of an operation."""
         ranks = self._ranks()
         for one in self.kept:
             entity = of_rank(ranks[one.process][1])
@@ -157,7 +157,7 @@ class _Records:
                     rows.add(one.time_ns, entity, measure, value, host=host, text=one.text, raw=raw)
 
     def notes(self) -> Iterator[str]:
-        """Yield what is to be known of its rows."""
+        """Yield what readers of its rows should know."""
         for size in sorted({size for size, _ in self._ranks().values()}):
             yield ranks_of(size)
         if not self._is_traced:
@@ -172,14 +172,14 @@ class _Records:
 
 
 class _Samples:
-    """Reads samples for Prometheus."""
+    """Collects samples for Prometheus."""
 
     def __init__(self) -> None:
         self.found: list[tuple[int, str, float, dict[str, str]]] = []
         self.passed_over = 0
 
     def take(self, number: int, text: str) -> None:
-        """Take the next line."""
+        """Read the next line."""
         match = _SAMPLE.fullmatch(text.strip())
         value = _of_text(match["value"]) if match else None
         if match is None or value is None:
@@ -190,11 +190,11 @@ class _Samples:
         self.found.append((number, measure, value if match["bus"] else value / 1e6, labels))
 
     def hosts(self) -> set[str]:
-        """Return the hosts that are named."""
+        """Return the hosts that samples name."""
         return {labels["node"] for _, _, _, labels in self.found if labels.get("node")}
 
     def add_to(self, rows: FileRows) -> None:
-        """Add a row for each sample; the device is the one that the file is named for."""
+        """Add a row for each sample; the file's name contains the device."""
         match = _DEVICE_IN_NAME.fullmatch(rows.path.name)
         uuid = uuid_of(match[1]) if match else None
         time_ns = modified_ns(rows.path)

@@ -1,6 +1,6 @@
-"""What NCCL's RAS prints (`ncclras -v`, or as JSON), as evidence: who is behind, and who does not answer.
+"""Reads NCCL RAS output (`ncclras -v`, text or JSON) as evidence: ranks that are behind or do not answer.
 
-As a recording of a hang it is read by kair_engine.readers.ras; here it stands beside one.
+kair_engine.readers.ras reads the same output as a recording of a hang; here it supplements one.
 """
 
 import re
@@ -19,12 +19,12 @@ from kair_engine.trace.measures import HOST, of_rank, process
 KIND: Final = "ncclras"
 
 _MOST_SAID: Final = 10_000
-"""Ranks of a file of which something is said."""
+"""Most ranks of a file that are reported."""
 _PROCESS: Final = re.compile(r"GPU (\d{1,3}) managed by process (\d{1,7}) on node (\S{1,253})")
 
 
-def fits(name: str, head: bytes) -> bool:  # noqa: ARG001  (what they hold tells enough)
-    """Whether it begins as RAS does, as text or as JSON."""
+def fits(name: str, head: bytes) -> bool:  # noqa: ARG001  (the content is enough)
+    """Return whether it begins like RAS output, as text or as JSON."""
     start = head.lstrip()
     if start[:1] == b"{":
         return b'"nccl_version"' in head and b'"communicators' in head
@@ -32,10 +32,10 @@ def fits(name: str, head: bytes) -> bool:  # noqa: ARG001  (what they hold tells
 
 
 def read(path: Path) -> EvidenceFile:
-    """Return an event for each rank that is behind the others, or does not answer.
+    """Return an event for each rank that is behind the others or does not answer.
 
-    Of a communicator of all GPUs its ranks are the job's; of others the process is named where RAS names it. Raises
-    InputError where it is damaged, or no answer of RAS.
+    In a communicator of all GPUs, ranks are the job's; in others the process is named, if RAS does. Raises InputError
+    if the file is damaged or is not RAS output.
     """
     communicators, gpus, _ = answer_of(path)
     if not 0 < gpus <= MAX_RANKS:
@@ -61,7 +61,7 @@ def read(path: Path) -> EvidenceFile:
 
 
 def _said(one: Communicator) -> Iterator[tuple[int, str, int | None]]:
-    """Yield what is said of a communicator's ranks: the rank, in words, how many operations it has launched."""
+    """Yield (rank, description, number of launched operations) for a communicator's ranks that RAS mentions."""
     for rank, words in sorted(one.missing.items()):
         yield rank, f"does not answer{words and f' ({words[:200]})'}", None
     for kind, fewer, most in one.behind():
@@ -70,7 +70,7 @@ def _said(one: Communicator) -> Iterator[tuple[int, str, int | None]]:
 
 
 def _process(one: Communicator, rank: int) -> tuple[str | None, int | None]:
-    """(Host, process), where RAS names them."""
+    """Return (host, process id) as far as RAS names them."""
     device = one.devices.get(rank)
     if device is not None and device[0]:
         return str(device[0]), device[1] if 0 < device[1] < 1 << 22 else None

@@ -1,7 +1,7 @@
-"""What agents on nodes report, as JSON: gpud's `/v1/events`, and health events of NVSentinel.
+"""Reads reports of node agents, as JSON: gpud's `/v1/events`, and health events of NVSentinel.
 
-These come as CloudEvents, as its database exports them, or alone, one in each line or all in a list. What an agent
-found well is no event.
+Health events are CloudEvents, as its database exports them, or plain, one per line or all in a list. Reports of good
+health are no events.
 """
 
 import re
@@ -33,7 +33,7 @@ _SAID_CODE: Final = re.compile(r"S?XID (\d{1,6})\b", re.IGNORECASE)
 _SAID_PCI: Final = re.compile(r"PCI:([0-9a-fA-F:.]{5,16})")
 _SAID_PORT: Final = re.compile(r"(\w{1,32}) port (\d{1,3})\b")
 _SXID: Final = re.compile(r"SXID|(?<![a-z])sxid")
-"""`SysLogsXIDError` is none."""
+"""Does not match `SysLogsXIDError`."""
 _OBSERVED: Final = {"accelerator-nvidia-error-xid": "xid", "accelerator-nvidia-error-sxid": "sxid"}
 _NAMES: Final = (
     ("xid", "xid"),
@@ -45,18 +45,18 @@ _NAMES: Final = (
     ("pciewatch", "pcie_error"),
     ("reboot", "node_state"),
 )
-"""What an agent's name of an event holds → the event."""
+"""Part of an agent's name for an event → the event."""
 
 
-def fits(name: str, head: bytes) -> bool:  # noqa: ARG001  (what they hold tells enough)
-    """Whether it is JSON of one of these agents."""
+def fits(name: str, head: bytes) -> bool:  # noqa: ARG001  (the content is enough)
+    """Return whether it is JSON of one of these agents."""
     return head.lstrip()[:1] in (b"[", b"{") and (
         _GPUD.search(head) is not None or _NVSENTINEL.search(head) is not None
     )
 
 
 def read(path: Path) -> EvidenceFile:
-    """Return what went wrong on nodes. Raises InputError where it is damaged, or of no such agent."""
+    """Return what went wrong on nodes. Raises InputError if the file is damaged, or not an agent's."""
     rows = _Rows(path)
     for one in _documents(path):
         rows.take(one)
@@ -67,9 +67,9 @@ def read(path: Path) -> EvidenceFile:
 
 
 def _documents(path: Path) -> Iterator[Mapping[str, Any]]:
-    """Yield the objects of a file: it, those of its list, or one in each line.
+    """Yield the objects of a file: the only one, those of its list, or one per line.
 
-    Raises InputError where there are none.
+    Raises InputError if there are none.
     """
     content = read_bounded(path, _MOST_BYTES)
     with suppress(ValueError, RecursionError):
@@ -87,19 +87,19 @@ def _documents(path: Path) -> Iterator[Mapping[str, Any]]:
 
 
 class _Rows(FileRows):
-    """Takes what agents report."""
+    """Collects rows from agents' reports."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, KIND)
         self.own_host = host_of(path)
         self.hosts |= {self.own_host} if self.own_host else set()
         self.known = 0
-        """Objects that are of such an agent."""
+        """Number of objects from such an agent."""
         self.observes: set[str] = set()
         self.lacks_host = False
 
     def take(self, one: Mapping[str, Any]) -> None:
-        """Take an object of a file."""
+        """Add the rows of one object."""
         small = _small(one)
         inner = _small(mapping(small.get("data")))
         event = mapping(small.get("healthevent")) or mapping(inner.get("healthevent"))
@@ -154,7 +154,7 @@ class _Rows(FileRows):
     def _event(
         self, time: object, kind: str | None, entity: str, *, number: float | None, words: str, host: str | None
     ) -> None:
-        """Add one, where it is of a kind that is known."""
+        """Add an event if its kind is known."""
         time_ns = _time_ns(time)
         is_coded = kind in ("xid", "sxid")
         if kind is None or time_ns is None or (is_coded and number is None):
@@ -165,7 +165,7 @@ class _Rows(FileRows):
 
 
 def _small(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the same with names in small letters: versions differ in them."""
+    """Return the same fields with lower-case names, because versions differ in case."""
     return {name.lower(): value for name, value in fields.items()}
 
 
@@ -177,7 +177,7 @@ def _kind_of(name: str) -> str | None:
 
 
 def _entity(names: Mapping[str, str]) -> str:
-    """Whom an event is about: a device by its UUID, else its address, else the driver's number; else the host."""
+    """Return the entity of an event: a device by UUID, else address, else the driver's number; else the host."""
     for kind in ("GPU_UUID", "UUID"):
         if uuid_of(names.get(kind, "")):
             return gpu(names[kind])
@@ -188,7 +188,7 @@ def _entity(names: Mapping[str, str]) -> str:
 
 
 def _time_ns(value: object) -> int | None:
-    """Unix ns of `2026-11-27T14:02:51Z`, of Protobuf's seconds and nanos, or of a database's `$date`."""
+    """Return Unix ns of `2026-11-27T14:02:51Z`, of Protobuf's seconds and nanos, or of a database's `$date`."""
     if isinstance(value, str):
         told = iso_ns(value)
         return None if told is None else told[0]

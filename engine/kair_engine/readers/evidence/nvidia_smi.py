@@ -1,7 +1,7 @@
-"""What nvidia-smi prints: `-q` (text, XML), `--query-gpu=… --format=csv` with its header, `dmon`, and `nvlink -e`.
+"""Reads nvidia-smi's output: `-q` (text, XML), `--query-gpu=… --format=csv` with its header, `dmon`, and `nvlink -e`.
 
-Its times are of the host's clock and name no zone: they are taken to be UTC. Names and units are those of the tool's
-own help (`--help-query-gpu`) and of its XML since driver 450.
+Its times are of the host's clock without a zone; UTC is assumed. Names and units are those of the tool's own help
+(`--help-query-gpu`) and of its XML since driver 450.
 """
 
 import re
@@ -27,7 +27,7 @@ from kair_engine.trace.measures import gpu, gpu_index, pci
 
 KIND: Final = "nvidia-smi"
 MOST_BYTES: Final = 256 << 20
-"""Of a file of XML, which is read as a whole."""
+"""Largest XML file, which is read as a whole."""
 
 _OF_FILE: Final = "it has no times: everything is dated by when the file was written"
 _UNITS: Final = {
@@ -47,25 +47,25 @@ _YES: Final = {"yes": 1.0, "no": 0.0}
 
 
 class _Field(msgspec.Struct, array_like=True):
-    """What a field of the tool is told as."""
+    """The measure that a field of the tool becomes."""
 
     measure: str
     unit: str = ""
-    """Of a bare number, as `nounits` prints it."""
+    """Unit of a bare number, as `nounits` prints it."""
     instead: bool = False
-    """Whether it only counts where the other field of that measure says nothing."""
+    """Whether it is used only if the measure's other field has no value."""
 
 
 class _Report(msgspec.Struct):
-    """Where a report of `-q` has what, as paths below a device."""
+    """Where a report of `-q` has its values, as paths below a device."""
 
     fields: dict[str, _Field]
     sums: dict[str, list[str]]
     """Measure → fields that add up to it."""
     reasons_at: str
-    """Of `event` or, in older ones, `throttle`."""
+    """Path with {} for `event`, or `throttle` in older versions."""
     reasons: dict[str, int]
-    """Reason of a clock → its bit (nvml.h, nvmlClocksEventReason*)."""
+    """Clock reason → its bit (nvml.h, nvmlClocksEventReason*)."""
 
 
 class _Fields(msgspec.Struct):
@@ -73,12 +73,12 @@ class _Fields(msgspec.Struct):
 
     xml: _Report
     text: _Report
-    """In small letters, by the headings above them."""
+    """Lower-case paths from their headings."""
     dmon: dict[str, _Field]
     csv: dict[str, _Field]
     """Columns without their units."""
     csv_sums: dict[str, list[str]]
-    """In microseconds."""
+    """Measure → columns that add up to it, in microseconds."""
 
 
 _FIELDS: Final = data_table(__file__, _Fields)
@@ -98,12 +98,12 @@ _NVLINK: Final = {"Replay": "gpu_nvlink_replays", "Recovery": "gpu_nvlink_recove
 
 
 def fits(name: str, head: bytes) -> bool:  # noqa: ARG001  (all importers are asked alike)
-    """Whether the file begins as nvidia-smi's output does."""
+    """Return whether the file begins like nvidia-smi's output."""
     return _kind_of(head.decode("utf-8", "replace").splitlines()[:_FIRST_LINES]) is not None
 
 
 def _kind_of(lines: Sequence[str]) -> Literal["xml", "text", "dmon", "csv", "csv without header", "nvlink"] | None:
-    """Return what a file is that begins with these lines; whatever a shell printed may stand before it."""
+    """Return the format of a file that begins with these lines; other output of a shell may come first."""
     if any("<nvidia_smi_log>" in line or "<!DOCTYPE nvidia_smi_log" in line for line in lines):
         return "xml"
     if any(_IS_TEXT.fullmatch(line.strip()) for line in lines):
@@ -118,7 +118,7 @@ def _kind_of(lines: Sequence[str]) -> Literal["xml", "text", "dmon", "csv", "csv
 
 
 def read(path: Path, limit: int = MOST_BYTES) -> EvidenceFile:
-    """Return the rows of a file of at most `limit` bytes. Raises InputError where nothing of it can be read."""
+    """Return the rows of a file of at most `limit` bytes. Raises InputError if nothing in it can be read."""
     lines = Lines(path, limit)
     numbered = iter(lines)
     begun = list(islice(numbered, _FIRST_LINES))
@@ -149,7 +149,7 @@ def read(path: Path, limit: int = MOST_BYTES) -> EvidenceFile:
 
 
 class _Rows(FileRows):
-    """Rows of one file, and the devices that they are about."""
+    """Rows of one file, and the devices that they describe."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, KIND)
@@ -161,7 +161,7 @@ class _Rows(FileRows):
         self._untimed: dict[tuple[str, str], tuple[float, str]] = {}
 
     def time_of(self, told: str | None) -> int | None:
-        """Return a time of the tool, else when the file was written; None of a damaged one."""
+        """Return the Unix time of a text, or when the file was written for None; None if the text is damaged."""
         if told is not None:
             self.is_of_zone = True
             return _unix_ns(told)
@@ -171,7 +171,7 @@ class _Rows(FileRows):
         return self._written_ns
 
     def entity(self, uuid: str, address: str, index: str) -> str | None:
-        """Whom a row is about: by UUID, else PCI address, else the driver's number; all names are kept."""
+        """Return a device's entity, by UUID, else PCI address, else the driver's number; keep all its names."""
         number = int(index) if re.fullmatch(r"\d{1,4}", index.strip()) else None
         where = pci_address(address)
         if uuid_of(uuid):
@@ -186,17 +186,17 @@ class _Rows(FileRows):
         return entity
 
     def add_all(self, time_ns: int, entity: str, values: Mapping[str, float], place: str) -> None:
-        """Rows of one device at one time; `place` is where in the file that is."""
+        """Add rows of one device at one time; `place` is their position in the file."""
         for measure, value in values.items():
             if time_ns == self._written_ns:
-                # Of readings without times no more than the last is known to be of then.
+                # For readings without times, only the last is known to be current when the file was written.
                 self.passed_over += (entity, measure) in self._untimed
                 self._untimed[entity, measure] = value, place
             else:
                 self.add(time_ns, entity, measure, value, host=self.host, raw=f"{self.path.name}{place}")
 
     def add_untimed(self) -> None:
-        """Add what has no time of its own."""
+        """Add readings without a time."""
         for (entity, measure), (value, place) in self._untimed.items():
             raw = f"{self.path.name}{place}"
             self.add(self._written_ns or 0, entity, measure, value, host=self.host, raw=raw)
@@ -207,7 +207,7 @@ _OF_CSV: Final = re.compile(r"(\d{4})/(\d\d)/(\d\d) (\d\d):(\d\d):(\d\d)(?:\.(\d
 
 
 def _unix_ns(text: str) -> int | None:
-    """`Mon Oct 13 00:25:36 2025` or `2025/10/13 00:25:36.123`, taken to be UTC; None of anything else."""
+    """Return Unix ns of `Mon Oct 13 00:25:36 2025` or `2025/10/13 00:25:36.123`, assumed UTC; None otherwise."""
     if (match := _OF_XML.fullmatch(text.strip())) is not None and match[1] in MONTHS:
         date = (match[6], str(MONTHS.index(match[1]) + 1), match[2])
         clock, ms = match.group(3, 4, 5), "0"
@@ -221,7 +221,7 @@ def _unix_ns(text: str) -> int | None:
 
 
 def _number(text: str, unit: str = "") -> float | None:
-    """`1395 MHz`, `0x20`, `16x`, `Yes`, in the measure's unit; None of `N/A`, `[N/A]` and anything else."""
+    """Return the number in `1395 MHz`, `0x20`, `16x` or `Yes`, in the measure's unit; None for `N/A` and others."""
     text = text.strip()
     if _BITS.fullmatch(text):
         return float(int(text, 16))
@@ -239,7 +239,7 @@ _XML_BEGIN: Final = re.compile(rb"<\?xml\b")
 
 
 def _take_xml(rows: _Rows, content: bytes) -> None:
-    """One document, or one after the other, as `-l` prints them."""
+    """Read one document, or several in sequence, as `-l` prints them."""
     begins = [match.start() for match in _XML_BEGIN.finditer(content)] or [0]
     for at, (first, end) in enumerate(zip(begins, [*begins[1:], len(content)], strict=True)):
         try:
@@ -252,7 +252,7 @@ def _take_xml(rows: _Rows, content: bytes) -> None:
             rows.passed_over += 1
             continue
         devices = log.findall("gpu")
-        # They stand in the order of their numbers, which are not written: known where all of the host are there.
+        # Devices are in the order of their numbers, which are not printed: known only if all of the host are listed.
         are_all = _text(log, "attached_gpus") == str(len(devices))
         for number, device in enumerate(devices):
             address = _text(device, "pci/pci_bus_id") or device.get("id", "")
@@ -264,10 +264,9 @@ def _take_xml(rows: _Rows, content: bytes) -> None:
 
 
 def _parsed(document: bytes) -> Element:
-    """Return the root of a document. Raises ExpatError where it is none; InputError where it defines entities of its
-    own.
+    """Return the root of a document. Raises ExpatError if it is not XML; InputError if it defines its own entities.
 
-    Nothing outside it is read; entities, which could be made to grow without bound, are nvidia-smi's never.
+    Nothing outside it is read. nvidia-smi never defines entities, which could expand without bound.
     """
     builder, depth = TreeBuilder(), 0
     parser = expat.ParserCreate()
@@ -305,7 +304,7 @@ def _text(node: Element, path: str) -> str:
 
 
 def _of_device(report: _Report, found_at: Callable[[str], str | None]) -> dict[str, float]:
-    """Measure → value of one device."""
+    """Return measure → value of one device."""
 
     def text(path: str) -> str:
         return (found_at(path) or "").strip()
@@ -322,7 +321,7 @@ def _of_device(report: _Report, found_at: Callable[[str], str | None]) -> dict[s
 
 
 def _chosen(found: Iterator[tuple[_Field, float | None]]) -> dict[str, float]:
-    """Measure → value; a field that only stands in gives way."""
+    """Return measure → value; a substitute field gives way to the preferred one."""
     values: dict[str, float] = {}
     preferred: set[str] = set()
     for one, value in found:
@@ -350,7 +349,7 @@ def _is_header(columns: Sequence[str]) -> bool:
 
 
 def _take_csv(rows: _Rows, lines: Iterable[tuple[int, str]]) -> None:
-    """Take a row for each device; the header may come again, where files were put together."""
+    """Read one row per device; the header may repeat, if files were concatenated."""
     columns: list[str] = []
     for number, line in lines:
         if not line.strip():
@@ -380,7 +379,7 @@ def _take_csv(rows: _Rows, lines: Iterable[tuple[int, str]]) -> None:
 
 
 def _take_nvlink(rows: _Rows, lines: Iterable[tuple[int, str]]) -> None:
-    """Errors of a device's links, added up."""
+    """Read the errors of each device's links and add them up."""
     counts: dict[tuple[str, str], tuple[float, int]] = {}
     entity: str | None = None
     for number, line in lines:
@@ -398,7 +397,7 @@ def _take_nvlink(rows: _Rows, lines: Iterable[tuple[int, str]]) -> None:
 
 
 def _take_text(rows: _Rows, lines: Iterable[tuple[int, str]]) -> None:
-    """Log of `-q`, one after the other: fields below headings, which stand further to the left."""
+    """Read logs of `-q` in sequence: fields are indented below their headings."""
     log = _TextLog(rows)
     for number, line in lines:
         log.take(number, line.rstrip())
@@ -406,7 +405,7 @@ def _take_text(rows: _Rows, lines: Iterable[tuple[int, str]]) -> None:
 
 
 class _TextLog:
-    """The lines of a log of `-q`, whose devices are added once their lines are over."""
+    """The lines of a log of `-q`; `finish` adds its devices."""
 
     def __init__(self, rows: _Rows) -> None:
         self._rows = rows
@@ -417,7 +416,7 @@ class _TextLog:
         """Line, address and fields of each device of this log."""
 
     def take(self, number: int, line: str) -> None:
-        """Take the next line."""
+        """Read the next line."""
         if _IS_TEXT.fullmatch(line.strip()):
             self.finish()
             self._told, self._attached = None, ""
@@ -440,7 +439,7 @@ class _TextLog:
             self._devices[-1][2].setdefault(path, value)
 
     def finish(self) -> None:
-        """Add the devices of the log that is over."""
+        """Add the devices of the completed log."""
         time_ns = self._rows.time_of(self._told) if self._devices else None
         are_all = self._attached.strip() == str(len(self._devices))
         for at, (line, address, fields) in enumerate(self._devices):
@@ -453,13 +452,13 @@ class _TextLog:
 
 
 def _dmon_columns(line: str) -> list[str]:
-    """Return the columns of a header of `dmon`, `date` and `time` among them; none of another line."""
+    """Return the columns of a header of `dmon`, `date` and `time` included; [] for another line."""
     columns = [one.lower() for one in re.split(r"[\s,]+", line.lstrip("#").strip())] if line.startswith("#") else []
     return columns if "gpu" in columns and any(name in _FIELDS.dmon for name in columns) else []
 
 
 def _take_dmon(rows: _Rows, lines: Iterable[tuple[int, str]]) -> None:
-    """Take a row for each device, below a header that comes again."""
+    """Read one row per device, below a header that repeats."""
     columns: list[str] = []
     for number, line in lines:
         if line.startswith("#") or not line.strip():

@@ -1,6 +1,6 @@
-"""Files of evidence as bytes or numbered lines, decompressed, of bounded size; what is cut off is counted.
+"""Opens files of evidence as bytes or numbered lines, decompressed and of bounded size; anything cut off is counted.
 
-Logs and telemetry are other people's text: a line may be as long as the file, and a small archive may hold terabytes.
+Logs and telemetry are untrusted: a line may be as long as the file, and a small archive may hold terabytes.
 """
 
 import json
@@ -17,32 +17,32 @@ from kair_engine.trace.evidence_table import EvidenceFile, EvidenceRows, describ
 from kair_engine.trace.measures import Clock, EvidenceSource, shown
 
 LONGEST_LINE: Final = 64 << 10
-"""Bytes of a line that are handed out."""
+"""Bytes of a line that are returned."""
 MOST_BYTES: Final = 2 << 30
 """Decompressed bytes of a file that are read."""
 CUT: Final = "it is cut off or damaged, or longer than is read"
-"""The note of a source of which `Lines.is_cut` holds."""
+"""The note of a source for which `Lines.is_cut` holds."""
 NO_ZONE: Final = "its times name no time zone: they are taken to be UTC"
 NO_HOST: Final = "it does not name its host: put it into a folder host=NAME"
 
 
 class Lines:
-    """Iterates once over the numbered lines of a file, up to `most_bytes` of it or to where it is damaged."""
+    """Iterates once over the numbered lines of a file, up to `most_bytes` or to where it is damaged."""
 
     def __init__(self, path: Path, most_bytes: int = MOST_BYTES) -> None:
         self._reader = BlockReader(path)
         self._most_bytes = most_bytes
         self.cut_lines = 0
-        """Lines of more than LONGEST_LINE bytes, of which only so many are handed out."""
+        """Lines of more than LONGEST_LINE bytes, which were truncated to that length."""
         self.is_cut = False
-        """Whether the file holds more than was read, or its compression is damaged."""
+        """Whether the file is longer than was read, or its compression is damaged."""
         self.only: bytes = b""
-        """Unless it is empty, lines that begin with none of these bytes are passed over, at a tenth of the time."""
+        """Unless it is empty, only lines that begin with one of these bytes are yielded, at a tenth of the time."""
         self.passed_over = 0
-        """Lines that were."""
+        """The number of lines that were not yielded."""
 
     def __iter__(self) -> Iterator[tuple[int, str]]:
-        """Yield (number from 1 on, line without its end). Raises InputError where the file cannot be read."""
+        """Yield (number from 1 on, line without its end). Raises InputError if the file cannot be read."""
         numbers = count(1)
         rest = b""
         for block in self._blocks():
@@ -54,7 +54,7 @@ class Lines:
                 else:
                     yield number, self._text(rest + line)
                 rest = b""
-            # Of a line that spans blocks no more is kept than is handed out, and one byte that tells it is longer.
+            # Keep LONGEST_LINE bytes of a line that spans blocks, and one more that shows it is longer.
             rest += last[: LONGEST_LINE + 1 - len(rest)]
         if rest:
             yield next(numbers), self._text(rest)
@@ -79,7 +79,7 @@ class Lines:
 
 
 def json_of(path: Path, content: bytes, hint: str | None = None) -> Any:  # noqa: ANN401
-    """Return the JSON value that is the content of a file. Raises InputError with `hint` where it is none."""
+    """Return the JSON value of a file's content. Raises InputError with `hint` if it is not JSON."""
     try:
         return json.loads(content)
     except (ValueError, RecursionError) as error:
@@ -89,7 +89,7 @@ def json_of(path: Path, content: bytes, hint: str | None = None) -> Any:  # noqa
 def read_bounded(path: Path, most_bytes: int) -> bytes:
     """Return the whole content of a file, decompressed.
 
-    Raises InputError where that is more than `most_bytes`, or damaged.
+    Raises InputError if it is longer than `most_bytes`, or damaged.
     """
     content, is_damaged = read_whole(path, most_bytes, "cut it to the time of the recording")
     if is_damaged:
@@ -98,38 +98,38 @@ def read_bounded(path: Path, most_bytes: int) -> bytes:
 
 
 class FileRows(EvidenceRows):
-    """Collects the rows of one file, and what is to be known of it as their source."""
+    """Collects the rows of one file, and the facts about it as their source."""
 
     def __init__(self, path: Path, kind: str) -> None:
         super().__init__()
         self.path = path
         self.kind = kind
         self.hosts: set[str] = set()
-        """That the file is about."""
+        """Hosts that the file describes."""
         self.notes: list[str] = []
         self.doubts: list[str] = []
         self.passed_over = 0
         self._covered: list[int] = []
 
     def cover(self, *times_ns: int) -> None:
-        """Widens the time that the source is known to cover: silence within it says something."""
+        """Extend the time that the source is known to cover, within which missing events count as evidence."""
         known = [*self._covered, *times_ns]
         self._covered = [min(known), max(known)] if known else []
 
     def note(self, text: str, *, holds: object = True, is_doubt: bool = False) -> None:
-        """Add a sentence on the source, where it `holds`; a doubt is one that a verdict has to say as well."""
+        """Add a sentence on the source if it `holds`; a doubt is repeated with the verdict."""
         if holds:
             self.notes.append(text)
             self.doubts += [text] if is_doubt else []
 
     def at(self, line: int | None = None) -> str:
-        """Return the place of a row, where one can look it up: the file, or its line."""
+        """Return where a row can be looked up: the file, or its line."""
         return self.path.name if line is None else f"{self.path.name}:{line}"
 
     def evidence(
         self, clock: Clock = "host", bound_s: float | None = None, observes: tuple[str, ...] = ()
     ) -> EvidenceFile:
-        """Return all rows with their source, which covers them at least."""
+        """Return all rows with their source, which covers at least their times."""
         source = EvidenceSource(
             self.path.name,
             self.kind,

@@ -1,6 +1,6 @@
-"""Answers of a Prometheus server: files with the JSON of `query_range` or `query`, and a server that is asked.
+"""Reads answers of Prometheus: files with the JSON of `query_range` or `query`, and live servers.
 
-Only the query is sent. Whoever else speaks this interface (Thanos, Mimir, VictoriaMetrics) is asked the same way.
+Only the query is sent. Other servers with this interface (Thanos, Mimir, VictoriaMetrics) work the same way.
 """
 
 import base64
@@ -30,25 +30,25 @@ from kair_engine.trace.measures import EvidenceSource, shown
 
 KIND: Final = "prometheus"
 MOST_JSON: Final = 512 << 20
-"""Bytes of a file, which is read as a whole."""
+"""Largest file, which is read as a whole."""
 TIMEOUT_S: Final = 30.0
 MOST_POINTS: Final = 11_000
-"""Of one series in one answer: a server refuses more."""
+"""Values of one series in one answer; a server refuses more."""
 _MOST_ANSWER: Final = 128 << 20
-"""Bytes of one answer; of more a shorter time is asked."""
+"""Largest answer; beyond it, the query is split into shorter times."""
 _TOGETHER: Final = 25
-"""Metrics that are asked for in one query."""
+"""Metrics per query."""
 _TOO_MUCH: Final = (HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.GATEWAY_TIMEOUT)
-"""What servers say to a query that loads too much, or takes too long: asked again in two halves."""
+"""Statuses of a query that loads too much or takes too long, and is retried in halves."""
 _STALE: Final = "an answer of Prometheus repeats the last scrape at each step: a change shows up to a scrape later"
 _OF_CORES: Final = {"node_cpu_seconds_total": "sum", "node_cpu_scaling_frequency_hertz": "avg"}
-"""One series of each core: the server puts them together, which are a hundred times as many as all others."""
+"""Metrics with one series per core, a hundred times as many as all others, which the server aggregates."""
 _HOST_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,252}")
 _LABELS: Final = ("Hostname", "hostname", "node", "nodename")
 
 
 def fits(name: str, head: bytes) -> bool:  # noqa: ARG001  (all importers are asked alike)
-    """Whether the file begins as an answer of the server does."""
+    """Return whether the file begins like an answer of the server."""
     return head.lstrip()[:1] == b"{" and b'"resultType"' in head and b'"result"' in head
 
 
@@ -57,7 +57,7 @@ class _Data(msgspec.Struct):
 
 
 class _Answer(msgspec.Struct):
-    """An answer whose series are read one after another: as objects all of them take ten times the memory."""
+    """An answer whose series are decoded one by one: all of them as objects take ten times the memory."""
 
     data: _Data
 
@@ -67,9 +67,9 @@ class _Answer(msgspec.Struct):
 
 
 def read(path: Path, limit: int = MOST_JSON, *, when: JobTime | None = None) -> EvidenceFile:
-    """Return the rows of a file with one answer, or one in each line; `when`: without values far from that time.
+    """Return the rows of a file with one answer, or one per line; with `when`, without values far from that time.
 
-    Raises InputError where nothing of it can be read.
+    Raises InputError if nothing in it can be read.
     """
     content = read_bounded(path, limit)
     samples, near = Samples(), Near(when)
@@ -105,7 +105,7 @@ def _decoded(line: bytes | msgspec.Raw) -> Any:  # noqa: ANN401
 
 
 def take_answer(samples: Samples, answer: object, where: str, near: Near | None = None) -> int:
-    """Add the series of a matrix or a vector to the samples, what is `near` of them; return how many series it has."""
+    """Add the series of a matrix or a vector, if `near`, to the samples; return the number of series in it."""
     near, seen = Near(None) if near is None else near, 0
     data = answer.get("data") if isinstance(answer, dict) else None
     result = answer if isinstance(answer, _Answer) else data.get("result") if isinstance(data, dict) else None
@@ -135,11 +135,11 @@ def take_answer(samples: Samples, answer: object, where: str, near: Near | None 
 
 
 def _point(value: object) -> tuple[int, float] | None:
-    """[seconds, "value"] as nanoseconds and a number; None for anything else."""
+    """Return [seconds, "value"] as nanoseconds and a number; None for anything else."""
     if not isinstance(value, list) or len(value) != 2 or isinstance(value[0], bool):
         return None
     try:
-        # Answers have milliseconds: a float of seconds would tell others.
+        # Answers have milliseconds, which a float of seconds does not hold exactly.
         return round(float(value[0]) * 1e3) * 10**6, float(value[1])
     except (TypeError, ValueError, OverflowError):
         return None
@@ -154,10 +154,11 @@ def fetch(
     *,
     timeout_s: float = TIMEOUT_S,
 ) -> EvidenceFile:
-    """Asks the Prometheus server at `url` for all known metrics between two Unix times, one value each `step_s`.
+    """Return all known metrics of the Prometheus server at `url` between two Unix times, one value every `step_s`.
 
-    Of `hosts` alone, where its series name them; else of all that it knows. Raises InputError where the server cannot
-    be asked, does not answer, or knows none of the metrics. Its address may hold a user and a password for the server.
+    Only series that name one of `hosts` are queried, or all if there are none. Raises InputError if the address is
+    invalid, the server does not answer, or it has none of the metrics. The address may hold a user and a password for
+    the server.
     """
     if end_ns < begin_ns or not step_s > 0:
         raise InputError("no time to ask for: it ends before it begins, or its step is not above 0")
@@ -180,7 +181,7 @@ def fetch(
 
 
 def _ask_all(server: "_Server", span: "_Span", selectors: Sequence[str], samples: Samples) -> int:
-    """Asks for all metrics; returns how many series came."""
+    """Query all metrics; return the number of series."""
     alone = [name for name in METRICS if name not in _OF_CORES]
     queries: list[tuple[str, str | None]] = []
     for first in range(0, len(alone), _TOGETHER):
@@ -197,7 +198,7 @@ def _ask_all(server: "_Server", span: "_Span", selectors: Sequence[str], samples
 
 
 def _named(answer: dict[str, Any], name: str | None) -> dict[str, Any]:
-    """Return the answer with the name of its metric, which what the server puts together loses."""
+    """Return the answer with the name of its metric, which is lost in aggregation."""
     if name is not None:
         for one in _results(answer):
             one["metric"]["__name__"] = name
@@ -213,7 +214,7 @@ def _results(answer: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _selectors(hosts: Iterable[str], instances: Iterable[str]) -> list[str]:
-    """Matchers of labels that name one of the hosts, with or without its domain and its port."""
+    """Return matchers of labels that name one of the hosts, with or without its domain and port."""
     names = _either(hosts)
     addresses = "|".join(part for part in (names, _either(instances)) if part)
     told = [f',{label}=~"(?:{names})(?:[.].*)?"' for label in _LABELS]
@@ -226,7 +227,7 @@ def _either(names: Iterable[str]) -> str:
 
 @dataclass(frozen=True)
 class _Span:
-    """Times at which values are asked for: from begin to end, Unix seconds, both included where the step hits them."""
+    """Times of the requested values: from begin to end (Unix seconds, inclusive) in steps."""
 
     begin_s: float
     end_s: float
@@ -234,25 +235,25 @@ class _Span:
 
     @property
     def steps(self) -> int:
-        """How many times after the first one."""
+        """Return the number of times after the first one."""
         return int((self.end_s - self.begin_s) / self.step_s + 1e-9)
 
     def parts(self, most: int) -> "Iterator[_Span]":
-        """Spans of at most so many times, which follow each other by a step."""
+        """Yield spans of at most `most` times each, one step apart."""
         for first in range(0, self.steps + 1, most):
             last = min(first + most - 1, self.steps)
             yield _Span(self.begin_s + first * self.step_s, self.begin_s + last * self.step_s, self.step_s)
 
 
 class _TooMuch(Exception):  # noqa: N818  (no error: it is asked for in parts)
-    """The server has more to say than one answer holds; the text says what it said."""
+    """Raised if one answer cannot hold the result; its text is the server's reason."""
 
 
 class _Server:
-    """A server that is asked; its name is shown, never the user or the password in its address."""
+    """A server to query; its name is shown, never the user or the password in its address."""
 
     def __init__(self, url: str, timeout_s: float) -> None:
-        """Raise InputError for what is no address of a server."""
+        """Raise InputError if `url` is not an address of a server."""
         try:
             parts = urlsplit(url.strip())
             port = "" if parts.port is None else f":{parts.port}"
@@ -271,7 +272,7 @@ class _Server:
         self._opener = no_redirects.opener()
 
     def ask(self, query: str, span: _Span) -> Iterator[dict[str, Any]]:
-        """Yield the answers that together hold the span. Raises InputError."""
+        """Yield the answers that together cover the span. Raises InputError."""
         waiting = list(span.parts(MOST_POINTS))[::-1]
         while waiting:
             part = waiting.pop()
@@ -285,7 +286,7 @@ class _Server:
                 waiting += list(part.parts((part.steps + 2) // 2))[::-1]
 
     def instances(self, hosts: Sequence[str], span: _Span) -> list[str]:
-        """Addresses under which node_exporter is scraped on these hosts, without ports."""
+        """Return the addresses, without ports, at which node_exporter is scraped on these hosts."""
         query = f'max_over_time({HOST_NAMES}{{nodename=~"(?:{_either(hosts)})(?:[.].*)?"}}[1h])'
         end = _Span(span.end_s, span.end_s, span.step_s)
         found = {
@@ -320,7 +321,7 @@ class _Server:
         return answer
 
     def _refused(self, error: urllib.error.HTTPError) -> Exception:
-        """Return what to raise of an answer that is an error."""
+        """Return the exception to raise for an error response."""
         with error:
             try:
                 said = _decoded(error.read(1 << 16))

@@ -1,9 +1,9 @@
-"""What the metrics of exporters mean: DCGM's and its exporter's, node_exporter's, AMD's device-metrics-exporter's.
+"""Maps metrics of exporters to measures: DCGM and its exporter, node_exporter, AMD's device-metrics-exporter.
 
-Names are those of NVIDIA/DCGM `dcgm_fields.h` (before and after its renaming in 4.x), of dcgm-exporter's
-`etc/*.csv`, of node_exporter's collectors, and of ROCm/device-metrics-exporter's list of metrics. A metric whose unit
-differs between releases and cannot be told from its values is left out: DCGM_FI_DEV_PCIE_TX_THROUGHPUT and
-DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL, which exporters call counters and which are rates.
+Names are those of NVIDIA/DCGM `dcgm_fields.h` (before and after its renaming in 4.x), of dcgm-exporter's `etc/*.csv`,
+of node_exporter's collectors, and of ROCm/device-metrics-exporter's list of metrics. Metrics whose unit differs between
+releases and does not show in their values are left out: DCGM_FI_DEV_PCIE_TX_THROUGHPUT and
+DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL, which exporters call counters but which are rates.
 """
 
 import math
@@ -18,48 +18,48 @@ from kair_engine.trace.identity import pci_address, uuid_of
 from kair_engine.trace.measures import HOST, disk, gpu, gpu_index, nic, pci
 
 Of = Literal["gpu", "host", "disk", "mount", "interface", "port"]
-"""What a series is about; labels say which one."""
+"""The kind of entity that a series describes; labels identify it."""
 Form = Literal["value", "sum", "mean", "state", "last code", "codes", "growth"]
 """How series become rows.
 
-value: as they are. sum, mean: over the parts of the entity, which `parts` tells apart. state: a text, which stands for
-the value or is a label where the value is 1. last code: the value is the code of the last event, and stays: a change is
-an event. codes: how many events of a code, a label, there were of late: a rise is an event. growth: of a counter of
-events; each time that it grows is one.
+value: unchanged. sum, mean: over the parts of the entity, which the labels in `parts` distinguish. state: a text,
+mapped from the value or taken from a label if the value is 1. last code: the value is the code of the last event, and a
+change is an event. codes: the recent count of each code, a label; a rise is an event. growth: a counter of events; each
+increase is one.
 """
 
 
 @dataclass(frozen=True)
 class Meaning:
-    """What the series of one metric become."""
+    """How the series of one metric are read."""
 
     measure: str
-    """Of MEASURES."""
+    """A key of MEASURES."""
     of: Of = "gpu"
     factor: float = 1.0
-    """From the metric's unit to the measure's."""
+    """Converts the metric's unit to the measure's."""
     form: Form = "value"
     where: Mapping[str, re.Pattern[str]] = field(default_factory=dict)
-    """label → what it has to match."""
+    """label → pattern that it has to match."""
     parts: tuple[str, ...] = ()
-    """Labels that tell the parts of an entity apart, which are added up."""
+    """Labels that distinguish the parts of an entity, which are added up."""
     states: Mapping[int, str] | str = ""
-    """Of a state: value → text, or the label that holds it."""
+    """For a state: value → text, or the label with the text."""
     instead: bool = False
-    """Whether it only stands in where nothing else tells the measure of that entity."""
+    """Whether it is used only if no other metric has the measure for that entity."""
     unit_in_doubt: bool = False
-    """Whether its unit has to be checked against what can be."""
+    """Whether its unit must be checked against what is physically possible."""
 
 
 PAGE_BYTES: Final = 4096
-"""Of the kernel's counts of pages, whose size node_exporter does not tell."""
+"""Assumed page size of the kernel's page counts, because node_exporter does not report it."""
 
 _OF_AMD: Final = {"gpu_id": re.compile(r"\d+")}
-"""The names are general; this label, which device-metrics-exporter always has, is not."""
+"""AMD's metric names are generic; device-metrics-exporter always sets this label."""
 
 
 def _names() -> Iterator[tuple[str, tuple[Meaning, ...]]]:
-    """Of prometheus_names.json, by the prefixes of exporters; AMD's is left out by some."""
+    """Yield the entries of prometheus_names.json with exporters' prefixes; AMD's prefix is optional."""
     for prefix, meanings in data_table(__file__, dict[str, dict[str, tuple[Meaning, ...]]]).items():
         for name, several in meanings.items():
             if prefix == "amd_":
@@ -70,9 +70,9 @@ def _names() -> Iterator[tuple[str, tuple[Meaning, ...]]]:
 
 
 NAMES: Final[Mapping[str, tuple[Meaning, ...]]] = dict(_names())
-"""Metric → what it may mean; the first whose labels fit is it."""
+"""Metric → its possible meanings; the first whose labels match applies."""
 HOST_NAMES: Final = "node_uname_info"
-"""Tells by its label `nodename` what a scraped instance is called."""
+"""The metric whose label `nodename` names a scraped instance."""
 
 _HOST_LABELS: Final = ("Hostname", "hostname", "nodename", "node", "kubernetes_node")
 _UUID_LABELS: Final = ("UUID", "uuid", "gpu_uuid")
@@ -89,24 +89,24 @@ MACHINE_LABELS: Final = (
     "region",
     "site",
 )
-"""Of one machine each has one value: a host name with two of them is the name of two machines."""
+"""Each has one value per machine: a host name with two of them belongs to two machines."""
 REPLICA_LABELS: Final = ("replica", "prometheus_replica", "__replica__")
-"""Which of several servers asked the exporter: their series say the same."""
+"""They name which of several servers scraped the exporter: such series are copies."""
 _VIRTUAL: Final = re.compile(r"(?:lo|veth|cali|docker|cni|flannel|br-|virbr|lxc|tunl|dummy|nodelocaldns|kube-)\w*.*")
 _NO_DISK: Final = re.compile(r"(?:loop|ram|zram|sr)\d+")
 
 
 def meaning_of(name: str, labels: Mapping[str, str]) -> Meaning | None:
-    """Return what a series means; None where it says nothing that is known."""
+    """Return the meaning of a series; None if it is not known."""
     for one in NAMES.get(name, ()):
         if all(pattern.fullmatch(labels.get(label, "")) for label, pattern in one.where.items()):
-            # What is measured of a slice of a device is not the device's.
+            # Measurements of a slice of a device are not the device's.
             return None if labels.get("GPU_I_ID") and name.startswith("DCGM_FI_PROF_") else one
     return None
 
 
 def entity_of(of: Of, labels: Mapping[str, str]) -> str | None:
-    """Whom a series is about; None where its labels do not say, or it is of no hardware."""
+    """Return the entity of a series; None if its labels do not identify one, or it is not hardware."""
     if of == "host":
         return HOST
     if of == "gpu":
@@ -122,7 +122,7 @@ def entity_of(of: Of, labels: Mapping[str, str]) -> str | None:
 
 
 def _gpu(labels: Mapping[str, str]) -> str | None:
-    """By UUID, else PCI address, else the driver's number."""
+    """Return a device by UUID, else PCI address, else the driver's number."""
     for text in (labels[name] for name in _UUID_LABELS if name in labels):
         if uuid_of(text):
             return gpu(text)
@@ -133,7 +133,7 @@ def _gpu(labels: Mapping[str, str]) -> str | None:
 
 
 def device_names(labels: Mapping[str, str]) -> tuple[str | None, int | None]:
-    """Return the PCI address of a device and the driver's number of it, as far as labels tell them."""
+    """Return the PCI address and the driver's number of a device, as far as labels have them."""
     addresses = (pci_address(labels[name]) for name in _PCI_LABELS if name in labels)
     numbers = (int(labels[name]) for name in _INDEX_LABELS if re.fullmatch(r"[0-9]{1,4}", labels.get(name, "")))
     return next((one for one in addresses if one), None), next(numbers, None)
@@ -141,7 +141,7 @@ def device_names(labels: Mapping[str, str]) -> tuple[str | None, int | None]:
 
 @dataclass(frozen=True)
 class Place:
-    """The host that labels tell: by name, else as the address that was scraped."""
+    """The host in a series' labels: its name, and the address that was scraped."""
 
     host: str | None
     instance: str | None
@@ -160,7 +160,7 @@ _INT64_BLANK: Final = 9.2e18
 
 
 def is_blank(value: float, of: Of, name: str = "") -> bool:
-    """Whether an exporter writes this value for `not known`.
+    """Return whether an exporter writes this value for `not known`.
 
     DCGM: 0x7ffffff0…, 0x7ffffffffffffff0… and 2⁴⁷… (dcgm_structs.h, DCGM_*_BLANK); AMD: all bits of 16, 32 or 64 set.
     """

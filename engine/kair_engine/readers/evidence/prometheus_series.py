@@ -1,7 +1,7 @@
-"""Samples of metrics, collected series by series, as a table of evidence: units, blanks, parts added up, events found.
+"""Collects samples of metrics by series and turns them into evidence: units, blanks, sums of parts, events.
 
-A counter's values are handed on as they are, with its resets; where parts are added up the sum grows by what each part
-grew, and a part that begins anew grew by its new value.
+A counter's values are kept, resets included. A sum of parts grows by the growth of each part; a part that was reset
+grew by its new value.
 """
 
 from array import array
@@ -33,23 +33,23 @@ from kair_engine.trace.measures import MEASURES, EvidenceSource, shown
 
 _LATEST: Final = 1 << 62
 _FULL_TIME: Final = 1.05
-"""Seconds that a counter of time may grow in a second: a twentieth more, as samples are not taken when they say."""
+"""Seconds that a counter of time may grow per second: 5 % more, because sample times are inexact."""
 _MICROSECONDS: Final = 1e-6
 _NANOSECONDS: Final = 1e-9
 
 
 @dataclass
 class Series:
-    """The samples of one series, in the order in which they came."""
+    """The samples of one series, in their order of arrival."""
 
     metric: str
     meaning: Meaning
     entity: str
     place: Place
     part: tuple[str, ...]
-    """Which part of the entity it is of."""
+    """Key of the part of the entity that it describes."""
     text: str
-    """Of a state or of counted codes: the label's value."""
+    """The label's value, for states and counted codes."""
     raw: str
     machine: tuple[str, ...] = ()
     """Values of MACHINE_LABELS."""
@@ -57,10 +57,10 @@ class Series:
     values: "array[float]" = field(default_factory=lambda: array("d"))
 
     def add(self, time_ns: int, value: float) -> bool:
-        """Whether the value says something."""
+        """Add a sample; return whether its value is valid."""
         if is_blank(value, self.meaning.of, self.metric) or not 0 < time_ns < _LATEST:
             return False
-        if self.meaning.measure == "nic_speed" and value <= 0:  # of a port that does not know it
+        if self.meaning.measure == "nic_speed" and value <= 0:  # 0 means that the speed is not known
             return False
         self.times.append(time_ns)
         self.values.append(value)
@@ -73,7 +73,7 @@ _Target = tuple[str, str, Place]
 
 @dataclass
 class _Rows:
-    """Of one target, in order of time."""
+    """Rows of one target, in order of time."""
 
     times: Ints
     values: Floats | None
@@ -82,7 +82,7 @@ class _Rows:
 
 
 class Samples:
-    """Collects series; `evidence` makes rows of them."""
+    """Collects series; `evidence` turns them into rows."""
 
     def __init__(self) -> None:
         self._series: dict[tuple[object, ...], Series] = {}
@@ -90,10 +90,10 @@ class Samples:
         self._host_names: dict[str, str] = {}
         self._lone_host_names: set[str] = set()
         self.passed_over = 0
-        """Samples that say nothing known."""
+        """Number of samples without a known meaning."""
 
     def series(self, metric: str, labels: Mapping[str, str], raw: str) -> Series | None:
-        """Return the series of a metric with these labels; None where it says nothing that is known."""
+        """Return the series of a metric with these labels; None if its meaning is not known."""
         if metric == HOST_NAMES and labels.get("nodename"):
             address = place_of({"instance": labels.get("instance", "")}).instance
             if address is None:
@@ -115,16 +115,16 @@ class Samples:
             part += (labels.get("cpu", ""), text)
         machine = tuple(labels.get(name, "") for name in MACHINE_LABELS)
         key = (meaning.measure, entity, place, part, machine, *(labels.get(name) for name in REPLICA_LABELS))
-        # Labels that change on the way, as those of pods do, make no other series of it.
+        # Other labels may change over time, as those of pods do, without starting another series.
         return self._series.setdefault(key, Series(metric, meaning, entity, place, part, text, raw, machine))
 
     @property
     def is_empty(self) -> bool:
-        """Whether no sample said anything known."""
+        """Return whether no sample had a known meaning."""
         return not any(len(one.times) for one in self._series.values())
 
     def evidence(self, source: EvidenceSource) -> EvidenceFile:
-        """All rows, and the source with what was seen: interval, notes, events that would have been told."""
+        """Return all rows, and `source` with its interval, notes, and the events that it would have shown."""
         series = [one for one in self._series.values() if len(one.times)]
         notes = list(source.notes)
         series = self._with_units(series, notes)
@@ -148,7 +148,7 @@ class Samples:
         return replace(of_rows, devices=tuple(devices))
 
     def _named(self, place: Place) -> Place:
-        """Return the place with the name that node_exporter tells of its address; of a lone scrape, of all of it."""
+        """Return the place with node_exporter's name for its address; a scrape without addresses has one name."""
         if place.host is not None:
             return Place(place.host, None)
         named = self._host_names.get(place.instance or "")
@@ -157,10 +157,10 @@ class Samples:
         return Place(named, None) if named is not None else place
 
     def _targets(self, series: Sequence[Series]) -> tuple[dict[_Target, list[Series]], list[str]]:
-        """Return the series of each target, each part once, and what to say of those that are of two machines of one
-        name.
+        """Return the series of each target, each part once, and doubts about host names that two machines share.
 
-        These are left out: nothing says which of them is the job's. A UUID is of one device, whatever its host's name.
+        Series of shared names are left out, because the job's cannot be recognised. A UUID is unique whatever the
+        host's name.
         """
         copies: dict[_Target, dict[tuple[str, ...], list[Series]]] = {}
         for one in series:
@@ -182,7 +182,7 @@ class Samples:
         return targets, [_doubt(how, sorted(hosts)) for how, hosts in several.items()]
 
     def _told_apart(self, series: Sequence[Series]) -> dict[Place, str]:
-        """Places that are of several machines by their labels, and by which."""
+        """Return the places whose labels name several machines → those labels, in words."""
         values: dict[tuple[Place, str], set[str]] = {}
         for one in series:
             for label, value in zip(MACHINE_LABELS, one.machine, strict=True):
@@ -192,11 +192,11 @@ class Samples:
         return {place: f" ({label} {' and '.join(of)})" for place, label, of in several if len(of) > 1}
 
     def _with_units(self, series: list[Series], notes: list[str]) -> list[Series]:
-        """Without those that no unit makes possible: nothing is slowed down for more than all of the time.
+        """Drop counters that grow impossibly fast: no device is throttled for more than all of the time.
 
-        DCGM's header and measurements (NVIDIA/DCGM#266) say nanoseconds; help texts of older dcgm-exporters say
-        microseconds, and are wrong. Microseconds cannot be told from nanoseconds by values that grow slowly, and would
-        make a thousandfold of them: they are never assumed.
+        DCGM's header and measurements (NVIDIA/DCGM#266) say nanoseconds; help texts of older dcgm-exporters wrongly say
+        microseconds. Slow growth fits both units, and a wrong guess of microseconds would be off by a thousand: they
+        are never assumed.
         """
         growth = {id(one): _growth_per_s(one) for one in series if one.meaning.unit_in_doubt}
         impossible = {key for key, most in growth.items() if most * _NANOSECONDS > _FULL_TIME}
@@ -213,7 +213,7 @@ class Samples:
 
 
 def _growth_per_s(one: Series) -> float:
-    """Return the most that a counter grew per second between two samples; 0 of fewer than two."""
+    """Return the fastest growth of a counter per second between two samples; 0 with fewer than two."""
     times, values = _merged([one])
     grew = np.diff(values)
     per_s = grew / (np.diff(times) / 1e9)
@@ -221,7 +221,7 @@ def _growth_per_s(one: Series) -> float:
 
 
 def _merged(series: Sequence[Series]) -> tuple[Ints, Floats]:
-    """Return the samples of series that are one, in order of time; of those of one time the last."""
+    """Merge copies of one series in order of time; for equal times the last sample counts."""
     times = np.concatenate([np.frombuffer(one.times, np.int64) for one in series])
     values = np.concatenate([np.frombuffer(one.values, np.float64) for one in series])
     if len(times) > 1 and not (np.diff(times) > 0).all():
@@ -233,7 +233,7 @@ def _merged(series: Sequence[Series]) -> tuple[Ints, Floats]:
 
 
 def _doubt(how: str, hosts: Sequence[str]) -> str:
-    """Return what a verdict has to say of hosts of which each is the name of several machines."""
+    """Return the doubt about host names that several machines share."""
     more = f" and {len(hosts) - _NAMED} more" if len(hosts) > _NAMED else ""
     names = ", ".join(hosts[:_NAMED]) + more
     return (
@@ -243,17 +243,17 @@ def _doubt(how: str, hosts: Sequence[str]) -> str:
 
 
 _NAMED: Final = 3
-"""Hosts that are named."""
+"""Hosts that a message names."""
 _FEWEST_TOLD: Final = 3
-"""Samples at the same time, by which two series are compared."""
+"""Samples in common time needed to compare two series."""
 _FAR: Final = 0.1
-"""Share of a gauge's value by which readings of two machines differ at least."""
+"""Share of a gauge's value by which readings must differ to be from two machines."""
 
 
 def _contradict(copies: Sequence[Series]) -> bool:
-    """Whether series that should be one say what one machine cannot: for as long as both were read.
+    """Return whether copies of one series have values that one machine cannot have, while both were read.
 
-    Counters may differ by what they grow between two samples, as servers ask one after another.
+    Counters may differ by their growth between two samples, because servers scrape at different moments.
     """
     (times, values), *others = sorted(map(_merged, ([one] for one in copies)), key=lambda one: -len(one[0]))
     is_counter = MEASURES[copies[0].meaning.measure].kind == "counter"
@@ -272,9 +272,9 @@ def _contradict(copies: Sequence[Series]) -> bool:
 
 
 def _one_of(copies: Sequence[Series]) -> Series:
-    """One series that several servers, or under several labels, were read: the longest, with its gaps filled.
+    """Merge copies of one series from several servers or labels: the longest, with its gaps filled.
 
-    Of a counter that is no smaller than before and no larger than behind: two series a moment apart are no reset.
+    A filled counter value is between its neighbours, so that two copies a moment apart do not look like a reset.
     """
     longest = max(copies, key=lambda one: len(one.times))
     times, values = _merged([longest])
@@ -296,7 +296,7 @@ def _one_of(copies: Sequence[Series]) -> Series:
 
 
 def _begins(targets: Mapping[_Target, Sequence[Series]]) -> dict[Place, int]:
-    """Host → when the first sample of it is."""
+    """Return host → time of its first sample."""
     begins: dict[Place, int] = {}
     for (_, _, place), series in targets.items():
         first = min(min(one.times) for one in series)
@@ -305,7 +305,7 @@ def _begins(targets: Mapping[_Target, Sequence[Series]]) -> dict[Place, int]:
 
 
 def _rows(target: _Target, series: Sequence[Series], begins: Mapping[Place, int]) -> _Rows:
-    """Return what the series of one measure of one entity become."""
+    """Return the rows of the series of one measure of one entity."""
     preferred = [one for one in series if not one.meaning.instead] or series
     meaning = preferred[0].meaning
     raw = preferred[0].raw
@@ -317,7 +317,7 @@ def _rows(target: _Target, series: Sequence[Series], begins: Mapping[Place, int]
         return _together(preferred)
     times, values = _merged(preferred)
     if meaning.form == "last code":
-        # The value stays after its event: only a change is one, and the first sample says nothing of when.
+        # The value persists after its event, so only a change is one; the first sample has no known time.
         is_new = np.append(False, np.diff(values) != 0)[: len(values)] & (values != 0)
         return _Rows(times[is_new], values[is_new], None, raw)
     if meaning.form == "growth":
@@ -327,13 +327,13 @@ def _rows(target: _Target, series: Sequence[Series], begins: Mapping[Place, int]
 
 
 def _grown(values: Floats) -> Floats:
-    """(values,): by how much a counter grew up to each sample; one that became smaller began anew at 0."""
+    """Return (values,) growth of a counter up to each sample; a counter that decreased restarted at 0."""
     grew = np.diff(values, prepend=values[:1])
     return np.where(grew < 0, values, grew)
 
 
 def _together(series: Sequence[Series]) -> _Rows:
-    """Parts of one entity as one: counters by their growth; gauges at times at which all parts are told."""
+    """Combine the parts of one entity: counters by their growth, gauges at times at which all parts have values."""
     meaning = series[0].meaning
     parts: dict[tuple[str, ...], list[Series]] = {}
     for one in series:
@@ -358,7 +358,7 @@ def _together(series: Sequence[Series]) -> _Rows:
 
 
 def _codes(series: Sequence[Series], begins: int) -> _Rows:
-    """Of counts within a window: each rise is an event of its code, as is a count that appears on the way."""
+    """Return events of counts within a window: each rise of a code's count, and each count that appears later."""
     events: list[tuple[int, float]] = []
     for one in series:
         if not (one.text.isascii() and one.text.isdecimal() and 0 < int(one.text[:9]) <= 0xFFFF):
@@ -373,7 +373,7 @@ def _codes(series: Sequence[Series], begins: int) -> _Rows:
 
 
 def _states(series: Sequence[Series]) -> _Rows:
-    """At each time the texts that hold, joined where parts differ."""
+    """Return the current texts at each time, joined if parts differ."""
     states = series[0].meaning.states
     at: dict[int, set[str]] = {}
     for one in series:
@@ -386,7 +386,7 @@ def _states(series: Sequence[Series]) -> _Rows:
 
 
 def _interval(found: Sequence[tuple[_Target, _Rows]]) -> float | None:
-    """Between readings of one thing: the median of the series' medians; None where none has two readings."""
+    """Return the time between readings (s), the median of the series' medians; None if no series has two readings."""
     medians = [
         float(np.median(np.diff(rows.times))) / 1e9
         for (measure, _, _), rows in found
@@ -396,7 +396,7 @@ def _interval(found: Sequence[tuple[_Target, _Rows]]) -> float | None:
 
 
 def _observed(targets: Mapping[_Target, Sequence[Series]]) -> Iterator[str]:
-    """Events that two samples or more were asked about."""
+    """Yield the events whose series have at least two samples."""
     for (measure, _, _), series in targets.items():
         if MEASURES[measure].kind == "event" and any(len(set(one.times)) > 1 for one in series):
             yield measure
@@ -421,7 +421,7 @@ def _is_address(text: str | None) -> bool:
 
 
 def _table(found: Sequence[tuple[_Target, _Rows]]) -> pa.Table:
-    """Columns of SCHEMA in order of time, made without a loop over rows."""
+    """Return the rows as a table of SCHEMA in order of time, without a loop over rows."""
     if not found:
         return SCHEMA.empty_table()
     counts = np.array([len(rows.times) for _, rows in found])
@@ -467,4 +467,4 @@ def _host(place: Place) -> str | None:
 
 
 METRICS: Final = (*NAMES, HOST_NAMES)
-"""All metrics that are worth asking for."""
+"""All metrics to query."""

@@ -1,7 +1,7 @@
-"""Metrics as exporters print them: Prometheus' text format and OpenMetrics, one scrape or several behind each other.
+"""Reads metrics as exporters print them: Prometheus' text format and OpenMetrics, one scrape or several in sequence.
 
-Samples seldom have times. A line before a scrape may tell its time: `# time 1732700000`, `# 2026-11-27T14:03:20Z`, or
-what `date` and `date +%s` print. Without one, samples are of the time at which the file was last written.
+Samples seldom have times. A line before a scrape may state its time: `# time 1732700000`, `# 2026-11-27T14:03:20Z`, or
+the output of `date` or `date +%s`. Otherwise samples get the time at which the file was last written.
 """
 
 import re
@@ -40,7 +40,7 @@ _TIME: Final = re.compile(
 
 
 def fits(name: str, head: bytes) -> bool:  # noqa: ARG001  (all importers are asked alike)
-    """Whether the file begins with metrics of the text format, or samples that are known."""
+    """Return whether the file begins with metrics in the text format, or with known samples."""
     text = head.decode("utf-8", "replace")
     if _TYPE.search(text):
         return True
@@ -54,7 +54,7 @@ def fits(name: str, head: bytes) -> bool:  # noqa: ARG001  (all importers are as
 def read(path: Path, limit: int = MOST_BYTES, *, when: JobTime | None = None) -> EvidenceFile:
     """Return the rows of the first `limit` bytes of a file; `when`: without scrapes that are far from that time.
 
-    Raises InputError where no sample in it says anything known.
+    Raises InputError if no sample in it has a known meaning.
     """
     lines, near = Lines(path, limit), Near(when)
     reader = _Reader(path, near)
@@ -81,7 +81,7 @@ _MARKS: Final = b"#0123456789 \t"
 
 
 class _Reader:
-    """Takes a file's lines in their order."""
+    """Reads a file's lines in order."""
 
     def __init__(self, path: Path, near: Near) -> None:
         self.samples = Samples()
@@ -95,12 +95,12 @@ class _Reader:
         self._of_mark = self.is_of_no_zone = self._is_repeated = False
 
     def take(self, number: int, line: str) -> None:
-        """Look at one line."""
+        """Read one line."""
         line = line.strip()
         if not line or line[0] in "#0123456789":
             self.samples.passed_over += not self._takes_time(line) and not line.startswith("#") and bool(line)
             return
-        # Nearly all lines are of a series that was there before: what follows its labels is then a number or two.
+        # Fast path: most lines continue a known series, with one or two numbers after the labels.
         end = line.rfind("}") + 1
         if end and line[:end] in self._known and len(numbers := line[end:].split()) in (1, 2):
             self._add(self._known[line[:end]], numbers[0], numbers[1] if len(numbers) == 2 else None)
@@ -119,7 +119,7 @@ class _Reader:
         self._add(series, match["value"], match["time"])
 
     def _add(self, series: Series | None, value: str, time: str | None) -> None:
-        """Add a sample of a series, which may be unknown."""
+        """Add a sample of a series; count it as skipped if the series is unknown."""
         try:
             time_ns = self._time_of(time)
             if not (self.is_of_no_zone or self._near.has(time_ns)):
@@ -144,7 +144,7 @@ class _Reader:
         return self._known[text]
 
     def _takes_time(self, line: str) -> bool:
-        """Whether the line tells when the samples behind it were taken."""
+        """Take the time of the next samples from the line; return whether it has one."""
         match = None if line.startswith(("# HELP", "# TYPE")) else _TIME.fullmatch(line)
         if match is None:
             return False
@@ -174,13 +174,13 @@ class _Reader:
         return self._written_ns
 
     def clock(self) -> Clock:
-        """Of all times the least known."""
+        """Return the least certain clock of all times."""
         if self._written_ns is not None:
             return "unknown"
         return "host" if self._of_mark else "unix"
 
     def notes(self) -> list[str]:
-        """Return what a reader of the answer should know of its times."""
+        """Return what readers should know about the times."""
         notes = []
         if self._written_ns is not None:
             notes.append("its samples have no times: they are taken to be of when the file was written")
@@ -190,7 +190,7 @@ class _Reader:
 
 
 def _unix_ns(text: str) -> int:
-    """Of seconds (OpenMetrics), milliseconds (Prometheus), microseconds or nanoseconds, told by their size.
+    """Return Unix ns of seconds (OpenMetrics), milliseconds (Prometheus), microseconds or nanoseconds, by magnitude.
 
     Raises ValueError or OverflowError for anything else.
     """

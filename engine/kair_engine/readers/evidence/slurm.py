@@ -1,7 +1,7 @@
-"""What Slurm's tools print: jobs (`sacct -P`, `sacct --json`) and nodes (`scontrol show node`, `sinfo -R`).
+"""Reads output of Slurm's tools: jobs (`sacct -P`, `sacct --json`) and nodes (`scontrol show node`, `sinfo -R`).
 
-An event of a job is of the entity `job:4711`, as the account of a cluster holds other people's jobs as well; it has a
-host where the job or its step ran on one node alone, since of several it is not told on which it happened.
+An event of a job has the entity `job:4711`, because a cluster's accounting has other users' jobs too. It has a host
+only if the job or step ran on one node; with several the node is not known.
 """
 
 import re
@@ -21,15 +21,15 @@ from kair_engine.trace.measures import HOST
 KIND: Final = "slurm"
 
 _MOST_NODES: Final = 20_000
-"""Nodes that one list is expanded to."""
+"""Most nodes that one list expands to."""
 _MOST_BYTES: Final = 256 << 20
 _MOST_ROWS: Final = 500_000
 _WELL: Final = frozenset(("COMPLETED", "RUNNING", "PENDING", "COMPLETING", "SUSPENDED", "RESIZING", "CONFIGURING"))
-"""States of jobs that are no news."""
+"""States of jobs that are not reported."""
 _SERVING: Final = frozenset(
     ("IDLE", "ALLOCATED", "ALLOC", "MIXED", "MIX", "COMPLETING", "PLANNED", "CLOUD", "RESERVED")
 )
-"""States and flags of nodes that are no news."""
+"""States and flags of nodes that are not reported."""
 _NO_ZONE: Final = "its times state no zone: they are taken for UTC; SLURM_TIME_FORMAT=%s makes Slurm print real times"
 _OF_WRITING: Final = (
     "Slurm does not always say since when a node is in its state: such times are when the file was written"
@@ -39,8 +39,8 @@ _NO_TIMES: Final = (
 )
 
 
-def fits(name: str, head: bytes) -> bool:  # noqa: ARG001  (what they hold tells enough)
-    """Whether it begins as one of the tools prints."""
+def fits(name: str, head: bytes) -> bool:  # noqa: ARG001  (the content is enough)
+    """Return whether it begins like the output of one of the tools."""
     text = head.decode("utf-8", "replace").lstrip()
     if text.startswith("{"):
         return '"jobs"' in text and ('"exit_code"' in text or '"slurm"' in text.lower())
@@ -56,7 +56,7 @@ def fits(name: str, head: bytes) -> bool:  # noqa: ARG001  (what they hold tells
 def read(path: Path) -> EvidenceFile:
     """Return events of jobs that did not end well, and of nodes that were drained, went down or started.
 
-    Raises InputError where it is damaged, or nothing of it is one of Slurm's tools'.
+    Raises InputError if the file is damaged, or not the output of a tool of Slurm.
     """
     rows = _Rows(path, KIND)
     first = next((line for _, line in Lines(path) if line.strip()), "")
@@ -78,9 +78,9 @@ def read(path: Path) -> EvidenceFile:
 
 
 def nodes(text: str) -> list[str]:
-    """Return the nodes of a list: `node[01-03,07]` is node01, node02, node03 and node07. At most 20,000 are told.
+    """Return the nodes of a list, at most 20,000: `node[01-03,07]` is node01, node02, node03 and node07.
 
-    A list that is damaged is told as it is.
+    Damaged parts of a list are returned unchanged.
     """
     found: list[str] = []
     for one in _parts(text):
@@ -89,7 +89,7 @@ def nodes(text: str) -> list[str]:
 
 
 def _parts(text: str) -> Iterator[str]:
-    """Yield what stands between commas that are in no brackets."""
+    """Yield the parts between commas outside brackets."""
     depth, start = 0, 0
     for at, letter in enumerate(text):
         depth += (letter == "[") - (letter == "]")
@@ -114,7 +114,7 @@ def _expanded(one: str, most: int) -> list[str]:
 
 
 def _numbers(ranges: str, most: int) -> Iterator[str]:
-    """`01`, `02`, `03`, `07` of `01-03,07`."""
+    """Yield `01`, `02`, `03`, `07` of `01-03,07`."""
     left = most
     for one in ranges.split(","):
         first, dash, last = one.partition("-")
@@ -127,7 +127,7 @@ def _numbers(ranges: str, most: int) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class _Job:
-    """A job's state, or that of one of its steps."""
+    """The state of a job or of one of its steps."""
 
     job: str
     name: str
@@ -138,14 +138,14 @@ class _Job:
 
 
 class _Rows(FileRows):
-    """Takes what is said of jobs and nodes."""
+    """Collects events of jobs and nodes."""
 
     has_zone = True
     is_of_writing = lacks_times = is_cut = False
     read = 0
 
     def job(self, job: _Job, line: int | None) -> None:
-        """Add what became of a job or a step, where that is news."""
+        """Add a job or step that did not end well."""
         self.read += 1
         words = job.state.split()
         state = words[0].rstrip("+") if words else ""
@@ -163,7 +163,7 @@ class _Rows(FileRows):
         self._add(time_ns, f"job:{job.job.partition('.')[0]}", "job_event", text, host=host, line=line)
 
     def node(self, host: str, text: str, time: str | None, line: int | None) -> None:
-        """Add that a node's state changed; `time` None: at some time before the file was written."""
+        """Add a change of a node's state; `time` None means some time before the file was written."""
         self.read += 1
         if len(self.hosts) < _MOST_NODES:
             self.hosts.add(host)
@@ -179,7 +179,7 @@ class _Rows(FileRows):
             self.is_cut = True
 
     def time(self, text: str) -> int | None:
-        """Unix ns, None where that is not told, or damaged."""
+        """Return Unix ns; None if the time is not known or damaged."""
         if text in ("Unknown", "None", "N/A", "", "0"):
             return None
         if re.fullmatch(r"[0-9]{9,11}", text):
@@ -203,19 +203,19 @@ _FIELD: Final = re.compile(r"(?:^|\s)(NodeName|State|BootTime)=(\S{1,300})")
 
 
 class _Tools:
-    """Takes the lines of Slurm's tools: those behind a header are its columns', those of a node its fields."""
+    """Reads the lines of Slurm's tools: lines after a header have its columns, lines of a node its fields."""
 
     def __init__(self, rows: _Rows) -> None:
         self._rows = rows
         self._take: Callable[[int, str], bool] | None = None
-        """Takes lines like the header before them, and returns whether one is like it."""
+        """Reads lines in the format of the last header, and returns whether a line matches it."""
         self._columns: list[str] = []
         self._node: dict[str, str] = {}
-        """Fields of the node that the last lines are of."""
+        """Fields of the current node."""
         self._line = 0
 
     def take(self, number: int, text: str) -> None:
-        """Take a line."""
+        """Read a line."""
         columns = text.strip().split("|")
         if "JobID" in columns and "State" in columns:
             self._columns, self._take = columns, self._job

@@ -1,7 +1,7 @@
-"""What SuperBench found on nodes before a job, and what its monitor measured: `sb result diagnosis`, `monitor.jsonl`.
+"""Reads SuperBench's findings on nodes before a job, and its monitor: `sb result diagnosis`, `monitor.jsonl`.
 
-A diagnosis has an object for each defective node and no time: it is dated by when the file was written. A monitor has
-an object every few seconds, of one node, in that node's local time. microsoft/superbenchmark writes them in
+A diagnosis has an object per defective node and no time: it is dated by when the file was written. A monitor writes an
+object every few seconds, about one node, in that node's local time. microsoft/superbenchmark writes them in
 analyzer/data_diagnosis.py and monitor/record.py.
 """
 
@@ -25,7 +25,7 @@ from kair_engine.trace.measures import HOST, gpu_index
 KIND: Final = "SuperBench"
 
 _MOST_BYTES: Final = 64 << 20
-"""Of a diagnosis that is one JSON value."""
+"""Largest diagnosis that is one JSON value."""
 _DIAGNOSIS: Final = re.compile(rb'"(?:Defective Details|# of Issues)"\s*:')
 _MONITOR: Final = re.compile(rb'\{"time":\s*"[\d :-]{19}"[^{}]*"gpu_(?:usage|temperature|power_limit):\d')
 _MEASURES: Final = {
@@ -36,18 +36,18 @@ _MEASURES: Final = {
     "gpu_corrected_ecc": ("gpu_ecc_corrected", 1.0),
     "gpu_uncorrected_ecc": ("gpu_ecc_uncorrected", 1.0),
 }
-"""Field of a monitor → (measure, its unit in the measure's)."""
+"""Field of a monitor → (measure, factor to the measure's unit)."""
 _INDEX: Final = re.compile(r"\d{1,3}", re.ASCII)
 _UNDATED: Final = "a diagnosis has no times: it is dated by when the file was written"
 
 
-def fits(name: str, head: bytes) -> bool:  # noqa: ARG001  (what they hold is enough)
+def fits(name: str, head: bytes) -> bool:  # noqa: ARG001  (the content is enough)
     """Return whether it is JSON of SuperBench's diagnosis or monitor."""
     return head.lstrip()[:1] in (b"[", b"{") and bool(_DIAGNOSIS.search(head) or _MONITOR.search(head))
 
 
 def read(path: Path) -> EvidenceFile:
-    """Return nodes with defects and what was measured. Raises InputError where it is damaged, or holds neither."""
+    """Return nodes with defects and measurements. Raises InputError if the file is damaged or has neither."""
     rows, own_host, measured, lines = FileRows(path, KIND), host_of(path), 0, Lines(path)
     diagnosed = 0
     for number_of_line, one in _objects(path, lines):
@@ -71,7 +71,7 @@ def read(path: Path) -> EvidenceFile:
 
 
 def _objects(path: Path, lines: Lines) -> Iterator[tuple[int | None, Mapping[str, Any]]]:
-    """Yield (line, object) of a file with one in each line, or (None, object) of one list of them."""
+    """Yield (line, object) of a file with one per line, or (None, object) of a single list."""
     for number_of_line, line in lines:
         if number_of_line == 1 and line.lstrip().startswith("["):
             with suppress(ValueError, RecursionError):
@@ -85,7 +85,7 @@ def _objects(path: Path, lines: Lines) -> Iterator[tuple[int | None, Mapping[str
 
 
 def _add_measured(rows: FileRows, one: Mapping[str, Any], host: str | None, line: int | None) -> bool:
-    """Add what a monitor measured at one time; return whether it states that time."""
+    """Add a monitor's measurements at one time; return whether it states that time."""
     moment = iso_ns(text(one["time"]))
     if moment is None:
         rows.passed_over += 1

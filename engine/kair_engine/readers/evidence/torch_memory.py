@@ -1,8 +1,8 @@
-"""What PyTorch tells of its device memory: snapshots (`torch.cuda.memory._dump_snapshot`), and memory_stats() as JSON.
+"""Reads PyTorch's device memory: snapshots (`torch.cuda.memory._dump_snapshot`), and memory_stats() as JSON.
 
-A snapshot is a pickle of plain values, which are read without pickle's loader. It holds the last allocations, and what
-is allocated at its end: from there it is counted back. How often the allocator had to free cached memory first
-(num_alloc_retries) it does not hold; the statistics do.
+A snapshot is a pickle of plain values, read without pickle's loader. It has the last allocations and the total at its
+end, from which earlier totals are computed backwards. Only the statistics have num_alloc_retries, the number of times
+that the allocator first had to free cached memory.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,17 +37,17 @@ _ALLOCATED: Final = {"alloc": 1, "free_requested": -1}
 _ASKED: Final = ("segment_alloc", "segment_map")
 
 
-def fits(name: str, head: bytes) -> bool:  # noqa: ARG001  (what they hold tells enough)
-    """Whether it begins as a snapshot, or is an object with memory_stats()' names."""
+def fits(name: str, head: bytes) -> bool:  # noqa: ARG001  (the content is enough)
+    """Return whether it begins like a snapshot, or is an object with memory_stats()' names."""
     if head.lstrip()[:1] == b"{":
         return b'"num_alloc_retries"' in head or b'"reserved_bytes.all.current"' in head
     return head[:1] == b"\x80" and (b"device_traces" in head or (b"segments" in head and b"segment_type" in head))
 
 
 def read(path: Path) -> EvidenceFile:
-    """Reserved and allocated memory over time, and how often a segment was asked for or an allocation failed.
+    """Return reserved and allocated memory over time, new segments, and failed allocations.
 
-    The rank is the one that the file's name or folder states. Raises InputError where it is damaged or something else.
+    The file's name or folder states the rank. Raises InputError if the file is damaged or something else.
     """
     content = read_bounded(path, _MOST_BYTES)
     if content.lstrip()[:1] == b"{":
@@ -62,7 +62,7 @@ def read(path: Path) -> EvidenceFile:
     traces = sorted((one for one in traces if len(one.times)), key=lambda one: -len(one.times))
     rows = _Rows(path)
     for one in traces:
-        # A rank has one device; of several the one that it uses most.
+        # A rank has one device; of several, the one it uses most.
         own = rows.rank is not None and one is traces[0]
         one.add_to(rows, mappings(told.get("segments")), rows.entity if own else f"gpu ordinal:{one.device}")
     rows.passed_over = sum(one.passed_over for one in traces)
@@ -81,7 +81,7 @@ def _nobody(ending: str) -> str:
 
 
 class _Rows(FileRows):
-    """Rows of the rank and the host that the file's name or folders state."""
+    """Rows of the rank and host that the file's name or folders state."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, KIND)
@@ -91,12 +91,12 @@ class _Rows(FileRows):
         self._host = host_of(path)
 
     def value(self, time_ns: int, entity: str, name: str, value: float) -> None:
-        """Add what was measured."""
+        """Add one measurement."""
         self.add(time_ns, entity, name, value, host=self._host, rank=self.rank, raw=self.at())
 
 
 class _Trace:
-    """What happened on one device, in order of time."""
+    """Memory events of one device, in order of time."""
 
     def __init__(self, device: int, entries: object) -> None:
         known = [one for one in mappings(entries) if _is_known(one)]
@@ -107,7 +107,7 @@ class _Trace:
         self.times: Ints = np.array([one["time_us"] for one in self._entries], dtype=np.int64) * 1000
 
     def add_to(self, rows: _Rows, segments: Sequence[Mapping[str, Any]], entity: str) -> None:
-        """Rows of all its measures."""
+        """Add rows for all its measures."""
         mine = [one for one in segments if one.get("device", 0) == self.device]
         for name, signs, key in (
             ("torch_reserved", _RESERVED, "total_size"),
@@ -123,11 +123,11 @@ class _Trace:
         self._add(rows, entity, "torch_out_of_memory", np.cumsum(failed), np.flatnonzero(failed), is_counter=True)
 
     def _changes(self, signs: Mapping[str, int]) -> Floats:
-        """Bytes by which each entry changes it."""
+        """Return the bytes that each entry adds or removes."""
         return np.array([signs.get(one["action"], 0) * float(one["size"]) for one in self._entries])
 
     def _add(self, rows: _Rows, entity: str, name: str, values: Floats | Ints, at: Ints, *, is_counter: bool) -> None:
-        """Add a row where the value changes, and one at the end; a counter begins at 0 before its first change."""
+        """Add a row at each change and one at the end; a counter begins at 0 before its first change."""
         first, last = 0, len(self.times) - 1
         places = {*_thinned(values, at, is_counter=is_counter), last}
         if is_counter and first not in places:
@@ -137,7 +137,7 @@ class _Trace:
 
 
 def _thinned(values: Floats | Ints, at: Ints, *, is_counter: bool) -> Iterable[int]:
-    """At most _MOST_POINTS of the places `at`: of each stretch the largest value's, of a counter the last."""
+    """Return at most _MOST_POINTS of the indices `at`: the largest value of each stretch, or a counter's last."""
     if len(at) <= _MOST_POINTS:
         return [int(one) for one in at]
     stretches = np.array_split(at, _MOST_POINTS)
@@ -145,7 +145,7 @@ def _thinned(values: Floats | Ints, at: Ints, *, is_counter: bool) -> Iterable[i
 
 
 def _is_known(entry: Mapping[Any, Any]) -> bool:
-    """Whether it has an action, a size and a time that can be."""
+    """Return whether it has an action, a size and a plausible time."""
     time, size = entry.get("time_us"), entry.get("size")
     return (
         isinstance(entry.get("action"), str)
