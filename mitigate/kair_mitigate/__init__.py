@@ -17,18 +17,18 @@ __all__ = ["commit_checkpoint", "loader", "shard_client"]
 
 def loader(dataset: Any, batch_size: int, seed: int = 0, **options: Any) -> "Loader":  # noqa: ANN401 (torch's types)
     """Return a Loader of this rank's batches; its docstring has the options."""
-    from kair_mitigate.training_loader import Loader  # torch is the job's, and no other part of Kair loads it
+    from kair_mitigate.training_loader import Loader  # loads torch, which only jobs have
 
     return Loader(dataset, batch_size, seed, **options)
 
 
 def shard_client(worker: str | None = None) -> "ShardClient":
-    """Return this worker's client of the service that `kair mitigate shards` runs for its job; it waits until that is
-    there.
+    """Return this worker's client of the service that `kair mitigate shards` runs for its job; it waits for the
+    service.
 
-    `worker`: a name that no other worker has, and this one again after a restart. Default: host and rank, or without
-    $RANK the process' number, whose shard comes back 30 s after a kill. Raises RuntimeError outside of a run.
+    `worker` is a unique name that stays the same after a restart. By default it is host and rank, or without $RANK the
+    process id, whose shard returns 30 s after a kill. Raises RuntimeError outside of a run.
     """
-    from kair_mitigate.shards.meeting import client_of_run  # a job that steps together needs none of it
+    from kair_mitigate.shards.meeting import client_of_run  # not needed by jobs that step together
 
     return client_of_run(worker)

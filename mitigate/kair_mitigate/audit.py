@@ -1,13 +1,13 @@
-"""What was trained, written down by each process row by row, and whether each sample of each epoch was: once.
+"""Compares the rows that processes wrote about their training with the dataset: each sample of each epoch counts once.
 
-Rows of ranks that step together, {"gen", "rank", "step", "epoch", "begin", "end"}: of two generations the later one's
-count from its first step on, because the earlier one's work from there was lost with its state.
+Rows of ranks that step together are {"gen", "rank", "step", "epoch", "begin", "end"}. A later generation's rows count
+from its first step on, because the earlier one's work from there was lost with its state.
 
-Rows of shard workers, {"gen", "worker", "shard", "epoch", "begin", "end"}, written where a push is applied, simply
-count. Where only the checkpoint counts, a worker writes the rows before the checkpoint that takes them, with that one's
-name as "checkpoint": these count if the shard store has the checkpoint with this worker in this generation.
+Rows of shard workers are {"gen", "worker", "shard", "epoch", "begin", "end"}. Rows written when a push is applied
+always count. If only the checkpoint counts, a worker writes its rows before the checkpoint that includes them, with its
+name as "checkpoint": they count if the shard store has that checkpoint with this worker in this generation.
 
-`begin` and `end` are positions of the epoch's order, or, with a "file", records of that. More keys do no harm.
+`begin` and `end` are positions of the epoch's order, or, with a "file", records of that. Other keys are ignored.
 Standard library only: this runs in the training process.
 """
 
@@ -21,9 +21,9 @@ from types import TracebackType
 from typing import Final, Self
 
 Ranges = tuple[tuple[int, int], ...]
-"""Ranges [begin, end), in order and apart."""
+"""Ranges [begin, end), ascending and disjoint."""
 Committed = Mapping[str, Mapping[str, int]]
-"""Of each checkpoint that holds, the generation of each of its workers: `ShardStore.checkpoints`."""
+"""Checkpoint → worker → generation, for all valid checkpoints: `ShardStore.checkpoints`."""
 
 _NUMBERS: Final = ("gen", "epoch", "begin", "end")
 
@@ -45,34 +45,34 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What is wrong, by epoch: an epoch in which nothing is does not appear."""
+    """Errors by epoch; epochs without errors are left out."""
 
     missing: dict[int, Ranges]
     twice: dict[int, Ranges]
     """Trained at least twice."""
     outside: dict[int, Ranges]
-    """Trained, but of no sample or epoch that there is."""
+    """Trained, but outside the dataset or its epochs."""
     counted: int
     """Positions in rows that count."""
     undone: int
-    """Positions in rows that do not: lost with a state, and trained again."""
+    """Positions in rows that do not count: lost with a state, and trained again."""
     damaged: int
-    """Lines of which at least a part could not be read: one per kill is usual."""
+    """Lines that were at least partly unreadable: one per kill is usual."""
 
     @property
     def exactly_once(self) -> bool:
-        """Whether each sample of each epoch counts once."""
+        """Return whether each sample of each epoch counts once."""
         return not (self.missing or self.twice or self.outside)
 
 
 class AuditLog:
-    """The file of one process: only it writes there, and what is written stays when it is killed."""
+    """The file of one process, its only writer; complete rows survive a kill."""
 
     def __init__(self, path: Path) -> None:
-        """Goes on with a file that is there. Raises OSError."""
+        """Open the file, and append to an existing one. Raises OSError."""
         self._file = path.open("a", encoding="utf-8")
         if self._file.tell():
-            self._file.write("\n")  # the last row may have been cut by a kill: the next is not to be part of it
+            self._file.write("\n")  # a kill may have cut the last row: start a new line
 
     def __enter__(self) -> Self:
         return self
@@ -101,7 +101,7 @@ def audit(files: Iterable[Path], samples: int, epochs: int, *, committed: Commit
 def audit_files(
     files: Iterable[Path], records: Mapping[str, int], epochs: int, *, committed: Committed | None = None
 ) -> dict[str, Audit]:
-    """Return the same for a dataset of files, by the number of records each has. Raises OSError."""
+    """Return the audit of each file of a dataset; `records` has their numbers of records. Raises OSError."""
     rows, damaged = read_rows(files)
     of_file: defaultdict[str, list[Row]] = defaultdict(list)
     for row in rows:
@@ -115,7 +115,7 @@ def audit_files(
 def audit_rows(
     rows: Sequence[Row], samples: int, epochs: int, *, committed: Committed | None = None, damaged: int = 0
 ) -> Audit:
-    """Compare rows with what was to be trained; `damaged` is only passed on."""
+    """Compare rows with the positions to train; `damaged` is only passed on."""
     counting = list(_counting(rows, committed or {}))
     by_epoch: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
     for row in counting:
@@ -139,7 +139,7 @@ def audit_rows(
 
 
 def read_rows(files: Iterable[Path]) -> tuple[list[Row], int]:
-    """All rows that can be read, and the number of damaged lines. Raises OSError."""
+    """Return all readable rows, and the number of damaged lines. Raises OSError."""
     rows: list[Row] = []
     damaged = 0
     for path in files:
@@ -154,9 +154,9 @@ def read_rows(files: Iterable[Path]) -> tuple[list[Row], int]:
 
 
 def _read(line: str) -> tuple[Row | None, bool]:
-    """Return the row of a line, and whether that was all of it.
+    """Return the row of a line, and whether it was the whole line.
 
-    Behind one that a kill cut may stand the next, whole.
+    A row cut by a kill may be followed by the next row in the same line.
     """
     row = _parsed(line)
     if row is not None:
@@ -206,7 +206,7 @@ def _counting(rows: Sequence[Row], committed: Committed) -> Iterator[Row]:
 
 
 def _times(ranges: list[tuple[int, int]], samples: int) -> Iterator[tuple[int, int, int]]:
-    """Ranges between all ends, and how often each was trained; cut at 0 and at `samples` also where nothing ends."""
+    """Yield (begin, end, times trained) between all ends of ranges, and between 0 and `samples`."""
     changes: defaultdict[int, int] = defaultdict(int, {0: 0, samples: 0})
     for begin, end in ranges:
         changes[begin] += 1

@@ -1,9 +1,9 @@
-"""Ranks claim their samples while a step runs, from a counter in the process group's store.
+"""Lets ranks claim their samples during a step, from a counter in the process group's store.
 
-Each rank's first two parts of a step are worked out from speeds that all ranks know. Every other part is what the
-counter gives next: a part is taken once, whatever ranks believe of each other, and the believed fastest rank takes
-parts until none is left. DDP has to know a rank's last batch as it begins. So a part is asked for two batches before
-it is trained, and the answer comes while a batch runs: nobody waits for the store.
+Each rank's first two parts of a step follow from speeds that all ranks know. Every other part comes from the counter,
+which gives each part once, whatever ranks assume of each other; the rank believed to be fastest takes parts until none
+is left. DDP must know that a batch is a rank's last when it begins. So each part is requested two batches before it is
+trained, and the answer arrives during a batch: no rank waits for the store.
 """
 
 import contextlib
@@ -22,29 +22,29 @@ from kair_mitigate.guide import SUDDEN, Guide, Span, evened, is_alike, told_spee
 from kair_mitigate.plans import Share
 
 FAILED = -1.0
-"""A rank tells this speed where its claim failed: from the next step on no rank claims."""
+"""Speed that a rank reports after a failed claim: from the next step on no rank claims."""
 
 
 class Claims:
-    """One rank's claims of a job, step by step, and what it knows of all ranks' speeds."""
+    """One rank's claims, step by step, and its knowledge of all ranks' speeds."""
 
     def __init__(self, rank: int, ranks: int, most: int, store: dist.Store, name: str) -> None:
-        """`most` samples are in a part at most; no other job, and no earlier start of this one, has the `name`."""
+        """`most` is the largest part in samples; `name` must be unique per job and per start of it."""
         self.rank, self.ranks, self.most, self._store, self._name = rank, ranks, most, store, name
         self.speeds: list[float] | None = None
-        """Samples a second of each rank, as the last step has shown them; None before one has."""
+        """Samples per second of each rank in the last step; None before the first."""
         self.shown = 0.0
-        """This rank's own in the step that runs; 0 before a batch of it has ended, FAILED once the store has."""
+        """This rank's speed in the current step; 0 before its first batch ends, FAILED once the store has failed."""
         self.base = self.counter = 0
-        """Where the counter stood before the step that runs, and where this rank saw it last."""
+        """The counter before the current step, and as this rank saw it last."""
         self._first_speeds = dict[int, list[float] | None]()
         self._begun_s, self._passes = 0.0, 0
         self._asking = ThreadPoolExecutor(1, "kair-claims")
 
     @classmethod
     def of_job(cls, control: Control, most: int) -> "Claims | None":
-        """Make those of a job, of all ranks at the same place of the program; None where they do not meet."""
-        # A restart in place may meet the store, and the counters, of the start before.
+        """Return the claims of a job; all ranks call this at the same place. None if they do not meet."""
+        # A restart in place may find the store, and the counters, of the previous start.
         number = torch.tensor([secrets.randbits(62) if control.rank == 0 else 0])
         if not control.all_reduce(number, dist.ReduceOp.SUM):
             return None
@@ -52,7 +52,7 @@ class Claims:
         return cls(control.rank, control.ranks, most, store, f"kair/claims/{number.item():x}")
 
     def begin(self, step: int) -> None:
-        """Claim from this step on, with a new counter: what was claimed ahead and not trained is claimed again."""
+        """Claim from this step on with a new counter: parts claimed ahead and not trained are claimed again."""
         if self.rank == 0 and self._passes:
             with contextlib.suppress(RuntimeError):
                 self._store.delete_key(self._key)
@@ -61,11 +61,13 @@ class Claims:
         self._first_speeds = dict.fromkeys((step, step + 1), self.speeds)
 
     def step(self, share: Share) -> "ClaimedStep":
-        """Return the claims of a step, which may begin before the step before it has ended."""
+        """Return the claims of a step, which may begin before the previous step has ended."""
         return ClaimedStep(self, share, self._first_speeds[share.step])
 
     def pace(self, done: int) -> None:
-        """Take the time as a batch begins, after `done` samples of the step: on a device, once these are over."""
+        """Measure this rank's speed as a batch begins, after `done` samples of the step (and after the device has done
+        them).
+        """
         if done and torch.cuda.is_available() and torch.cuda.is_initialized():
             torch.cuda.current_stream().synchronize()
         now = time.perf_counter()
@@ -74,11 +76,11 @@ class Claims:
             self.shown = done / (now - self._begun_s) if done else 0.0
 
     def ask(self, samples: int) -> "Future[int]":
-        """Ask the counter for so many samples."""
+        """Request this many samples from the counter."""
         return self._asking.submit(self._store.add, self._key, samples)
 
     def answer(self, asked: "Future[int]", samples: int) -> int | None:
-        """Return how many samples of the step the counter gave before these; None where the store failed."""
+        """Return how many samples of the step the counter gave out before these; None if the store failed."""
         try:
             self.counter = int(asked.result())
         except RuntimeError as error:
@@ -93,9 +95,9 @@ class Claims:
         return self.counter - samples - self.base
 
     def end(self, step: int, speeds: Sequence[float], counters: Sequence[int]) -> None:
-        """Take in what ranks have told at a step's end of their speeds, and of where they saw the counter."""
+        """Take the speeds and counters that all ranks reported at a step's end."""
         self.speeds = told_speeds(self.speeds, speeds)
-        # A rank may fetch its first part of the next step already: it takes the speeds of the step before for it.
+        # A rank may already fetch its first part of the next step, by the speeds of the step before.
         self._first_speeds.pop(step, None)
         self._first_speeds[step + 2] = self.speeds
         self.base = self.counter = max(counters)
@@ -106,23 +108,23 @@ class Claims:
 
 
 class ClaimedStep:
-    """What a rank has claimed of one step."""
+    """A rank's claims of one step."""
 
     def __init__(self, claims: Claims, share: Share, speeds: Sequence[float] | None) -> None:
-        """`speeds` are those by which all ranks work out everyone's first parts."""
+        """`speeds` are those from which all ranks compute everyone's first parts."""
         self.share, self._claims = share, claims
         forecast, self._first = self._guided(speeds).forecast()
         self.parts: list[Span] = forecast[claims.rank]
-        """Of the step's places; the first one is empty where the ranks before have taken all."""
+        """Ranges of the step's samples; the first is empty if earlier ranks took all."""
         self._seen = self._first
-        """How many samples were given out, as far as this rank knows."""
+        """Samples given out, as far as this rank knows."""
         self._is_over = self._seen == share.samples
         self._asked: tuple[Future[int], int] | None = None
 
     def claim(self, at: int) -> None:
-        """Have the `at`-th part, if there is one, as the part before begins to be trained; ask for the one after it."""
+        """Receive the `at`-th part, if any, when the previous part begins training; request the next one."""
         if at == len(self.parts):
-            self._ask()  # unless that is done: a rank may have no second part by the forecast, and be the fastest now
+            self._ask()  # needed if the forecast gave this rank no second part, but it is the fastest now
             self._hear()
         if at == len(self.parts) - 1:
             self._ask()
@@ -151,7 +153,7 @@ class ClaimedStep:
 
     @cached_property
     def _guide(self) -> Guide:
-        """By the newest speeds: the step before is over by the first claim."""
+        """Return the guide by the newest speeds: the previous step is over at the first claim."""
         return self._guided(self._claims.speeds)
 
     def _guided(self, speeds: Sequence[float] | None) -> Guide:

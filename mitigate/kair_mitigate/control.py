@@ -1,8 +1,7 @@
-"""How a plan reaches all ranks at the same step: rank 0 has it, and every few steps all of them meet for it.
+"""Brings a plan to all ranks at the same step: rank 0 reads it, and all ranks meet every few steps.
 
-They meet on a group of their own, of CPU tensors, whatever the job trains with. A plan is taken by all that meet or by
-none of them; it holds from a step on that no rank has fetched yet. If they cannot meet, training goes on with the last
-plan.
+They meet in their own group with CPU tensors, whatever backend the job uses. Either all ranks that meet take a plan or
+none does; it starts at a step that no rank has fetched yet. If they cannot meet, training continues with the last plan.
 """
 
 import contextlib
@@ -18,21 +17,21 @@ from kair_mitigate import orders
 from kair_mitigate.plans import RULES, Kind, Plan
 
 EVERY = 16
-"""The ranks meet before every so many-th step: 1 to 2 ms there are 0.1 ms a step."""
+"""Steps between meetings: 1 to 2 ms each are 0.1 ms per step."""
 TIMEOUT_S = 60
-"""Whoever waits longer for the others goes on without them."""
+"""A rank that waits longer for the others continues without them."""
 _FETCHED_MEANWHILE = 2
-"""Between asking and the answer a rank fetches fewer steps than this."""
+"""A rank fetches fewer steps than this between a request and its answer."""
 _KINDS: tuple[Kind, ...] = ("sizes", "leave")
 _SIZE_BITS = 40
-"""Below them stands how many samples a rank takes, above in how many batches."""
+"""The lower bits hold a rank's samples, the upper ones its batches."""
 
 
 class Control:
-    """One rank's end of it."""
+    """One rank's side of the meetings."""
 
     def __init__(self, folder: Path | None, *, timeout_s: float = TIMEOUT_S) -> None:
-        """`folder` is the run's; only rank 0 looks into it. Every rank makes one, at the same place of its program."""
+        """`folder` is the run's, read by rank 0 only. All ranks create this at the same point of the program."""
         self._folder = folder
         self.ranks: int = dist.get_world_size() if dist.is_initialized() else 1
         self.rank: int = dist.get_rank() if dist.is_initialized() else 0
@@ -46,9 +45,9 @@ class Control:
         self.is_broken = False
 
     def ask(self, position: int, version: int) -> None:
-        """Begins to meet for a plan newer than `version`; called by all ranks before the same step.
+        """Start a meeting for a plan newer than `version`; all ranks call this before the same step.
 
-        `position` is the first step that this rank has not fetched yet: the plan begins after the farthest one's.
+        `position` is the first step that this rank has not fetched; the plan begins after the highest one.
         """
         told = torch.zeros(5 + self.ranks, dtype=torch.int64)
         told[0] = position
@@ -58,7 +57,7 @@ class Control:
         self._asked = self.begin(told, dist.ReduceOp.MAX)
 
     def begin(self, values: torch.Tensor, by: dist.ReduceOp.RedOpType) -> tuple[torch.Tensor, dist.Work | None] | None:
-        """Begins to meet: (what will be of all ranks, what to wait for); None where they no longer meet."""
+        """Start an all-reduce of `values`; return (values, work), or None if the ranks no longer meet."""
         try:
             if not self.is_broken:
                 alone = self._group is None
@@ -69,13 +68,13 @@ class Control:
 
     @property
     def has_asked(self) -> bool:
-        """Whether an answer is due."""
+        """Return whether an answer is due."""
         return self._asked is not None
 
     def answer(self) -> Plan | None:
-        """Return what they met for, a step after `ask`, so that nobody waits for whoever is late in between.
+        """Return the plan of the last `ask`; called a step later, so that no rank waits for a late one meanwhile.
 
-        All or none: rank 0 has no plan in force that others have not taken part in hearing.
+        All ranks take it or none: rank 0 never has a plan in force that the others missed.
         """
         assert self._asked is not None
         asked, self._asked = self._asked, None
@@ -86,7 +85,7 @@ class Control:
         return _unpacked(packed, farthest + _FETCHED_MEANWHILE) if packed[0] else None
 
     def end(self, begun: tuple[torch.Tensor, dist.Work | None]) -> torch.Tensor | None:
-        """Return what `begin` began; None where they could not meet."""
+        """Return the result of `begin`; None if the ranks could not meet."""
         values, work = begun
         try:
             if work is not None:
@@ -97,7 +96,7 @@ class Control:
         return values
 
     def all_reduce(self, values: torch.Tensor, by: dist.ReduceOp.RedOpType) -> bool:
-        """Whether all ranks met; `values` are of all then."""
+        """Reduce `values` in place over all ranks; return whether they met."""
         begun = self.begin(values, by)
         return begun is not None and self.end(begun) is not None
 
@@ -113,7 +112,7 @@ class Control:
         )
 
     def _read(self) -> Plan | None:
-        """Return the newest plan; the last good one where the file is damaged, a stranger's, gone, or what it was."""
+        """Return the newest plan; the last good one if the file is unchanged, gone, damaged or forged."""
         if self._folder is None or self._key is None:
             return None
         with contextlib.suppress(OSError, ValueError):
@@ -134,7 +133,7 @@ class Control:
 
 
 def _packed(plan: Plan) -> list[int]:
-    """Return the numbers of a plan, as many for all plans of a job."""
+    """Return a plan as numbers, the same count for all plans of a job."""
     batches = plan.batches or (0,) * len(plan.sizes)
     each = [size | count << _SIZE_BITS for size, count in zip(plan.sizes, batches, strict=True)]
     kind = _KINDS.index(plan.kind) + len(_KINDS) * (RULES.index(plan.learning_rate) + len(RULES) * plan.claims)
@@ -152,7 +151,7 @@ def _unpacked(numbers: Sequence[int], first: int) -> Plan:
 
 
 def _missing(rank: int, ranks: int) -> list[int]:
-    """Who has not noticed that the ranks no longer meet, as the job's store tells soon after; empty if it cannot."""
+    """Return the ranks that did not notice the broken meeting, by the job's store; [] if it cannot answer."""
     with contextlib.suppress(Exception):
         store = dist.distributed_c10d._get_default_store()
         store.set(f"kair/apart/{rank}", "1")

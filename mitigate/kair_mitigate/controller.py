@@ -1,8 +1,8 @@
-"""Watches a job by what capture records of its steps, and proposes what a policy decides; or carries it out.
+"""Watches a job through capture's step rows and proposes what a policy decides, or carries it out.
 
-It is a process of its own beside the coordinator: if it dies, the job goes on with its last plan. Policies see units,
-ranks that are resized together, and their micro-batches. Computing is what capture calls a rank's self time; on a
-device, its own time there.
+It is a separate process next to the coordinator: if it dies, the job continues with its last plan. Policies see units
+(ranks that are resized together) and their micro-batches. Computing time is capture's self time of a rank or, on a
+device, the device's own time.
 """
 
 import time
@@ -29,57 +29,57 @@ from kair_mitigate.policy.units import Units
 from kair_mitigate.records import Records
 
 SMALLEST = 2
-"""A rank keeps so many samples a step: batches of 0 and 1 are compiled apart."""
+"""Fewest samples per rank and step: batches of 0 and 1 are compiled separately."""
 MOST_MICRO_BATCHES = 8
 LARGER = 1.25
-"""Without a bound that was told a rank is given so many times what it has had at most."""
+"""Without a given bound, a rank gets at most this many times the largest size so far."""
 MOST_ROWS = 1 << 18
-"""Older rows of steps are not looked at."""
+"""Most step rows that are read; older ones are skipped."""
 NEWEST = 1000
-"""Of so many steps it is told what a sample takes: each costs 0.4 ms."""
+"""Steps from which the time per sample is fitted: each costs 0.4 ms."""
 EVERY_S = 2.0
 _OTHER_UNITS = "other ranks are resized together than were known then"
 _NEAR_US = 60e6
-"""A step of capture's is the loader's if it began within this time of when rank 0 said so."""
+"""A step of capture is matched with the loader's if it began within this time of rank 0's report."""
 
 
 @dataclass
 class Controller:
-    """What is known of one job from look to look."""
+    """What is known of one job between looks."""
 
     places: JobPlaces
     records: Records
     make_policy: Callable[[], Policy]
-    """Called for each set of units: a policy adds up what its units have cost."""
+    """Called for each set of units, because a policy accumulates what its units have cost."""
     auto: bool = False
     per_hour: int = 20
     most: int | None = None
     restart_s: float | None = None
-    """What a restart takes; None where nobody said so: then none is proposed."""
+    """Duration of a restart; None if not given, and then no restart is proposed."""
     units: str | None = None
     unit_size: int | None = None
-    """Of whoever knows which ranks are resized together."""
+    """Given by a user who knows which ranks are resized together."""
     micro_batch: int | None = None
     say: Callable[[str], None] = lambda _: None
     in_words: Callable[[MitigationProposal], str] = str
-    """Says what a proposal would do, and what that gains."""
+    """Describes what a proposal would do and gain."""
     _units: Units | None = None
     _told_at: tuple[int, ...] = ()
-    """When what tells units changed last, ns."""
+    """When the files that define units last changed (ns)."""
     _rates: Rates | None = None
     _seen: int = -1
-    """The last step that was taken in."""
+    """The last step that was processed."""
     _new_steps: "NewSteps | None" = None
     _ordered_at: list[float] = field(default_factory=list)
     _proposed: tuple[str, tuple[int, ...], tuple[int, ...] | None] | None = None
     _has_refused: bool = False
-    """Whether it was said why ranks cannot claim."""
+    """Whether the reason why ranks cannot claim was reported."""
 
     def __post_init__(self) -> None:
         self._policy = self.make_policy()
 
     def run(self, *, once: bool = False) -> None:
-        """Look every EVERY_S seconds, or `once`. Raises ValueError for units that there are not, OSError."""
+        """Look every EVERY_S seconds, or `once`. Raises OSError, and ValueError for units that do not exist."""
         said, seen, since = None, self._seen, time.monotonic()
         while True:
             self.look()
@@ -93,9 +93,9 @@ class Controller:
             time.sleep(EVERY_S)
 
     def look(self) -> Action:
-        """Take in the steps that are new, and decide after each.
+        """Process the new steps, and decide after each.
 
-        Raises OSError where they cannot be read, ValueError where the job has no such units as were told.
+        Raises OSError if they cannot be read, ValueError if the job does not have the given units.
         """
         known, decided = read_state(self.records.folder), Action()
         if known is None:
@@ -106,7 +106,7 @@ class Controller:
         if (told := self._new_steps.after(self._seen, known)) is None:
             return decided
         numbers, self_s, step_s, samples = told
-        # Of the steps before the first look only the last one's decision is of today.
+        # At the first look, only the decision of the last step is current.
         is_first = self._rates is None
         if self._rates is None:
             self._rates = Rates(len(units.members))
@@ -129,7 +129,7 @@ class Controller:
             if action.kind == "kill_restart" and len(action.units):
                 slowest = units.slowest(of_ranks, int(action.units[0]))
                 action = replace(action, reason={**action.reason, "rank": slowest})
-            # A policy asks for a restart once: the steps after it in one look are no reason to forget it.
+            # A policy requests a restart only once: later steps of the same look must not override it.
             if is_first or (action.kind != "none" and decided.kind != "kill_restart"):
                 decided = action
         sizes_stay = units.why_fixed(known.state.plan.sizes) is not None
@@ -141,7 +141,7 @@ class Controller:
         return decided
 
     def _find_units(self, sizes: Sequence[int]) -> Units:
-        """As a person told, else as recorded; whoever asks for status reads them in the job's folder."""
+        """Return the units a user gave, else the recorded ones; store them in the job's folder for `status`."""
         told_at = tuple(map(_changed_ns, (self.places.folder / JOB_FILE, self.places.capture / MEMORY)))
         known = self._units
         is_new = known is None or known.ranks != len(sizes)
@@ -164,7 +164,7 @@ class Controller:
         return units
 
     def _view(self, known: JobState, units: Units) -> View:
-        """Return what policies see of the job now, but for what its steps tell."""
+        """Return the policies' current view of the job, without the measurements of its steps."""
         assert self._rates is not None
         state, of_one = known.state, units.micro_batch or 1
         plan = state.coming[-1] if state.coming else state.plan
@@ -174,7 +174,7 @@ class Controller:
         fixed = units.why_fixed(state.plan.sizes) is not None
         return View(
             step=-1,
-            steps_left=max(state.step, 1),  # as long as it has lasted: nobody says when a job ends
+            steps_left=max(state.step, 1),  # as many as so far: a job's end is not known
             sizes=newest,
             pending=bool(state.coming) or self._is_unheard(known),
             lowest=newest if fixed else np.minimum(units.micro_batches(state.plan.sizes), -(-SMALLEST // of_one)),
@@ -191,7 +191,7 @@ class Controller:
         )
 
     def _is_unheard(self, known: JobState) -> bool:
-        """Whether a plan was sent that the job has not heard: never two at once."""
+        """Return whether the job has not received the last plan yet; only one is sent at a time."""
         return any(one.plan.version > known.state.newest_version for one in self.records.history(1))
 
     def _propose(self, action: Action, known: JobState, units: Units) -> None:
@@ -220,7 +220,7 @@ class Controller:
             self.say(f"kair mitigate approve {self.places.job} {number} carries it out")
 
     def _deadline_us(self, medians: float, known: JobState, units: Units) -> int:
-        """So many times what the median unit computes in a step of the present sizes."""
+        """Return `medians` times the median unit's computing time per step at the present sizes, in µs."""
         assert self._rates is not None
         times = self._rates.fitted().times(units.micro_batches(known.state.plan.sizes))
         return round(1e6 * medians * float(np.median(times)))
@@ -232,7 +232,7 @@ class Controller:
 
 
 def why_no_claims(known: JobState, units: Units) -> str | None:
-    """Return why ranks cannot claim their samples, in a line; None where they can."""
+    """Return why ranks cannot claim their samples, in a line; None if they can."""
     if not known.is_uneven:
         return "claims: a rank's batches of a step are fixed; kair_mitigate.loader(…, uneven_accumulation=True)"
     if len(units.members) == 1 < units.ranks:
@@ -243,7 +243,7 @@ def why_no_claims(known: JobState, units: Units) -> str | None:
 
 
 def _changed_ns(path: Path) -> int:
-    """0 where it is not there."""
+    """Return when a file changed; 0 if it is missing."""
     try:
         return path.stat().st_mtime_ns
     except OSError:
@@ -251,7 +251,7 @@ def _changed_ns(path: Path) -> int:
 
 
 def rates_of(steps: Path, known: JobState) -> tuple[list[float], list[float]] | None:
-    """Per rank, what a sample takes and what a step takes whatever its samples, s; None where no step tells."""
+    """Return each rank's seconds per sample and per step regardless of samples; None without usable steps."""
     if (told := stepped(steps, known)) is None:
         return None
     numbers, self_s, samples = told[0][-NEWEST:], told[1][:, -NEWEST:], told[3][:, -NEWEST:]
@@ -267,20 +267,20 @@ def rates_of(steps: Path, known: JobState) -> tuple[list[float], list[float]] | 
 
 
 Steps = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.int64]]
-"""(numbers of steps that all ranks told, (ranks × steps) of self times and of step times in s, and of samples)."""
+"""(numbers of the steps that all ranks reported, (ranks × steps) self times and step times in s, and samples)."""
 
 
 class NewSteps:
-    """Reads the loader's steps that all told, look by look; what a device told last holds until it tells more."""
+    """Reads the loader's steps that all ranks reported, look by look; a device's last time holds until its next."""
 
     def __init__(self, steps: Path) -> None:
-        """Read nothing yet."""
+        """Prepare reading; nothing is read yet."""
         self._folder, self._reader = steps, StepReader(steps)
         self._device_us = np.zeros((0, 0))
-        """What each rank's device told last (1 × ranks); 0 of those that told nothing."""
+        """The last time of each rank's device (1 × ranks); 0 for ranks without one."""
 
     def after(self, step: int, known: JobState) -> Steps | None:
-        """Return those with higher numbers; None without any of the last minute. Raises OSError."""
+        """Return the steps after `step`; None if there are none of the last minute. Raises OSError."""
         files = self._reader.read(MOST_ROWS) if self._folder.is_dir() else []
         of_first = once_each([rows[rows["rank"] == 0] for rows in files])
         if not len(of_first):
@@ -295,7 +295,7 @@ class NewSteps:
         return numbers - first, self_s, step_s, samples
 
     def _matrices(self, rows: npt.NDArray[Any], ranks: int) -> Steps:
-        """Return the steps by capture's own numbers."""
+        """Return the steps, numbered as capture numbers them."""
         rows = rows[rows["rank"] < ranks]
         numbers, place, counts = np.unique(rows["step"], return_inverse=True, return_counts=True)
         whole = np.flatnonzero(counts == ranks)
@@ -320,5 +320,5 @@ class NewSteps:
 
 
 def stepped(steps: Path, known: JobState) -> Steps | None:
-    """Return the loader's steps that all told; None without any."""
+    """Return the loader's steps that all ranks reported; None if there are none."""
     return NewSteps(steps).after(-(1 << 62), known)

@@ -1,7 +1,7 @@
-"""A deadline on the batches of a step: whoever computes longer leaves the rest for later steps.
+"""Enforces a deadline on a step's batches: a rank that takes longer leaves the rest for later steps.
 
-Gradients were weighed for all of the step's samples. Once the ranks know how many each has done they multiply them by
-all over done, so that they are those of the mean over what was done (after DropCompute, which drops the rest).
+Gradients are weighted for all of the step's samples. Once the ranks know how many each has done, they multiply them by
+all over done, which gives the gradient of the mean over the samples done (like DropCompute, which drops the rest).
 """
 
 import time
@@ -11,22 +11,22 @@ from typing import Any
 import torch
 
 FEWER = 0.9
-"""While a step trains this share of its samples its learning rate stays."""
+"""If at least this share of a step's samples is trained, the learning rate stays."""
 _EASED = 0.9
-"""A rank that never times a batch, since its first is its last, expects it to take this much less from step to step."""
+"""A rank whose first batch is always its last cannot time one; it lowers its estimate by this factor every step."""
 
 
 class Pace:
-    """When a rank has to leave off, by how long its batches take."""
+    """Decides when a rank stops, from the duration of its batches."""
 
     def __init__(self) -> None:
         self._batch_s = 0.0
         self._begun = 0.0
 
     def is_last(self, at: int, deadline_us: int) -> bool:
-        """Whether the batch that begins now, the `at`-th of the step from 0 on, leaves no time for another.
+        """Return whether the batch that begins now, the step's `at`-th from 0, leaves no time for another one.
 
-        The first one is always done, so that every step goes on.
+        The first batch is always done, so that every step progresses.
         """
         now = time.perf_counter()
         if at == 0:
@@ -38,22 +38,22 @@ class Pace:
 
 
 def scale(model: torch.nn.Module, factor: float) -> None:
-    """Multiplies all gradients; 1 leaves every bit as it is."""
+    """Multiply all gradients by `factor`; 1 leaves them bit-identical."""
     if factor != 1.0:
         torch._foreach_mul_([one.grad for one in model.parameters() if one.grad is not None], factor)
 
 
 class LearningRate:
-    """Multiplies an optimizer's learning rates while it takes a step, and puts them back after it.
+    """Scales an optimizer's learning rates during its step and restores them afterwards.
 
-    So each step is scaled exactly once: schedulers and checkpoints see the job's own rates.
+    So each step is scaled exactly once, and schedulers and checkpoints see the job's own rates.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self.share = 1.0
-        """Of the samples of the step that were done."""
+        """Share of the step's samples that were done."""
         self.factor = 1.0
-        """By the plan: its samples of a step against the job's own."""
+        """Factor from the plan, for its samples per step compared with the job's own."""
         self._before: list[Any] = []
         optimizer.register_step_pre_hook(self._lower)
         optimizer.register_step_post_hook(self._restore)

@@ -1,7 +1,6 @@
-"""Takes a host out of its scheduler's hands: the commands of the site, of Slurm and Kubernetes; printed, or run if one
-says so.
+"""Drains a host in its scheduler: the site's command, Slurm's or Kubernetes', printed or run on request.
 
-A host's name comes from a recording, which may be anybody's: it becomes a word of a command, and never a shell's.
+A host's name comes from an untrusted recording: it becomes one word of a command, and no shell interprets it.
 """
 
 import os
@@ -15,32 +14,32 @@ from typing import Final
 
 _HOST: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 _EVERY_HOST: Final = "all"
-"""What Slurm takes for all nodes at once."""
+"""Slurm's name for all nodes."""
 _PLACEHOLDER: Final = re.compile(r"\{([a-z_]+)\}")
 _KNOWN: Final = ("host", "reason", "device", "job")
 _NO_TEXT: Final = re.compile(r"[^A-Za-z0-9 ._,:/+%=-]")
-"""What may mean something to a shell or to a scheduler: a site's command may hand on what it is given (`ssh`)."""
+"""Characters that a shell or scheduler may interpret: a site's command may pass its arguments on (`ssh`)."""
 LONGEST_S: Final = 60
 _MOST_SAID: Final = 300
 
 
 @dataclass(frozen=True)
 class Ran:
-    """What came of a command; `status` is None where it could not be started, or did not end in time."""
+    """Result of a command; it has no `status` if it could not start or did not end in time."""
 
     status: int | None
     said: str
 
     @property
     def failed(self) -> bool:
-        """Whether it did not do what it should."""
+        """Return whether the command did not succeed."""
         return self.status != 0
 
 
 def drain_template(text: str) -> list[str]:
-    """Return the words of a site's command, in which `{host}`, `{reason}`, `{device}` and `{job}` are filled in later.
+    """Return the words of a site's command, with the placeholders `{host}`, `{reason}`, `{device}` and `{job}`.
 
-    Raises ValueError where it is none, names no host, or holds another placeholder.
+    Raises ValueError if it is empty or malformed, has no `{host}`, or has another placeholder.
     """
     words = shlex.split(text)
     if not words:
@@ -64,9 +63,9 @@ def drain_commands(
     job: str = "",
     template: Sequence[str] | None = None,
 ) -> list[list[str]]:
-    """Return the words of the site's command, else of each of `schedulers` (`slurm`, `kubernetes`).
+    """Return the site's command, else one per scheduler in `schedulers` (`slurm`, `kubernetes`), as words.
 
-    Words of the template stay one word each, whatever is filled in. Raises ValueError for what names no host.
+    Words of the template stay one word each, whatever is filled in. Raises ValueError for an invalid host name.
     """
     if not _HOST.fullmatch(host) or host.lower() == _EVERY_HOST:
         raise ValueError(f"{host!r} is no host's name")
@@ -84,13 +83,11 @@ _SEEN_BY: Final[Mapping[str, tuple[str, str]]] = {
     "slurm": ("SLURM_JOB_ID", "scontrol"),
     "kubernetes": ("KUBERNETES_SERVICE_HOST", "kubectl"),
 }
-"""The variable that a scheduler gives to what it runs, and the program that asks it."""
+"""The variable that a scheduler sets in its jobs, and its command-line program."""
 
 
 def schedulers_here() -> list[str]:
-    """Return the schedulers that this process can ask, all where none is seen. What ran a recorded job is another
-    question: its recording may be from anywhere.
-    """
+    """Return the schedulers found on this host, or all if none is; a recorded job may have run under another."""
     seen = [
         scheduler
         for scheduler, (variable, program) in _SEEN_BY.items()
@@ -100,17 +97,17 @@ def schedulers_here() -> list[str]:
 
 
 def _plain(text: str) -> str:
-    """`text` without signs that a shell or an option could be made of."""
+    """Return `text` without characters that a shell or an option parser could interpret."""
     return _NO_TEXT.sub("_", text).lstrip("-= ")
 
 
 def _filled(word: str, values: Mapping[str, str]) -> str:
-    """All placeholders at once: what is filled in is not looked at again."""
+    """Replace all placeholders at once, so that inserted text is not expanded again."""
     return _PLACEHOLDER.sub(lambda match: values[match[1]], word)
 
 
 def run_command(command: Sequence[str]) -> Ran:
-    """Run it, without a shell."""
+    """Run a command without a shell."""
     try:
         done = subprocess.run(
             command,
@@ -129,7 +126,7 @@ def run_command(command: Sequence[str]) -> Ran:
 
 
 def drain(commands: Sequence[Sequence[str]]) -> None:
-    """Run them one after another. Raises OSError with what one of them said if it fails."""
+    """Run the commands in order. Raises OSError with a command's output if it fails."""
     for command in commands:
         if (ran := run_command(command)).failed:
             raise OSError(f"{command[0]}: {ran.said or f'status {ran.status}'}")

@@ -1,4 +1,4 @@
-"""The DataLoaders inside of a loader: one of a rank's whole batches, and one of the parts of steps that ranks claim."""
+"""Holds the DataLoaders inside a loader: one for a rank's whole batches, one for the parts that ranks claim."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,7 +12,7 @@ Indices = Callable[[], Iterator[list[int]]]
 
 
 class Fetching:
-    """A dataset's batches by the samples' numbers, fetched by the workers that the job asked for."""
+    """A dataset's batches by sample numbers, fetched by the workers that the job configured."""
 
     def __init__(
         self,
@@ -22,9 +22,9 @@ class Fetching:
         parts: Indices,
         length: Callable[[], int],
     ) -> None:
-        """`batches` and `parts` yield samples a step ahead; of a part as many lists as `workers`. `options` are theirs.
+        """`batches` and `parts` yield samples a step ahead, a part in `workers` lists. `options` are DataLoader's.
 
-        A part is fetched by all workers together while the one before is trained, since it is claimed no sooner.
+        All workers fetch a part together while the previous one is trained, because it is not claimed earlier.
         """
         self._collate = collated(options.pop("collate_fn", None) or default_collate)
         guarded = Guarded(dataset)
@@ -38,11 +38,11 @@ class Fetching:
         self._parts = DataLoader(guarded, batch_sampler=_Sampler(parts, length), collate_fn=of_part, **options)
 
     def begin(self, *, claims: bool) -> Iterator[Any]:
-        """Begin to fetch: parts where ranks claim them, else whole batches."""
+        """Start fetching: parts if ranks claim them, else whole batches."""
         return iter(self._parts if claims else self._batches)
 
     def next_part(self, fetched: Iterator[Any]) -> Batch:
-        """Return the next part, put together from what each worker has fetched of it."""
+        """Return the next part, assembled from what each worker fetched."""
         if self.workers == 1:
             return next(fetched)  # type: ignore[no-any-return]
         batch = self._collate([item for _ in range(self.workers) for item in next(fetched)])
@@ -50,7 +50,7 @@ class Fetching:
 
 
 class _Sampler(torch.utils.data.Sampler[list[int]]):  # type: ignore[misc]  # torch's types are not looked at
-    """What a DataLoader asks for samples."""
+    """A batch sampler that draws from a function."""
 
     def __init__(self, indices: Indices, length: Callable[[], int]) -> None:
         self._indices, self._length = indices, length

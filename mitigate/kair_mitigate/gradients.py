@@ -1,8 +1,8 @@
-"""Exact gradients of uneven batches: the root gradient of each backward pass is multiplied by the rank's weight.
+"""Makes gradients of uneven batches exact: each backward pass starts from the rank's weight.
 
-Ranks average their gradients. Of mean losses over n_i samples each the mean over all N is Σ n_i / N · g_i, so that rank
-i of W has to count for W · n_i / N. The user's loss, optimizer, clipping, scaler and communication hooks stay as they
-are: only what `backward` starts from is another number.
+Ranks average their gradients. For mean losses over n_i samples, the gradient of the mean over all N is Σ n_i / N · g_i,
+so rank i of W needs the weight W · n_i / N. The user's loss, optimizer, clipping, scaler and communication hooks stay
+unchanged: only the root gradient of `backward` is scaled.
 """
 
 import sys
@@ -18,17 +18,17 @@ _weights: list[float] = []
 _of_step: float | None = None
 _is_used = False
 _divides = WeakKeyDictionary[Any, bool]()
-"""Whether a trainer's losses are sums over the number of labels that it counts, by its first one."""
+"""Whether a trainer's losses are sums divided by its label count, decided at its first loss."""
 _NODES = 32
-"""Between a loss and the number that it is divided by there are fewer nodes of the graph than this."""
+"""Nodes of the graph that are searched between a loss and its divisor."""
 
 
 def weigh(weight: float | None, of_step: float | None = None, *, continues: bool = False) -> None:
-    """Set the weight of every backward pass from here on; None, and 1, leave it as it is, bit for bit.
+    """Set the weight of all following backward passes; None and 1 leave them bit-identical.
 
-    `of_step` is the mean weight of the step's batches, for a loss that is divided by what all of these have. Where the
-    batch before was of the same step (`continues`) and no backward pass came since, batches are taken ahead, as Hugging
-    Face's Trainer takes a step's: each weight then holds for one backward pass.
+    `of_step` is the mean weight of the step's batches, for a loss that is divided by the labels of all of them. If the
+    previous batch is of the same step (`continues`) and no backward pass came since, batches are fetched ahead, as
+    Hugging Face's Trainer fetches a step's: each weight is then used for one backward pass.
     """
     global _weights, _of_step, _is_used  # noqa: PLW0603 (autograd is one for the process)
     is_ahead = (continues or weight is None) and not _is_used and bool(_weights)
@@ -41,17 +41,17 @@ def weigh(weight: float | None, of_step: float | None = None, *, continues: bool
 
 
 def unpatch() -> None:
-    """Put PyTorch's own function back."""
+    """Restore PyTorch's own function."""
     _weights.clear()
     _divides.clear()
     torch.autograd.backward = _original
 
 
 def without_weight(batch: Any) -> Any:  # noqa: ANN401 (whatever a data set holds)
-    """Return a batch that is to count for nothing, as the caller takes it.
+    """Return a batch of weight 0 in the form that the caller needs.
 
-    Hugging Face's Trainer, where it divides by the labels of a step's batches, would count this one's: they are ignored
-    ones then, unless it has no others to divide by.
+    Hugging Face's Trainer, if it divides by the labels of a step's batches, would count those of this one: they are set
+    to the ignored label, unless the trainer has no others to divide by.
     """
     trainer, _ = _trainer()
     if trainer is None or not _divides.get(trainer) or not isinstance(batch, dict):
@@ -95,13 +95,13 @@ def _next_weight(roots: torch.Tensor | Sequence[torch.Tensor]) -> float:
         _divides[trainer] = trainer.compute_loss_func is not None or _is_divided_by(root, count)
     if not _divides[trainer]:
         return weight
-    # Divided by the labels of all ranks, gradients are exact as they are; by those of this rank's step, the step's
-    # weight makes them so.
+    # Divided by the labels of all ranks, gradients are exact already; divided by those of this rank's step, they need
+    # the step's weight.
     return float(weight > 0) if trainer.args.average_tokens_across_devices else _of_step or 0.0
 
 
 def _trainer() -> tuple[Any, Any]:
-    """(Hugging Face's Trainer that calls this, how many labels it counted for the step); None where there is none."""
+    """Return (calling Hugging Face Trainer, its label count for the step); None without one."""
     frame: FrameType | None = sys._getframe() if "transformers.trainer" in sys.modules else None
     while frame is not None:
         if frame.f_globals.get("__name__") == "transformers.trainer":
@@ -113,9 +113,9 @@ def _trainer() -> tuple[Any, Any]:
 
 
 def _is_divided_by(loss: torch.Tensor, count: Any) -> bool:  # noqa: ANN401 (a number, or a tensor of one)
-    """Whether a loss is a sum over that number. Many models are given it, and take a mean all the same.
+    """Return whether a loss is divided by that number. Many models receive it but take a mean anyway.
 
-    A compiled loss does not show it, and is believed to use what it is given.
+    A compiled loss does not show its divisor; it is assumed to use the number.
     """
     nodes = [loss.grad_fn]
     for node in nodes:
@@ -129,6 +129,6 @@ def _is_divided_by(loss: torch.Tensor, count: Any) -> bool:  # noqa: ANN401 (a n
 
 
 def _is_same(divisor: torch.Tensor, count: Any) -> bool:  # noqa: ANN401
-    if isinstance(count, torch.Tensor):  # another tensor of the same number is none: there may be 1 label
+    if isinstance(count, torch.Tensor):  # by identity: another tensor may hold the same number
         return bool(divisor.data_ptr() == count.data_ptr())
     return bool(divisor == count)

@@ -1,8 +1,8 @@
-"""How many samples of a running step a rank claims next: ranks share a step out among themselves, without a forecast.
+"""Decides how many samples of the current step a rank claims next, without a forecast.
 
-A counter gives each claim the next samples of the step, so that each is trained once whatever ranks believe of each
-other. Speeds only guide how large a claim is, and who leaves the rest to the others. The loader (`claiming`) and the
-simulation (`policy.claims`) decide by these functions.
+A counter gives each claim the next samples of the step, so each is trained once, whatever ranks assume of each other.
+Speeds only affect how large a claim is, and which ranks leave the rest to others. The loader (`claiming`) and the
+simulation (`policy.claims`) use these functions.
 """
 
 from collections.abc import Sequence
@@ -12,19 +12,19 @@ from functools import cached_property
 Span = tuple[int, int]
 
 SHARE = 0.5
-"""A rank claims this share of what it should still do, as guided self-scheduling does; a STEADY one all of it."""
+"""A rank claims this share of its remaining part, as in guided self-scheduling; a STEADY rank claims all of it."""
 STEADY = 0.75
-"""A rank is steady at this share of the fastest one's speed: its last part then takes little longer than another's."""
+"""A rank is steady above this share of the fastest rank's speed: its last part is then little longer than another."""
 ALIKE = 0.1
-"""Speeds that differ by a smaller share are noise: a calm job's ranks claim even parts, in as few batches as ever."""
+"""Smaller differences in speed are noise: a healthy job's ranks claim even parts, in the usual number of batches."""
 SUDDEN = 0.25
-"""A smaller change of a rank's speed is mostly noise, and counts by WEIGHT; a larger one, as a spell's, at once."""
+"""A smaller change of a rank's speed is mostly noise and counts by WEIGHT; a larger one counts at once."""
 WEIGHT = 0.3
 SMALLEST = 4
-"""A claim is at least the micro-batch divided by this: the cost of each claim would count in smaller ones."""
+"""Divisor of the micro-batch for the smallest claim: in smaller ones the cost of claiming would matter."""
 
 EASED = 0.9
-"""A rank whose only batch of a step shows no speed is believed to take this much less time from step to step."""
+"""Factor per step on the assumed time of a rank whose only batch of a step shows no speed."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Guide:
     """What all ranks know when a step begins."""
 
     speeds: Sequence[float]
-    """Samples a second of each rank, as the last step has shown them."""
+    """Samples per second of each rank in the last step."""
     samples: int
     """Samples of the step."""
     most: int
@@ -40,28 +40,28 @@ class Guide:
 
     @cached_property
     def least(self) -> int:
-        """Return the samples of the smallest claim but the last."""
+        """Return the samples of the smallest claim, except for the last."""
         return max(self.most // SMALLEST, 1)
 
     @cached_property
     def total(self) -> float:
-        """Add up the speeds of all ranks."""
+        """Return the sum of all ranks' speeds."""
         return sum(self.speeds)
 
     @cached_property
     def fastest(self) -> int:
-        """Return the rank that never leaves off: if all left the rest to each other, nobody would train it."""
+        """Return the fastest rank, which never declines: otherwise no rank might train the rest."""
         return max(range(len(self.speeds)), key=self.speeds.__getitem__)
 
     def first(self, rank: int) -> int:
-        """Return what the rank claims before it knows anything of the step; at least the smallest claim."""
+        """Return the rank's claim before it knows anything of the step; at least the smallest claim."""
         wanted = round(SHARE * self.samples * self.speeds[rank] / self.total)
         return min(max(wanted, self.least), self.most)
 
     def forecast(self) -> tuple[list[list[Span]], int]:
-        """Return each rank's first two parts of the step, which all ranks know, and how many samples these are.
+        """Return each rank's first two parts of the step, which all ranks know, and their total samples.
 
-        Nobody declines a first part.
+        No rank declines a first part.
         """
         parts, taken = list[list[Span]](), 0
         for rank in range(len(self.speeds)):
@@ -76,10 +76,10 @@ class Guide:
         return parts, taken
 
     def next(self, rank: int, left: int, held: int, speed: float) -> int:
-        """Return what the rank claims as it begins a batch of `held` samples, where `left` are unclaimed.
+        """Return the rank's next claim as it begins a batch of `held` samples, with `left` samples unclaimed.
 
-        `speed` is the rank's own in this step. The rank assumes that others have as much before them as it would have
-        itself at the speed known before. It leaves off, and claims 0, where its smallest claim would end after theirs.
+        `speed` is the rank's own in this step. The rank assumes that others still have as much to do as it would have
+        itself at its previously known speed. It declines (0) if its smallest claim would end after theirs.
         """
         believed = self.speeds[rank]
         others = self.total - believed
@@ -95,10 +95,10 @@ class Guide:
 
 
 def told_speeds(before: Sequence[float] | None, told: Sequence[float]) -> list[float] | None:
-    """Return the speeds that ranks go by after a step in which each has told its own, 0 where none showed.
+    """Return the speeds after a step in which each rank reported its own, 0 if it had none.
 
-    A rank that showed none is believed a little faster than before, so that it claims more until it shows its speed.
-    None while nobody has shown one.
+    A rank without a speed is assumed a little faster than before, so that it claims more until it shows its speed. None
+    until some rank has shown one.
     """
     known = [speed for speed in told if speed > 0]
     if not known:
@@ -113,16 +113,16 @@ def told_speeds(before: Sequence[float] | None, told: Sequence[float]) -> list[f
 
 
 def _followed(speed: float, before: float) -> float:
-    """Return the speed to go by where a rank has shown one after another."""
+    """Return the smoothed speed of a rank; a sudden change is taken at once."""
     return before + WEIGHT * (speed - before) if is_alike(speed, before, SUDDEN) else speed
 
 
 def evened(speeds: Sequence[float]) -> list[float]:
-    """Return the speeds, those that are like their mean as if they were that."""
+    """Return the speeds, with those close to the mean replaced by it."""
     mean = sum(speeds) / len(speeds)
     return [mean if is_alike(speed, mean, ALIKE) else speed for speed in speeds]
 
 
 def is_alike(speed: float, other: float, share: float) -> bool:
-    """Whether a speed differs by less than a share of the other one."""
+    """Return whether a speed differs by less than a share of the other one."""
     return abs(speed - other) < share * other

@@ -1,4 +1,4 @@
-"""How far a job is, as its rank 0 writes it down every few steps for whoever decides and looks."""
+"""Holds a job's progress, which its rank 0 writes every few steps for the controller and for status."""
 
 import contextlib
 import json
@@ -18,31 +18,31 @@ _MOST_BYTES, _MOST_IN_FORCE = 1 << 24, 64
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """A moment of a job."""
+    """The progress of a job at one moment."""
 
     state: State
     samples: int
-    """Of an epoch."""
+    """Samples of an epoch."""
     fetched: int
-    """Steps that are fetched ahead."""
+    """Steps fetched ahead."""
     attempt: int
     said_at: float
-    """When the next step was about to begin, Unix, s."""
+    """When the next step was about to begin (Unix, s)."""
     in_force: tuple[Plan, ...]
-    """The plans that were in force, each from its step on, the present one last."""
+    """Plans that were in force, each from its step on; the present one is last."""
     is_uneven: bool = False
-    """Whether ranks may take a step in different numbers of batches, and leave some of them at a deadline."""
+    """Whether ranks may take a step in different numbers of batches and skip some at a deadline."""
     has_rate: bool = False
-    """Whether the loader knows the optimizer, whose learning rate can follow the samples of a step."""
+    """Whether the loader knows the optimizer, so that the learning rate can follow a step's samples."""
 
     def plan_at(self, step: int) -> Plan | None:
-        """Return what was in force in a step; None before the first plan that is remembered."""
+        """Return the plan in force in a step; None before the first known plan."""
         of = [plan for plan in self.in_force if plan.from_step <= step]
         return of[-1] if of else None
 
 
 class StateWriter:
-    """Rank 0's end of it."""
+    """Writes the progress, in rank 0."""
 
     def __init__(self, folder: Path, attempt: int, *, is_uneven: bool = False, has_rate: bool = False) -> None:
         self._path, self._attempt, self._is_uneven, self._has_rate = folder / FILE, attempt, is_uneven, has_rate
@@ -52,7 +52,7 @@ class StateWriter:
         self._thread = ThreadPoolExecutor(1, "kair-state")
 
     def write_soon(self, state: State, samples: int, fetched: int) -> None:
-        """Write it in a thread, for a loop that must not wait: ext4 flushes a file that replaces another, 10 ms."""
+        """Write in a thread, so that the loop does not wait: ext4 flushes a file that replaces another, 10 ms."""
         self._due = (state, samples, fetched)
         self._thread.submit(self._write_due)
 
@@ -62,7 +62,7 @@ class StateWriter:
             self.write(*due)
 
     def write(self, state: State, samples: int, fetched: int) -> None:
-        """Put this moment in place of the one before; nothing where that cannot be written."""
+        """Replace the previous progress; errors of writing are ignored."""
         if not self._in_force or _shares(self._in_force[-1]) != _shares(state.plan):
             later = [plan for plan in self._in_force if plan.from_step < state.plan.from_step]
             self._in_force = [*later, state.plan][-_MOST_IN_FORCE:]
@@ -85,7 +85,7 @@ def _shares(plan: Plan) -> tuple[object, ...]:
 
 
 def read_state(folder: Path) -> JobState | None:
-    """Return the newest moment; None where there is none, or what is there is damaged."""
+    """Return the newest progress; None if it is missing or damaged."""
     try:
         with (folder / FILE).open("rb") as file:
             document: Mapping[str, Any] = json.loads(file.read(_MOST_BYTES))

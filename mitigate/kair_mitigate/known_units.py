@@ -1,6 +1,6 @@
-"""What is known of a job's units, and of whom: a person, a window that capture sampled, or its agents' first words.
+"""Finds a job's units: from a user, from a window that capture sampled, or from its agents' first report.
 
-What was found is kept in the job's folder, for whoever looks later.
+The result is kept in the job's folder for later readers.
 """
 
 from pathlib import Path
@@ -13,14 +13,14 @@ from kair_mitigate.restarts import write_whole
 
 FILE = "units.json"
 MEMORY = "memory.json"
-"""Where the coordinator keeps what agents told, in its folder."""
+"""The coordinator's file of agents' reports, in its folder."""
 _MOST_BYTES = 1 << 24
 
 
 def told_units(ranks: int, units: str | None, size: int | None, micro_batch: int | None) -> Units | None:
-    """Return what a person said; None where that is nothing.
+    """Return the units that a user gave; None without any.
 
-    Raises ValueError where that is no units of so many ranks.
+    Raises ValueError if they do not fit the number of ranks.
     """
     if units is not None and size is not None:
         raise ValueError("either --units or --unit-size, not both")
@@ -30,7 +30,7 @@ def told_units(ranks: int, units: str | None, size: int | None, micro_batch: int
 
 
 def found_units(places: JobPlaces, ranks: int, micro_batch: int | None) -> Units:
-    """By a step that capture sampled on all ranks, else by what the agents told, else every rank alone."""
+    """Return the units by a step that capture sampled on all ranks, else by agents' reports, else one per rank."""
     tied = _recorded(places.folder, ranks)
     if tied is not None:
         return Units(joined(ranks, tied), "recorded", micro_batch)
@@ -43,7 +43,7 @@ def found_units(places: JobPlaces, ranks: int, micro_batch: int | None) -> Units
 
 
 def _recorded(folder: Path, ranks: int) -> list[tuple[int, ...]] | None:
-    """Return what ties ranks in the newest step that all of them recorded; None without one that tells."""
+    """Return the ties between ranks in the newest step that all of them recorded; None if no step shows them."""
     from kair_engine.errors import KairError
     from kair_engine.recording.job_file import holds_job, open_job_folder
     from kair_engine.trace.loading import load_step
@@ -57,22 +57,22 @@ def _recorded(folder: Path, ranks: int) -> list[tuple[int, ...]] | None:
         whole = [step for step in trace.steps if all((step, rank) in recorded for rank in range(ranks))]
         return tied_in(load_step(trace, whole[-1])) if whole and trace.job.world_size == ranks else None
     except (KairError, OSError):
-        return None  # it is written, or damaged: there will be another
+        return None  # being written, or damaged: a later one will do
 
 
 def units_of(folder: Path, ranks: int) -> Units:
-    """Return a job's units as they were written down in its folder, else as they can be found."""
+    """Return a job's units from its folder, else as they can be found."""
     places = JobPlaces(folder.parent.parent, folder.parent.name)
     return kept_units(folder, ranks) or found_units(places, ranks, None)
 
 
 def keep_units(folder: Path, units: Units) -> None:
-    """Write them down in the job's folder, whole. Raises OSError."""
+    """Write the units into the job's folder atomically. Raises OSError."""
     write_whole(folder / FILE, msgspec.json.encode(units))
 
 
 def kept_units(folder: Path, ranks: int) -> Units | None:
-    """Return what was written down of a job of so many ranks; None where that is nothing, or damaged."""
+    """Return the stored units of a job with this many ranks; None if there are none or they are damaged."""
     try:
         with (folder / FILE).open("rb") as file:
             units = msgspec.json.decode(file.read(_MOST_BYTES), type=Units)

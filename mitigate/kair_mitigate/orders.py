@@ -1,7 +1,7 @@
-"""Orders to a running job: plans in a file that only who has the run's key can have written.
+"""Sends orders to a running job: signed plans in a file, which only holders of the run's key can write.
 
-The key is made once, readable by its owner alone. A file of a stranger, an old one put back, and a damaged one change
-nothing: signatures tell the first, versions the second.
+The key is made once, readable by its owner only. A forged, outdated or damaged file changes nothing: signatures reveal
+forgeries, versions outdated plans.
 """
 
 import contextlib
@@ -21,11 +21,11 @@ _KEY_BYTES, _MOST_BYTES = 32, 1 << 21
 
 
 class RunKeyError(Exception):
-    """The run's key cannot be used; its text says why."""
+    """Raised if the run's key cannot be used; its text says why."""
 
 
 def make_key(folder: Path) -> None:
-    """Make the run's key, unless it has one. Raises OSError."""
+    """Create the run's key if it is missing. Raises OSError."""
     with contextlib.suppress(FileExistsError):
         handle = os.open(folder / KEY, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         with os.fdopen(handle, "w", encoding="ascii") as file:
@@ -33,7 +33,7 @@ def make_key(folder: Path) -> None:
 
 
 def read_key(folder: Path) -> bytes:
-    """Return the run's key. Raises RunKeyError where it is missing, damaged, another user's, or readable by others."""
+    """Return the run's key. Raises RunKeyError if it is missing, damaged, another user's, or readable by others."""
     path = folder / KEY
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
@@ -51,12 +51,12 @@ def read_key(folder: Path) -> bytes:
 
 
 def write_plan(folder: Path, plan: Plan, key: bytes) -> None:
-    """Put the plan in place of the one before, whole. Raises OSError."""
+    """Replace the previous plan atomically. Raises OSError."""
     write_whole(folder / PLAN, sealed(plan, key))
 
 
 def read_plan(folder: Path, key: bytes) -> Plan:
-    """Return the newest plan. Raises OSError without one, ValueError where it is damaged or a stranger's."""
+    """Return the newest plan. Raises OSError if it is missing, ValueError if it is damaged or forged."""
     with (folder / PLAN).open("rb") as file:
         return unsealed(file.read(_MOST_BYTES + 1), key)
 

@@ -1,8 +1,8 @@
-"""Which rank trains which samples in which step: a pure function of a state of a few numbers, the same on all ranks.
+"""Decides which rank trains which samples in which step: a pure function of a small state, the same on all ranks.
 
-Step by step the job takes the next `sum(sizes)` places of the epoch's order, and rank i of these its part. What a step
-takes together does not depend on how it is divided, so a resized job trains the same sequence. Nobody gives samples
-out: the state is in the model's checkpoint, the only commit point, and every rank works the rest out.
+Each step takes the next `sum(sizes)` positions of the epoch's order, and rank i its part of them. A step's samples do
+not depend on how they are divided, so a resized job trains the same sequence. No process hands out samples: the state
+is in the model's checkpoint, the only commit point, and every rank computes the rest.
 """
 
 import math
@@ -14,34 +14,34 @@ from typing import Any, Literal, get_args
 Kind = Literal["sizes", "leave"]
 Rule = Literal["linear", "sqrt", "keep"]
 RULES: tuple[Rule, ...] = get_args(Rule)
-"""How the learning rate follows the samples of a step: in proportion (Goyal et al., 2017), by their root, or not."""
+"""How the learning rate follows a step's samples: in proportion (Goyal et al., 2017), by their square root, or not."""
 MOST_RANKS, MOST_SAMPLES = 1 << 16, 1 << 32
-"""A plan of more ranks, or of more samples a step, is refused: no job is so large."""
+"""Plans with more ranks or more samples per step are refused: no job is that large."""
 MOST_BATCHES, LONGEST_US = 1 << 16, 3_600_000_000
-"""So is one of more batches a step, or of a longer deadline."""
+"""Plans with more batches per step or a longer deadline are refused too."""
 Span = tuple[int, int]
-"""Places [begin, end) of an epoch's order."""
+"""Positions [begin, end) of an epoch's order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What holds from a step on; the newest version that was heard wins."""
+    """What holds from a step on; the newest version received wins."""
 
     version: int
     from_step: int
-    """Of the job, counted from 0 over all epochs."""
+    """Step of the job, counted from 0 over all epochs."""
     sizes: tuple[int, ...]
-    """Per rank, its samples of a step; 0 is allowed."""
+    """Samples per rank and step; 0 is allowed."""
     kind: Kind = "sizes"
-    """`leave`: the job checkpoints after `from_step` and ends, to be started anew with these sizes."""
+    """`leave`: the job checkpoints after `from_step` and ends, to be restarted with these sizes."""
     batches: tuple[int, ...] = ()
-    """Per rank, in how many batches it takes its samples of a step; empty where all take as many as their loop says."""
+    """Batches per rank and step; empty if all use their loop's number."""
     deadline_us: int = 0
-    """Whoever computes longer in a step leaves the rest of its batches for a later one; 0 where nobody does."""
+    """A rank that computes longer in a step leaves its other batches for a later one; 0 means no deadline."""
     learning_rate: Rule = "linear"
-    """How the learning rate follows a step of other samples than the job's own."""
+    """How the learning rate follows a step whose samples differ from the job's own."""
     claims: bool = False
-    """Whether ranks claim their samples while a step runs, in place of these sizes, batches and the deadline."""
+    """Whether ranks claim their samples during a step, instead of these sizes, batches and the deadline."""
 
     def __post_init__(self) -> None:
         if (
@@ -67,7 +67,7 @@ class Plan:
 
     @classmethod
     def from_json(cls, document: Any) -> "Plan":  # noqa: ANN401 (whatever was read)
-        """Raise ValueError where that is no plan: a file or a datagram can hold anything."""
+        """Return the plan of a JSON value. Raises ValueError for anything else: files and datagrams are not trusted."""
         try:
             version, from_step, kind = document["version"], document["from_step"], document["kind"]
             sizes, batches = tuple(document["sizes"]), tuple(document.get("batches", ()))
@@ -85,84 +85,84 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """One step of the whole job: which places of the epoch's order it takes, and how they are divided."""
+    """One step of the whole job: the positions of the epoch's order that it takes, and how they are divided."""
 
     step: int
     epoch: int
     spans: tuple[Span, ...]
-    """The step's places: what earlier steps left undone, then the next ones of the order."""
+    """The step's positions: those owed by earlier steps, then the next ones of the order."""
     sizes: tuple[int, ...]
-    """Per rank; smaller in an epoch's last step."""
+    """Samples per rank; smaller in an epoch's last step."""
     batches: tuple[int, ...] = ()
-    """As the plan has them."""
+    """Batches per rank, as in the plan."""
 
     @property
     def samples(self) -> int:
-        """Of all ranks."""
+        """Return the samples of all ranks."""
         return sum(self.sizes)
 
     def places(self, rank: int, begin: int = 0, end: int | None = None) -> tuple[range, ...]:
-        """Those of one rank, from its `begin`-th to before its `end`-th."""
+        """Return the positions of one rank, from its `begin`-th to before its `end`-th."""
         first = sum(self.sizes[:rank])
         last = first + (self.sizes[rank] if end is None else end)
         return self.cut(first + begin, last)
 
     def cut(self, begin: int, end: int) -> tuple[range, ...]:
-        """Return the step's places from the `begin`-th to before the `end`-th, of all ranks."""
+        """Return the step's positions from the `begin`-th to before the `end`-th, of all ranks."""
         return _cut(self.spans, begin, end)
 
     def weight(self, rank: int) -> float:
-        """Return what the rank's gradient of a mean loss counts when all ranks' are averaged: W · n / N."""
+        """Return the weight of the rank's gradient of a mean loss in the average over ranks: W · n / N."""
         return len(self.sizes) * self.sizes[rank] / self.samples
 
     def undone(self, done: Sequence[int]) -> tuple[Span, ...]:
-        """Return the places that ranks left out which trained the first `done` of theirs each."""
+        """Return the positions left over if each rank trained only the first `done` of its own."""
         left = (self.places(rank, count) for rank, count in enumerate(done))
         return tuple((one.start, one.stop) for ranges in left for one in ranges)
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Where the job's data stands, before `step` was taken: all that a checkpoint keeps of it."""
+    """Position of the job's data before `step`: everything that a checkpoint keeps of it."""
 
     seed: int
     epoch: int
     offset: int
-    """The first place of the epoch's order that was not taken."""
+    """First position of the epoch's order that was not taken."""
     step: int
     plan: Plan
-    """In force."""
+    """The plan in force."""
     coming: tuple[Plan, ...] = ()
-    """Heard, and not in force yet, in the order of their steps."""
+    """Plans received but not in force yet, in the order of their steps."""
     owed: tuple[tuple[int, Span], ...] = ()
-    """What steps of this epoch left undone, each from a step on: no epoch ends before."""
+    """(first step, positions) that steps of this epoch left undone; the epoch ends only after these."""
     batch: int = 0
-    """Samples a step that the job's own learning rate is for: those of its first plan."""
+    """Samples per step that the job's own learning rate is for: those of its first plan."""
 
     def __post_init__(self) -> None:
         if not self.batch:
             object.__setattr__(self, "batch", sum(self.plan.sizes))
 
     def rate_factor(self, plan: Plan) -> float:
-        """Return what the job's learning rate is multiplied by while a plan is in force; 1 at the job's own batch."""
+        """Return the factor on the job's learning rate while a plan is in force; 1 at the job's own batch."""
         ratio = sum(plan.sizes) / self.batch
         factors: dict[Rule, float] = {"linear": ratio, "sqrt": math.sqrt(ratio), "keep": 1.0}
         return factors[plan.learning_rate]
 
     @property
     def newest_version(self) -> int:
-        """Of the plans that were heard."""
+        """Return the newest version of the plans received."""
         return max(one.version for one in (self.plan, *self.coming))
 
     def heard(self, plan: Plan) -> "State":
-        """With a newer plan, which replaces those that were to come at its step and later."""
+        """Return the state with a newer plan, which replaces coming plans from its step on."""
         if plan.version <= self.newest_version:
             return self
         earlier = tuple(one for one in self.coming if one.from_step < plan.from_step)
         return replace(self, coming=(*earlier, plan))
 
     def next(self, samples: int) -> tuple[Share, "State"]:
-        """Return the step that is due, of an epoch of so many samples, and the state after it."""
+        """Return the next step of an epoch of `samples` samples, and the state after it."""
         plan, coming = self.plan, self.coming
         while coming and coming[0].from_step <= self.step:
             plan, coming = coming[0], coming[1:]
@@ -177,9 +177,9 @@ class State:
         return share, State(self.seed, epoch, offset, self.step + 1, plan, coming, owed, self.batch)
 
     def _due(self, most: int, samples: int) -> tuple[tuple[Span, ...], tuple[tuple[int, Span], ...]]:
-        """Return (what is owed in this step, what remains so)."""
+        """Return (owed positions of this step, those that remain owed)."""
         due, left, step = list[Span](), list[tuple[int, Span]](), self.step
-        if self.owed and self.offset >= samples:  # a step is of something, however soon other ranks came here
+        if self.owed and self.offset >= samples:  # a step is never empty, even if other ranks are not as far
             step = max(step, min(from_step for from_step, _ in self.owed))
         for from_step, (begin, end) in self.owed:
             middle = begin + (min(end - begin, most) if from_step <= step else 0)
@@ -189,7 +189,7 @@ class State:
         return tuple(due), tuple(left)
 
     def owes(self, spans: Sequence[Span], from_step: int, share: Share, samples: int) -> "State":
-        """With what a step left undone: the step's epoch goes on where it was over."""
+        """Return the state with positions that a step left undone; the step's epoch continues if it was over."""
         if not spans:
             return self
         owed = (*self.owed, *((from_step, span) for span in spans))
@@ -197,11 +197,11 @@ class State:
         return replace(self, epoch=share.epoch, offset=samples if is_over else self.offset, owed=owed)
 
     def leaves_after(self, step: int) -> bool:
-        """Whether a plan that was heard orders to checkpoint after that step and end."""
+        """Return whether a plan orders the job to checkpoint after that step and end."""
         return any(one.kind == "leave" and one.from_step == step for one in (self.plan, *self.coming))
 
     def for_ranks(self, count: int) -> "State":
-        """Return the same position for another number of ranks: the samples of a step are divided evenly."""
+        """Return the same position for another number of ranks, with the step's samples divided evenly."""
         if len(self.plan.sizes) == count:
             return self
         even = divided(sum(self.plan.sizes), (1,) * count)
@@ -209,7 +209,7 @@ class State:
         return replace(self, plan=Plan(self.newest_version, self.step, even, **kept), coming=())
 
     def as_json(self) -> dict[str, Any]:
-        """For a checkpoint: plain numbers and lists."""
+        """Return the state as plain numbers and lists, for a checkpoint."""
         position = {"seed": self.seed, "epoch": self.epoch, "offset": self.offset, "step": self.step}
         position |= {"batch": self.batch}
         plans = {"plan": self.plan.as_json(), "coming": [one.as_json() for one in self.coming]}
@@ -217,7 +217,7 @@ class State:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> "State":
-        """Raise ValueError where that is no state."""
+        """Return the state of a JSON object. Raises ValueError if it is not one."""
         try:
             numbers = [document[name] for name in ("seed", "epoch", "offset", "step")]
             plan, coming, batch = document["plan"], list(document["coming"]), document.get("batch", 0)
@@ -233,7 +233,7 @@ class State:
 
 
 def divided(total: int, shares: Sequence[int]) -> tuple[int, ...]:
-    """`total` in proportion to the shares, by the largest remainder; equal remainders go to the first."""
+    """Return `total` divided in proportion to the shares, by largest remainder; the first of equal remainders wins."""
     whole = sum(shares)
     sizes = [total * share // whole for share in shares]
     by_remainder = sorted(range(len(shares)), key=lambda at: -(total * shares[at] % whole))
@@ -242,9 +242,9 @@ def divided(total: int, shares: Sequence[int]) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-@lru_cache(maxsize=64)  # the loader asks four times for a step's
+@lru_cache(maxsize=64)  # the loader calls it four times per step
 def _cut(spans: tuple[Span, ...], first: int, last: int) -> tuple[range, ...]:
-    """Return the `first`-th to before the `last`-th of the spans' places."""
+    """Return the `first`-th to before the `last`-th of the spans' positions."""
     cut = list[range]()
     for begin, end in spans:
         one = range(begin + max(first, 0), begin + min(last, end - begin))

@@ -1,4 +1,4 @@
-"""Samples that cannot be read: one of them takes itself out of its batch, and not the job down."""
+"""Drops unreadable samples from their batch, so that they do not end the job."""
 
 import traceback
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from torch.utils.data import Dataset
 
 @dataclass(frozen=True, slots=True)
 class Poisoned:
-    """A sample in place of which there was an error."""
+    """An error in place of a sample."""
 
     sample: int
     error: str
@@ -18,20 +18,20 @@ class Poisoned:
 
 @dataclass(slots=True)
 class Batch:
-    """What was collated of the good samples, and the bad ones."""
+    """The collated good samples, and the bad ones."""
 
     data: Any
     poisoned: tuple[Poisoned, ...]
 
     def pin_memory(self) -> "Batch":
-        """As DataLoader's `pin_memory` asks of types that it does not know."""
+        """Return the batch in pinned memory, as DataLoader requires of custom types."""
         from torch.utils.data._utils.pin_memory import pin_memory
 
         return Batch(pin_memory(self.data), self.poisoned)
 
 
 class Guarded(Dataset[Any]):  # type: ignore[misc]  # torch's types are not looked at
-    """A data set whose samples are errors where they cannot be read."""
+    """A dataset that returns errors for samples that cannot be read."""
 
     def __init__(self, dataset: Dataset[Any]) -> None:
         self._dataset = dataset
@@ -56,13 +56,13 @@ class Guarded(Dataset[Any]):  # type: ignore[misc]  # torch's types are not look
 
 
 class collated:  # noqa: N801 (it is called as a function is; workers that are spawned need a class)
-    """`collate` of the good samples of a batch; raises RuntimeError where none of them can be read."""
+    """Calls `collate` on the good samples of a batch; raises RuntimeError if none can be read."""
 
     def __init__(self, collate: Callable[[list[Any]], Any]) -> None:
         self._collate = collate
 
     def __call__(self, samples: list[Any]) -> Batch:
-        """Return the batch of what a data set gave for some samples."""
+        """Return the batch of these samples."""
         good = [one for one in samples if not isinstance(one, Poisoned)]
         poisoned = tuple(one for one in samples if isinstance(one, Poisoned))
         if not good:

@@ -1,4 +1,4 @@
-"""What was proposed, decided and done about a job: a small SQLite database beside its plan, for people and audits."""
+"""Records what was proposed, decided and done about a job, in a small SQLite database next to its plan."""
 
 import json
 import os
@@ -41,25 +41,25 @@ class Ordered:
     at: float
     """Unix, s."""
     by: str
-    """`auto`, or the user who said so."""
+    """`auto`, or the user who ordered it."""
     proposal: int | None
 
 
 def make_run_folder(folder: Path) -> None:
-    """Make the folder of a job under mitigation, of its owner alone, with a key. Raises OSError."""
+    """Create the folder of a job under mitigation, readable by its owner only, with a key. Raises OSError."""
     make_folder(folder.parent, modes_below(folder.parent.parent))
     make_folder(folder)
     orders.make_key(folder)
 
 
 class Records:
-    """The database of one job; several processes may have it open. Methods raise OSError where it cannot be used."""
+    """The database of one job; several processes may use it. Methods raise OSError if it cannot be used."""
 
     def __init__(self, folder: Path) -> None:
-        """`folder` is the job's; it is made, with a key, if it is not there."""
+        """`folder` is the job's; it is created, with a key, if it is missing."""
         make_run_folder(folder)
         self.folder = folder
-        os.close(own(str(folder / FILE), os.O_RDWR | os.O_CREAT))  # SQLite's files beside it have its mode
+        os.close(own(str(folder / FILE), os.O_RDWR | os.O_CREAT))  # SQLite's companion files get its mode
         with self._opened() as database:
             database.executescript(_SCHEMA)
 
@@ -73,7 +73,7 @@ class Records:
         deadline_us: int | None = None,
         learning_rate: Rule | None = None,
     ) -> int:
-        """Add a proposal, which replaces those that are open; return its number."""
+        """Add a proposal, which replaces open ones; return its number."""
         columns = "at, action, sizes, reason, batches, deadline_us, learning_rate"
         texts = json.dumps(sizes), json.dumps(dict(reason)), json.dumps(batches)
         told = time.time(), action, *texts, deadline_us, learning_rate
@@ -83,19 +83,19 @@ class Records:
             return number
 
     def replace(self, why: str) -> None:
-        """Take back the proposals that are open; `why` is shown with them."""
+        """Withdraw open proposals; `why` is shown with them."""
         with self._opened() as database:
             _replace(database, 0, why)
 
     def carry_out(self, proposal: MitigationProposal, by: str) -> Plan:
-        """Send what was proposed to the job. Raises ValueError, RunKeyError, OSError as `order` does."""
+        """Send a proposal to the job. Raises ValueError, RunKeyError, OSError as `order` does."""
         kind: Kind = "leave" if proposal.action == "kill_restart" else "sizes"
         shares = {name: getattr(proposal, name) or None for name in ("batches", "deadline_us", "learning_rate")}
         shares["claims"] = True if proposal.action == "claim" else None
         return self.order(proposal.sizes, by, kind=kind, proposal=proposal.number, **shares)  # type: ignore[arg-type]
 
     def decide(self, proposal: int, decision: Literal["approved", "denied"], by: str) -> MitigationProposal | None:
-        """Return the proposal as decided; None where there is no such open one."""
+        """Return the proposal as decided; None if it does not exist or is not open."""
         with self._opened() as database:
             changed = database.execute(
                 "UPDATE proposal SET decision = ?, decided_at = ?, decided_by = ? WHERE id = ? AND decision = 'open'",
@@ -116,9 +116,9 @@ class Records:
         learning_rate: Rule | None = None,
         claims: bool | None = None,
     ) -> Plan:
-        """Send a plan to the job, newer than all before; what is None stays as it was.
+        """Send a plan to the job, newer than all before; arguments of None keep their value.
 
-        Raises ValueError for what is no plan, RunKeyError, OSError.
+        Raises ValueError for an invalid plan, RunKeyError, OSError.
         """
         key = orders.read_key(self.folder)
         with self._opened() as database:
@@ -135,12 +135,12 @@ class Records:
         return plan
 
     def proposals(self, most: int = 100) -> list[MitigationProposal]:
-        """Return the newest first."""
+        """Return the proposals, newest first."""
         with self._opened() as database:
             return list(_proposals(database, "ORDER BY id DESC LIMIT ?", most))
 
     def history(self, most: int = 100) -> list[Ordered]:
-        """Return the plans that were sent, the newest first."""
+        """Return the plans that were sent, newest first."""
         with self._opened() as database:
             return list(_ordered(database, most))
 
@@ -163,7 +163,7 @@ class Records:
 
 
 def _heard(folder: Path) -> int:
-    """Return the newest version that the job has heard of."""
+    """Return the newest version that the job has received."""
     known = read_state(folder)
     return 0 if known is None else known.state.newest_version
 
@@ -191,12 +191,12 @@ def _proposals(database: sqlite3.Connection, rest: str, *values: Any) -> Iterato
 
 
 def moment(at: float) -> str:
-    """Return a time (Unix, s) as results have it."""
+    """Return a time (Unix, s) in the format of results."""
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
 
 
 def _ordered(database: sqlite3.Connection, most: int) -> Iterator[Ordered]:
-    """Yield the newest plan first."""
+    """Yield the plans, newest first."""
     rows = database.execute("SELECT * FROM ordered ORDER BY version DESC LIMIT ?", (most,)).fetchall()
     for version, at, kind, from_step, sizes, by, proposal, batches, *rest_of_plan, claims in rows:
         shares = tuple(json.loads(batches)), *rest_of_plan, bool(claims)

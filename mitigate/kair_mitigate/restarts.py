@@ -1,7 +1,7 @@
-"""An ordered restart, as the training process sees it: its attempt, its mark when it leaves, the checkpoint's fence.
+"""Handles ordered restarts within the training process: its attempt, its mark on leaving, the checkpoint's fence.
 
-The run's folder is the wrapper's (`kair mitigate run`). A process whose attempt is over may live on for a while; it
-does not outlive its torchrun, and replaces no checkpoint of a later attempt.
+The run's folder belongs to the wrapper (`kair mitigate run`). A process may outlive its attempt for a while, but not
+its torchrun, and it cannot replace a checkpoint of a later attempt.
 """
 
 import contextlib
@@ -16,28 +16,28 @@ _RESTARTS_IN_PLACE = 10_000
 
 
 def run_folder() -> Path | None:
-    """Return the folder of the run that this process belongs to; None where no wrapper started it."""
+    """Return the folder of this process's run; None if no wrapper started it."""
     folder = os.environ.get(RUN_FOLDER)
     return Path(folder) if folder else None
 
 
 def attempt_file(folder: Path, host: str) -> Path:
-    """Where the wrapper on a host writes the number of its present attempt."""
+    """Return the file in which the wrapper on a host writes its current attempt."""
     return folder / f"attempt-{host}"
 
 
 def attempt() -> int:
-    """Which start of the job by the wrapper this process belongs to, from 0 on."""
+    """Return which start by the wrapper this process belongs to, from 0."""
     return _number(ATTEMPT)
 
 
 def generation() -> int:
-    """Return a number that grows with every start of the job, also with those that torchrun makes in place."""
+    """Return a number that grows with every start of the job, also with torchrun's restarts in place."""
     return generation_of(attempt()) + _number("TORCHELASTIC_RESTART_COUNT")
 
 
 def generation_of(attempt: int) -> int:
-    """Return the number with which an attempt begins."""
+    """Return the first number of an attempt."""
     return attempt * _RESTARTS_IN_PLACE
 
 
@@ -48,13 +48,13 @@ def _number(variable: str) -> int:
 
 
 def say_left(step: int) -> None:
-    """Mark that this attempt ended as it was ordered to, after that step: the wrapper starts the next one."""
+    """Mark that this attempt ended as ordered after that step, so that the wrapper starts the next one."""
     if (folder := run_folder()) is not None:
         write_whole(folder / f"left-{attempt()}", str(step).encode())
 
 
 def commit_checkpoint(temporary: str | os.PathLike[str], final: str | os.PathLike[str]) -> bool:
-    """Rename a checkpoint that was written beside to its name, durably; False, and nothing, if the attempt is over."""
+    """Rename a temporary checkpoint to its name, durably; return False, without renaming, if the attempt is over."""
     source, target = Path(temporary), Path(final)
     with source.open("rb") if source.is_file() else contextlib.nullcontext() as file:
         if file is not None:
@@ -73,7 +73,7 @@ def commit_checkpoint(temporary: str | os.PathLike[str], final: str | os.PathLik
 
 
 def write_whole(path: Path, text: bytes) -> None:
-    """Put a file of its owner alone in place of the one before, whole or not at all. Raises OSError."""
+    """Replace a file by one readable by its owner only, atomically. Raises OSError."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     with open(beside, "wb", opener=own) as file:  # Path.open takes no opener
         file.write(text)
@@ -81,5 +81,5 @@ def write_whole(path: Path, text: bytes) -> None:
 
 
 def own(path: str, flags: int) -> int:
-    """Open a file of its owner alone, whatever the umask: `open(…, opener=own)`. Raises OSError."""
+    """Open a file readable by its owner only, whatever the umask: `open(…, opener=own)`. Raises OSError."""
     return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

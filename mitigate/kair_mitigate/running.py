@@ -1,7 +1,7 @@
-"""Runs a job's command, and starts it anew each time it left as it was ordered to: `kair mitigate run`.
+"""Runs a job's command, and restarts it each time it left as ordered: `kair mitigate run`.
 
-One on every host, started together, as torchrun is. The order is in the checkpoint, so that no attempt carries it out
-twice. What is left of an attempt dies with its torchrun, and is kept from replacing a checkpoint by its number.
+Start one on every host, together, like torchrun. The order is in the checkpoint, so no attempt carries it out twice.
+Remaining processes of an attempt die with their torchrun, and its number keeps them from replacing a checkpoint.
 """
 
 import signal
@@ -17,7 +17,7 @@ from kair_mitigate.restarts import ATTEMPT, RUN_FOLDER, attempt_file, generation
 from kair_mitigate.shards.looking import SHARDS
 
 LEFT_OUT = "hosts_left_out"
-"""A host a line: the wrapper there starts no further attempt."""
+"""One host per line, whose wrapper starts no further attempt."""
 NO_LOADER = "no rank made a kair_mitigate.loader"
 STATIC = (
     "warning: torchrun --max-restarts can hang at a restart in place unless it has --standalone, or on several hosts"
@@ -27,13 +27,13 @@ _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def environment_of(folder: Path, attempt: int, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return what the command is started with."""
+    """Return the environment of the command."""
     paths = [str(SITE), *filter(None, [environment.get("PYTHONPATH", "")])]
     return {
-        # A restart in place meets the addresses of who was there before unless each attempt has a store of its own.
+        # Without a store per attempt, a restart in place would find the addresses of previous processes.
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         **environment,
-        "PYTHONPATH": ":".join(paths),  # workers die with their torchrun from their start on
+        "PYTHONPATH": ":".join(paths),  # workers die with their torchrun from the start
         RUN_FOLDER: str(folder),
         ATTEMPT: str(attempt),
     }
@@ -48,9 +48,9 @@ def run(
     failures: int = 0,
     say: Callable[[str], None] = lambda _: None,
 ) -> int:
-    """Return the exit status of the last attempt; as a shell has it where a signal ended it.
+    """Return the exit status of the last attempt, like a shell's if a signal ended it.
 
-    An attempt that fails is followed by another one `failures` times. Raises OSError where the command cannot be run.
+    A failed attempt is retried `failures` times. Raises OSError if the command cannot be run.
     """
     host = host or socket.gethostname()
     first = attempt = first_attempt(folder, host)
@@ -75,7 +75,7 @@ def run(
 
 
 def is_static(command: Sequence[str]) -> bool:
-    """Whether this is a torchrun that restarts its workers in place, at an address that does not change."""
+    """Return whether this torchrun restarts its workers in place, at a fixed address."""
     words = list(takewhile(lambda word: not word.endswith(".py"), command))
     if not any(Path(word).name == "torchrun" or word == "torch.distributed.run" for word in words):
         return False
@@ -88,13 +88,13 @@ def is_static(command: Sequence[str]) -> bool:
 
 
 def has_loader(folder: Path, first: int = 0) -> bool:
-    """Whether a rank made a loader in an attempt from `first` on, or workers claim shards instead."""
+    """Return whether a rank made a loader in an attempt from `first` on, or workers claim shards instead."""
     begun = (int(path.name.partition("-")[0]) for path in folder.glob("trained/[0-9]*-*.jsonl"))
     return (folder / SHARDS).exists() or any(generation >= generation_of(first) for generation in begun)
 
 
 def first_attempt(folder: Path, host: str) -> int:
-    """One more than any before on this host; 0 in a new folder."""
+    """Return the next attempt on this host; 0 in a new folder."""
     try:
         return int(attempt_file(folder, host).read_text(encoding="ascii")) + 1
     except (OSError, ValueError):
@@ -102,7 +102,7 @@ def first_attempt(folder: Path, host: str) -> int:
 
 
 def left_out(folder: Path) -> set[str]:
-    """Return the hosts that are to start no further attempt."""
+    """Return the hosts that start no further attempt."""
     try:
         return set((folder / LEFT_OUT).read_text(encoding="utf-8").split("\n")) - {""}
     except OSError:
@@ -110,13 +110,13 @@ def left_out(folder: Path) -> set[str]:
 
 
 def leave_out(folder: Path, host: str) -> None:
-    """Lets a host start no further attempt. Raises OSError."""
+    """Keep a host from starting further attempts. Raises OSError."""
     with open(folder / LEFT_OUT, "a", encoding="utf-8", opener=own) as file:
         file.write(f"{host}\n")
 
 
 def _once(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Negative where a signal ended it. Signals to this process are handed on."""
+    """Run the command and forward signals to it; return its status, negative if a signal ended it."""
     process = subprocess.Popen(list(command), env=dict(environment))
 
     def hand_on(number: int, _: FrameType | None) -> None:

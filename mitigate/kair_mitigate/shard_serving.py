@@ -1,4 +1,4 @@
-"""A run's shard service as a process of its own: `kair mitigate shards`."""
+"""Runs a run's shard service as a separate process: `kair mitigate shards`."""
 
 import os
 import socket
@@ -25,9 +25,9 @@ def serve(
 ) -> None:
     """Serve the run's shards until all epochs are over, or `ended` is set.
 
-    `make` is given the store, to make its dataset; `began` the address that workers are told.
+    `make` receives the store, to create its dataset; `began` receives the address that workers are given.
 
-    Raises BusyError where another process serves them, RunKeyError, OSError, sqlite3.Error, and what `make` raises.
+    Raises BusyError if another process serves them, RunKeyError, OSError, sqlite3.Error, and what `make` raises.
     """
     make_run_folder(folder)
     key = read_key(folder)

@@ -1,7 +1,7 @@
-"""What a rank trained, written down row by row for the audit: a kill takes the last row at most.
+"""Writes what a rank trained, row by row, for the audit: a kill loses at most the last row.
 
-Rows go into mapped memory of their file, which outlives the process as what was written does, and costs no system call:
-a write for each step took 0.4 ms of it.
+Rows go into mapped memory of their file, which survives the process like written data, without a system call: a write
+per step took 0.4 ms of it.
 """
 
 import json
@@ -16,14 +16,14 @@ from kair_mitigate.poison import Poisoned
 from kair_mitigate.restarts import own
 
 _PIECE = 1 << 16
-"""The file grows by so many bytes, reserved before they are written: a full disk is an error then, and no signal."""
+"""Bytes by which the file grows, reserved before they are written: a full disk then raises an error, not a signal."""
 
 
 class TrainedLog:
-    """Rows of one rank and generation; nothing where no run has a folder for them."""
+    """Rows of one rank and generation; none are written if the run has no folder for them."""
 
     def __init__(self, path: Path | None, generation: int) -> None:
-        """`path` is a file of its own. Raises OSError where it cannot be made."""
+        """`path` is used by this log only. Raises OSError if it cannot be created."""
         self._generation = generation
         self._handle: int | None = None if path is None else own(str(path), os.O_RDWR | os.O_CREAT)
         self._end = 0 if self._handle is None else os.fstat(self._handle).st_size
@@ -31,7 +31,7 @@ class TrainedLog:
 
     @classmethod
     def of_run(cls, folder: Path | None, rank: int, generation: int) -> "TrainedLog":
-        """In the run's folder; what cannot be written there is told once."""
+        """Return the log in the run's folder; if it cannot be written, warn once."""
         try:
             if folder is not None:
                 (folder / "trained").mkdir(0o700, exist_ok=True)
@@ -41,9 +41,9 @@ class TrainedLog:
         return cls(None, generation)
 
     def write(self, share: Share, rank: int, poisoned: Sequence[Poisoned], places: Sequence[range]) -> None:
-        """Write down the places that the rank was given of a step.
+        """Write the positions that the rank was given in a step.
 
-        Samples that could not be read are named, and told once each.
+        Unreadable samples are named in the row, and each is warned of once.
         """
         for one in poisoned:
             warnings.warn(f"kair: sample {one.sample} cannot be read: {one.error}", RuntimeWarning, stacklevel=2)
@@ -51,7 +51,7 @@ class TrainedLog:
             return
         row = {"gen": self._generation, "rank": rank, "step": share.step, "epoch": share.epoch}
         bad = {"poisoned": [one.sample for one in poisoned]} if poisoned else {}
-        # A rank that was given nothing says so: its file is otherwise one of a rank that is not there.
+        # A rank without samples writes an empty range: without any row it would count as absent.
         rows = [row | {"begin": one.start, "end": one.stop} for one in places or (range(0),)]
         line = "".join(json.dumps(one | bad) + "\n" for one in rows).encode("ascii")
         try:
@@ -64,7 +64,7 @@ class TrainedLog:
             self.close()
 
     def close(self) -> None:
-        """Leaves a file that ends with its last row."""
+        """Close the file, cut after its last row."""
         handle, self._handle, self._rows = self._handle, None, None
         if handle is not None:
             try:

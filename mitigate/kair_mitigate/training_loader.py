@@ -7,7 +7,7 @@
         if loader.should_checkpoint():
             save(..., kair=loader.state_dict())
 
-It is no DataLoader itself: libraries that shard every DataLoader over the ranks once more leave it alone.
+It is not a DataLoader itself, so libraries that shard every DataLoader over the ranks leave it alone.
 """
 
 import sys
@@ -34,10 +34,11 @@ from kair_mitigate.poison import Batch, Poisoned
 from kair_mitigate.trained import TrainedLog
 
 GHOSTS = 2
-"""A rank without samples in a step trains so many with weight 0: batches of 0 and 1 are compiled apart, and BatchNorm
-fails at them."""
+"""A rank without samples in a step trains this many with weight 0: batches of 0 and 1 are compiled separately, and
+BatchNorm fails on them.
+"""
 DRAWN_AHEAD = 32
-"""Steps whose samples are drawn from the order at one go: it costs a third of a millisecond however many they are."""
+"""Steps whose samples are drawn at once: a draw costs a third of a millisecond, whatever its size."""
 _OURS = ("batch_sampler", "sampler", "shuffle", "drop_last", "batch_size")
 
 
@@ -58,17 +59,16 @@ class Loader:
         weigh: bool = True,
         **options: Any,  # noqa: ANN401 (DataLoader's own)
     ) -> None:
-        """Of all ranks at the same place of the program, after the process group was made.
+        """Create the loader on all ranks at the same place of the program, after the process group.
 
         `batch_size` is what a rank takes in a step while sizes are even. A job that adds up the gradients of
-        `accumulate` batches, and divides by that, gets as many of each step, in a row. With `uneven_accumulation`,
-        where its loop asks `accumulating` and `is_last_of_step`, plans may give a rank more of them or fewer, end a
-        step by a deadline, and have ranks claim samples while a step runs. The learning rate of the `optimizer` follows
-        the samples of a step, where a plan or a deadline changes these. Where losses are means over tokens, `tokens`
-        tells a batch's: all ranks then meet in every step. A `model` is looked through for what no
-        weight makes exact. Without `weigh` gradients are left alone. `options` are DataLoader's. Raises ValueError for
-        sizes that are none, and TypeError for a dataset without samples by number, and for options that would choose
-        other samples.
+        `accumulate` batches, and divides by that, gets as many per step, in a row. With `uneven_accumulation`, if its
+        loop uses `accumulating` and `is_last_of_step`, plans may give a rank more or fewer of them, end a step by a
+        deadline, and let ranks claim samples during a step. The learning rate of the `optimizer` follows the samples of
+        a step if a plan or a deadline changes these. If losses are means over tokens, `tokens` returns a batch's
+        number: all ranks then meet in every step. A `model` is searched for layers that no weight makes exact. Without
+        `weigh`, gradients are left alone. `options` are DataLoader's. Raises ValueError for invalid sizes, and
+        TypeError for a dataset without samples by number and for options that would choose other samples.
         """
         _refuse(dataset, batch_size, accumulate, options)
         if uneven_accumulation and (tokens is not None or not weigh):
@@ -89,25 +89,25 @@ class Loader:
         self._fetched: deque[tuple[int, tuple[range, ...], int]] = deque()
         self._claimed: deque[ClaimedStep] = deque()
         self._is_claiming = False
-        """Whether what is fetched is claimed."""
+        """Whether fetched samples are claimed."""
         self._is_drawn = False
         self._trained: list[int] = []
         self.is_last_of_step = False
-        """Whether the batch that was handed out last ends its step: the optimizer's turn."""
+        """Whether the batch handed out last ends its step, so that the optimizer is next."""
         self.counted = 0
-        """Samples of the last batch handed out; 0 where it does not count, as the rank has none in the step."""
+        """Samples of the last batch handed out; 0 if it does not count because the rank has none in the step."""
         self._is_leaving = False
         self.has_left = False
         """Whether the job ends here, as ordered: the loop has no more batches."""
         self.last: Share | None = None
-        """The step whose batch was handed out last; its sizes are the plan's, also where ranks claim others."""
+        """The step of the batch handed out last; its sizes are the plan's, even if ranks claim others."""
         self._capture = sys.modules.get("kair_capture.job.api")
-        """Where capture watches this process it is told how many samples a step has."""
+        """If capture watches this process, it receives each step's number of samples."""
         self._folder = restarts.run_folder()
         meets = self._folder is not None or tokens is not None or uneven_accumulation
         self._control = Control(self._folder) if meets else None
         self._claims: Claims | None = None
-        """None where ranks cannot claim samples: of all ranks or of none."""
+        """None if ranks cannot claim samples; the same on all ranks."""
         self._tied: str | None = None
         if uneven_accumulation and self._control is not None and self.ranks > 1:
             self._claims = Claims.of_job(self._control, -(-batch_size // accumulate))
@@ -124,29 +124,29 @@ class Loader:
 
     @property
     def step(self) -> int:
-        """The step of the job that is due next."""
+        """Return the next step of the job."""
         return self._state.step
 
     @property
     def epoch(self) -> int:
-        """The epoch that the next pass continues, or begins."""
+        """Return the epoch that the next pass continues or begins."""
         return self._state.epoch
 
     def state_dict(self) -> dict[str, Any]:
-        """For the model's checkpoint: where the data stands after the last batch that was handed out."""
+        """Return the data's position after the last batch handed out, for the model's checkpoint."""
         return self._state.as_json()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from a checkpoint, also with another number of ranks. Raises ValueError where it has no state."""
+        """Continue from a checkpoint, also with another number of ranks. Raises ValueError if it has no state."""
         self._state, self._order = State.from_json(state).for_ranks(self.ranks), None
 
     def should_checkpoint(self) -> bool:
-        """Whether a checkpoint is ordered after this batch, at which the loop then ends; the same on all ranks."""
+        """Return whether a checkpoint is ordered after this batch, which ends the loop; the same on all ranks."""
         self._is_leaving = self.is_last_of_step and self._state.leaves_after(self._state.step - 1)
         return self._is_leaving
 
     def __len__(self) -> int:
-        """How many batches a whole epoch has by the plan in force."""
+        """Return the batches of a whole epoch by the plan in force."""
         return -(-self._samples // sum(self._state.plan.sizes)) * self.accumulate
 
     def __iter__(self) -> Iterator[Any]:
@@ -154,7 +154,7 @@ class Loader:
             return
         self._hear()
         epoch = self._state.epoch
-        # Workers fetch as soon as they are there: a plan is asked for after that, and heard before.
+        # Workers fetch as soon as they exist: receive a plan before, and ask for the next one afterwards.
         batches = self._begin()
         try:
             while self._state.epoch == epoch and not self.has_left:
@@ -168,11 +168,11 @@ class Loader:
                     self._leave()
         finally:
             gradients.weigh(None)
-            if self._is_leaving and not self.has_left:  # a trainer that is told to stop asks for no other batch
+            if self._is_leaving and not self.has_left:  # a trainer that is stopping requests no other batch
                 self._leave()
 
     def _begin(self) -> Iterator[Any]:
-        """Fetch from the state on; anew where an epoch goes on with what was left undone, or claims begin or end."""
+        """Fetch from the current state; again if an epoch continues with undone samples, or claims begin or end."""
         self._ahead, self._is_drawn, self._is_claiming = self._state, False, self._claims_in(self._state)
         self._fetched.clear()
         self._claimed.clear()
@@ -181,7 +181,7 @@ class Loader:
         return self._fetching.begin(claims=self._is_claiming)
 
     def _claims_in(self, state: State) -> bool:
-        """Whether ranks claim their samples of the step that is due."""
+        """Return whether ranks claim their samples in the next step."""
         return self._claims is not None and state.next(self._samples)[1].plan.claims
 
     def _claimed_step(self, batches: Iterator[Any]) -> Iterator[Any]:
@@ -210,7 +210,7 @@ class Loader:
         self._claimed.popleft()
 
     def _handed_out(self, batch: Batch, samples: int, weight: float, of_step: float, at: int) -> Iterator[Any]:
-        """Yield the step's `at`-th batch, of so many samples that count, with its weight in force."""
+        """Yield the step's `at`-th batch, with this many counting samples and its weight in force."""
         _mark_dynamic(batch.data)
         self.counted = samples
         if self._capture is not None:
@@ -251,10 +251,10 @@ class Loader:
 
     @contextmanager
     def accumulating(self, model: DistributedDataParallel) -> Iterator[None]:
-        """Around forward and backward of a batch: gradients meet at a step's last one only, exact whatever was done.
+        """Wrap forward and backward of a batch: gradients are reduced at a step's last batch only, and stay exact.
 
-        Raises TypeError for a model that is no DDP's, or, while ranks claim samples, DDP's of a part of them: others
-        meet at every batch.
+        Raises TypeError if the model is not DDP's, or, while ranks claim samples, its DDP covers only some ranks: the
+        others would meet at every batch.
         """
         if not isinstance(model, DistributedDataParallel):
             raise TypeError(f"{type(model).__name__} is no DistributedDataParallel: its ranks meet at every batch")
@@ -270,16 +270,16 @@ class Loader:
             self._hear_done(model, self.last)
 
     def _tell_done(self, done: int, speed: float = 0.0, counter: int = 0) -> None:
-        """Begins to tell the others how many samples this rank has of the step, how fast, and what it has fetched."""
+        """Start sending the others this rank's samples done, its fetched steps, its counter and its speed."""
         told = torch.zeros(4, self.ranks, dtype=torch.float64)
         told[:, self.rank] = torch.tensor([done, self._ahead.step, counter, speed], dtype=torch.float64)
         assert self._control is not None
         self._telling, self._must_hear = self._control.begin(told, dist.ReduceOp.SUM), True
 
     def _hear_done(self, model: torch.nn.Module, share: Share) -> None:
-        """Make the gradients those of what all ranks have done; the rest is owed from a step on that nobody fetched.
+        """Rescale the gradients to what all ranks have done; the rest is owed from a step on that no rank has fetched.
 
-        Raises RuntimeError where ranks no longer meet: their gradients would be of different samples.
+        Raises RuntimeError if ranks no longer meet: their gradients would be of different samples.
         """
         begun, self._telling, self._must_hear = self._telling, None, False
         told = None if begun is None or self._control is None else self._control.end(begun)
@@ -300,9 +300,9 @@ class Loader:
         self._state, self._ahead = self._state.owes(*owed), self._ahead.owes(*owed)
 
     def _unclaimed(self, share: Share) -> tuple[Span, ...]:
-        """Return the places that nobody has trained, as the claims of the fastest rank failed.
+        """Return the positions that no rank trained because the claims of the fastest rank failed.
 
-        Raises RuntimeError where ranks do not meet, or have claimed a place twice.
+        Raises RuntimeError if ranks do not meet, or have claimed a position twice.
         """
         times = torch.zeros(share.samples, dtype=torch.int64)
         for begin, end in self._claimed[0].parts:
@@ -313,27 +313,29 @@ class Loader:
         return tuple((one.start, one.stop) for one in left)
 
     def _deadline_us(self, plan: Plan) -> int:
-        """How long a rank computes in a step at most, µs; 0 where it takes what time it needs."""
+        """Return the longest time a rank computes in a step, in µs; 0 for no limit."""
         return plan.deadline_us if self._is_uneven and self._control is not None else 0
 
     def _count(self, share: Share) -> int:
-        """In how many batches this rank takes its part of a step."""
+        """Return the number of batches in which this rank takes its part of a step."""
         return share.batches[self.rank] if share.batches and self._is_uneven else self.accumulate
 
     def _weights(self, share: Share, taken: Sequence[Batch]) -> list[float]:
-        """Of each batch: what it has of the step's samples, or tokens, times how many are averaged or divided by."""
+        """Return each batch's weight: its share of the step's samples, or tokens, times the number averaged or divided
+        by.
+        """
         parts = divided(share.sizes[self.rank], (1,) * len(taken))
         whole, counts = share.samples, [float(part) for part in parts]
         if self._tokens is not None:
             counts = [self._tokens(batch.data) * (part > 0) for batch, part in zip(taken, parts, strict=True)]
             total = torch.tensor([float(sum(counts))], dtype=torch.float64)
             if self._control is not None and not self._control.all_reduce(total, dist.ReduceOp.SUM):
-                total *= self.ranks  # nobody knows the others': as many as here
+                total *= self.ranks  # the others' are not known: assume as many as here
             whole = max(total.item(), 1.0)
         return [self.ranks * self.accumulate * count / whole for count in counts]
 
     def _hear(self) -> None:
-        """Take the plan, if there is one, that all ranks asked for before the last step."""
+        """Take the plan, if any, that all ranks asked for before the last step."""
         if self._control is not None and self._control.has_asked:
             plan = self._control.answer()
             if plan is not None:
@@ -353,13 +355,13 @@ class Loader:
     def _leave(self) -> None:
         self.has_left = True
         if self._control is not None:
-            self._control.all_reduce(torch.zeros(1), dist.ReduceOp.SUM)  # all have their checkpoint
+            self._control.all_reduce(torch.zeros(1), dist.ReduceOp.SUM)  # wait until all ranks have their checkpoint
         if self.rank == 0:
             restarts.say_left(self._state.step - 1)
 
     def next_indices(self) -> Iterator[list[int]]:
-        """Yield the samples of this rank's batches, from the state on to the epoch's end, a step ahead of what is
-        trained.
+        """Yield the samples of this rank's batches, from the current state to the epoch's end, a step ahead of
+        training.
         """
         for share in self._drawn_steps(claims=False):
             places, count = share.places(self.rank), self._count(share)
@@ -388,12 +390,12 @@ class Loader:
                 claimed.claim(at)
 
     def _ghosts(self) -> list[int]:
-        """Return a rank that had no samples yet takes the epoch's first ones."""
+        """Return samples of weight 0: the last trained ones, or the epoch's first for a rank that had none yet."""
         assert self._order is not None
         return self._trained[:GHOSTS] or self._order[1].of(range(min(GHOSTS, self._samples)))
 
     def _drawn_steps(self, *, claims: bool) -> Iterator[Share]:
-        """Draw the epoch's steps one after another, as long as ranks claim their samples, or as long as they do not."""
+        """Yield the epoch's steps, as long as plans have (or do not have) ranks claim their samples."""
         epoch = self._ahead.epoch
         while self._ahead.epoch == epoch:
             before, (share, after) = self._ahead, self._ahead.next(self._samples)
@@ -408,11 +410,11 @@ class Loader:
         self._is_drawn = True
 
     def _places(self, share: Share) -> tuple[range, ...]:
-        """Those of a step that this rank may train: where ranks claim them, all."""
+        """Return the positions of a step that this rank may train: all, if ranks claim them."""
         return share.cut(0, share.samples) if self._is_claiming else share.places(self.rank)
 
     def _draw(self, order: Permutation, state: State) -> None:
-        """Draw the samples of the next steps' places as the plans are now."""
+        """Draw the samples of the next steps' positions by the present plans."""
         upcoming, epoch = list[tuple[range, ...]](), state.epoch
         while len(upcoming) < DRAWN_AHEAD and state.epoch == epoch:
             share, state = state.next(self._samples)
@@ -438,7 +440,7 @@ def _refuse(dataset: Dataset[Any], batch_size: int, accumulate: int, options: Ma
 
 
 def _mark_dynamic(batch: Any) -> None:  # noqa: ANN401 (whatever a data set holds)
-    """Tells torch.compile, where a job uses it, that batches differ in size: else each new size compiles anew."""
+    """Inform torch.compile, if the job uses it, that batches differ in size: otherwise each new size compiles again."""
     if "torch._dynamo" not in sys.modules:
         return
     values = batch.values() if isinstance(batch, dict) else batch if isinstance(batch, (list, tuple)) else [batch]

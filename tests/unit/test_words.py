@@ -10,23 +10,28 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ("kair_tui", "engine", "capture/kair_capture", "mitigate/kair_mitigate")
-DESCRIBED = tuple(
-    f"engine/kair_engine/{room}"
-    for room in (
-        "blame",
-        "comparison",
-        "confirm",
-        "export",
-        "forecast",
-        "localize",
-        "probe",
-        "results",
-        "sensitivity",
-        "timeline",
-        "triage",
-        "views",
-        "whatif",
-    )
+DESCRIBED = (
+    *(
+        f"engine/kair_engine/{room}"
+        for room in (
+            "blame",
+            "comparison",
+            "confirm",
+            "evidence",
+            "export",
+            "forecast",
+            "localize",
+            "probe",
+            "readers/evidence",
+            "results",
+            "sensitivity",
+            "timeline",
+            "triage",
+            "views",
+            "whatif",
+        )
+    ),
+    "mitigate/kair_mitigate",
 )
 """Rooms whose docstrings and comments are plain English too."""
 PAGES = (*ROOT.glob("README.md"), *sorted((ROOT / "docs").glob("*.md")))

@@ -1,1 +1,1 @@
-"""What to do about a straggler, and what it would save: pure functions of rates and plans."""
+"""Decides what to do about a straggler, and estimates what it saves: pure functions of rates and plans."""

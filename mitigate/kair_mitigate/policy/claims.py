@@ -1,4 +1,4 @@
-"""A step that simulated ranks share out by claims, as the loader's ranks do."""
+"""Simulates a step that ranks share out by claims, as in the loader."""
 
 import math
 from collections.abc import Sequence
@@ -10,10 +10,10 @@ from kair_mitigate.guide import Guide
 def claimed(
     guide: Guide, sample_s: Sequence[float], batch_s: Sequence[float], claim_s: float
 ) -> tuple[list[float], list[int]]:
-    """Return the seconds that each rank is busy, and the samples it has done, in a step shared out by claims.
+    """Return each rank's busy seconds and its samples in a step shared out by claims.
 
-    Each rank takes `sample_s` for a sample, `batch_s` for a batch in addition, and `claim_s` for a claim. It claims the
-    next batch as one begins, because DDP has to know then whether this one is the rank's last.
+    Each rank takes `sample_s` per sample, plus `batch_s` per batch and `claim_s` per claim. It claims the next batch
+    when one begins, because DDP must know then whether this one is the rank's last.
     """
     ranks = range(len(sample_s))
     held, done, busy_s, left = [0] * len(ranks), [0] * len(ranks), [0.0] * len(ranks), guide.samples
@@ -37,7 +37,7 @@ def claimed(
 
 
 def shown_speeds(speeds: Sequence[float], compute_s: Sequence[float], done: Sequence[int]) -> list[float]:
-    """Return the speeds that a step has shown; of a rank that trained nothing, the one before."""
+    """Return the speeds measured in a step, or the previous one for a rank that trained nothing."""
     return [
         count / took_s if count and took_s > 0 and math.isfinite(took_s) else before
         for before, took_s, count in zip(speeds, compute_s, done, strict=True)

@@ -1,4 +1,4 @@
-"""How long the ranks of a job compute step by step, with faults of known kinds: policies are simulated against it."""
+"""Generates ranks' computing times, step by step, with known kinds of faults, for simulating policies."""
 
 from dataclasses import dataclass
 
@@ -7,36 +7,36 @@ import numpy as np
 from kair_engine.arrays import Bools, Floats, Ints
 
 COMPUTE_S, REST_S = 0.08, 0.02
-"""A healthy step computes this long, and needs the rest for its communication."""
+"""Computing time and remaining time (communication) of a healthy step."""
 SAMPLES = 16
-"""A rank's part of the batch at first."""
+"""Initial samples per rank."""
 _WHITE, _DRIFT, _DRIFT_STEPS, _REST_NOISE = 0.03, 0.02, 30, 0.03
-"""Shares: noise of each step alone, noise that lasts about 30 steps, and that of the rest."""
+"""Relative noise: per step, lasting about 30 steps, and of the remaining time."""
 _SPIKES, _SPIKE = 0.005, (1.2, 2.0)
-"""The share of a rank's steps that are longer by a factor of this range."""
+"""Share of a rank's steps that are longer, and the range of factors."""
 _HEALTHY_GAP, _HEALTHY_STEPS, _HEALTHY_FACTOR = 600.0, (5, 60), (1.1, 1.4)
-"""Spells of healthy ranks: mean steps between them, steps they last, factors."""
+"""Spells of healthy ranks: mean steps between them, their length in steps, factors."""
 _TRANSIENT_GAP, _TRANSIENT_STEPS, _TRANSIENT_FACTOR = 765.0, (20, 150), (1.5, 4.0)
-"""Of transient stragglers, which are so a tenth of the time."""
+"""The same for transient stragglers, which are slow a tenth of the time."""
 _PERSISTENT_FACTOR, _PERSISTENT_FROM = (3.0, 6.0), (0.06, 0.2)
-"""One rank of 16 is slow from this share of the job on."""
+"""Factors of a slow rank in 16, and the range of the job's share after which it is slow."""
 _NETWORK_FACTOR, _HOST = 8.0, 8
-"""Communication with a slow host lasts this many times as long; a host has 8 ranks."""
+"""Factor on communication with a slow host; ranks per host."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """Which faults a job has."""
+    """The faults of a job."""
 
     name: str
     spells: bool = True
     slow_half: float = 1.0
-    """Half of the ranks compute this many times as long, always: no restart cures that."""
+    """Factor on half of the ranks, always: no restart cures it."""
     transient: bool = False
     persistent: bool = False
     slow_network: bool = False
     fixed_share: float = 0.0
-    """The share of computing that does not depend on the batch."""
+    """Share of computing that does not depend on the batch."""
 
 
 PATTERNS = (
@@ -50,27 +50,27 @@ PATTERNS = (
     Pattern("mix, 40 % independent of the batch", transient=True, persistent=True, slow_network=True, fixed_share=0.4),
     Pattern("persistent, 40 % independent of the batch", persistent=True, fixed_share=0.4),
 )
-"""What jobs suffer from; "mix" has transient and persistent stragglers, and a slow network."""
+"""Kinds of faulty jobs; "mix" has transient and persistent stragglers, and a slow network."""
 
 
 def pattern(name: str) -> Pattern:
-    """Return the pattern of that name; raises KeyError where there is none."""
+    """Return the pattern with that name. Raises KeyError."""
     return {one.name: one for one in PATTERNS}[name]
 
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """A job that could be run with any sizes: its computing (steps × ranks) and rest (steps) at its first sizes.
+    """A job that can run with any sizes: computing (steps × ranks) and remaining time (steps) at its initial sizes.
 
-    A restart of a rank cures what makes it persistently slow: by `factor`, from the step `slow_from` on; the network's
-    slowness is cured with any rank of `host`.
+    Restarting a rank cures its persistent slowness, `factor` from the step `slow_from` on; restarting any rank of
+    `host` cures the network's.
     """
 
     compute_s: Floats
     rest_s: Floats
     sizes: Ints
     fixed_samples: Floats
-    """Per rank, the samples that would take as long as what does not depend on them."""
+    """Per rank, the samples whose time equals the part that does not depend on samples."""
     slow_from: Ints
     factor: Floats
     host: Ints
@@ -78,22 +78,22 @@ class Conditions:
     network_factor: float
 
     def step(self, step: int, sizes: Ints, micro_batches: Ints, cured: Bools) -> tuple[Floats, float]:
-        """Seconds each rank computes in the step with these sizes, and seconds of the rest."""
+        """Return each rank's seconds of computing in the step with these sizes, and the remaining seconds."""
         sample_s, rest_s = self.sample_s(step, cured)
         return sample_s * (micro_batches * self.fixed_samples + sizes), rest_s
 
     def sample_s(self, step: int, cured: Bools) -> tuple[Floats, float]:
-        """Return the seconds each rank computes for a sample in the step, and the seconds of the rest."""
+        """Return each rank's seconds per sample in the step, and the remaining seconds of the step."""
         lasting = np.where((step >= self.slow_from) & ~cured, self.factor, 1.0)
         rest_s = float(self.rest_s[step]) * (self.network_factor if self._network_slow(step, cured) else 1.0)
         return self.compute_s[step] * lasting / (self.fixed_samples + self.sizes), rest_s
 
     def slow_network(self, step: int, cured: Bools) -> Ints:
-        """Return the ranks that the network's slowness is blamed on in this step."""
+        """Return the ranks that a slow network is blamed on in this step."""
         return self.host if self._network_slow(step, cured) else self.host[:0]
 
     def static_s(self) -> float:
-        """Seconds of all steps where nothing is done."""
+        """Return the seconds of all steps without any action."""
         never = np.zeros(len(self.sizes), dtype=bool)
         once = np.ones(len(self.sizes), dtype=np.int64)
         all_steps = (self.step(step, self.sizes, once, never) for step in range(len(self.rest_s)))
@@ -104,7 +104,7 @@ class Conditions:
 
 
 def conditions_of(pattern: Pattern, ranks: int, steps: int, seed: int) -> Conditions:
-    """Return a job with the pattern's faults; equal seeds draw equal jobs."""
+    """Return a job with the pattern's faults; equal seeds give equal jobs."""
     rng = np.random.default_rng(seed)
     compute = _noise(rng, steps, ranks)
     if pattern.spells:
@@ -134,7 +134,7 @@ def conditions_of(pattern: Pattern, ranks: int, steps: int, seed: int) -> Condit
 
 
 def recorded_conditions(compute_s: Floats, rest_s: Floats, sizes: Ints, fixed_share: float) -> Conditions:
-    """Return a recorded job's; raises ValueError where its tables do not belong together."""
+    """Return a recorded job's conditions. Raises ValueError if its tables do not fit each other."""
     steps, ranks = compute_s.shape
     if rest_s.shape != (steps,) or sizes.shape != (ranks,):
         raise ValueError(f"{steps} steps of {ranks} ranks need as many rests and sizes: {rest_s.shape}, {sizes.shape}")
@@ -152,7 +152,7 @@ def recorded_conditions(compute_s: Floats, rest_s: Floats, sizes: Ints, fixed_sh
 
 
 def _noise(rng: np.random.Generator, steps: int, ranks: int) -> Floats:
-    """Factors around 1 (steps × ranks)."""
+    """Return factors around 1 (steps × ranks)."""
     keeps = np.exp(-1 / _DRIFT_STEPS)
     result = rng.standard_normal((steps, ranks))
     result *= _DRIFT * np.sqrt(1 - keeps**2)
@@ -169,7 +169,7 @@ def _noise(rng: np.random.Generator, steps: int, ranks: int) -> Floats:
 def _add_spells(
     rng: np.random.Generator, compute: Floats, gap: float, lasts: tuple[int, int], factor: tuple[float, float]
 ) -> None:
-    """Make stretches of steps of each rank longer; between them lie exponentially distributed gaps."""
+    """Lengthen random stretches of each rank's steps; the gaps between them are exponentially distributed."""
     steps, ranks = compute.shape
     for rank in range(ranks):
         begin = int(rng.exponential(gap))

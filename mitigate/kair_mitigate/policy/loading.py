@@ -1,4 +1,4 @@
-"""Loads a user's own policy, and keeps its mistakes from the job.
+"""Loads a user's own policy, and protects the job from its mistakes.
 
 `--policy my_module:Policy` names it. The controller and the simulation call it through `Guarded`.
 """
@@ -23,10 +23,9 @@ _RULES = ("linear", "sqrt", "keep")
 
 
 def own_policy(name: str) -> Callable[[], Policy]:
-    """Return what makes fresh policies, given `module:class`. The module may lie in the current directory.
+    """Return a factory of policies, given `module:class`. The module may be in the current directory.
 
-    Raises UsageError where there is no such module, or nothing in it that makes policies; InputError for a module that
-    cannot be imported.
+    Raises UsageError if the module does not exist or does not contain a policy; InputError if it cannot be imported.
     """
     module_name, _, attribute = name.partition(":")
     if not module_name or not attribute.isidentifier():
@@ -65,10 +64,9 @@ def _module(name: str) -> Any:  # noqa: ANN401
 
 
 class Guarded:
-    """A policy whose exceptions and impossible actions are reported, each once, and are no action.
+    """Turns a policy's exceptions and impossible actions into no action, and reports each once.
 
-    While a plan is yet to come into force, only a restart goes through. Only `simulated` jobs can do without the
-    slowest units.
+    While a plan is pending, only a restart passes. Only `simulated` jobs can drop the slowest units.
     """
 
     def __init__(self, policy: Policy, name: str, report: Callable[[str], None], *, simulated: bool = False) -> None:
@@ -76,7 +74,7 @@ class Guarded:
         self._reported = set[str]()
 
     def decide(self, view: View) -> Action:
-        """Return the policy's action where the job can carry it out."""
+        """Return the policy's action if the job can carry it out, else NOTHING."""
         try:
             action = self._policy.decide(_read_only(view))
             why = next(_faults(action, view), None)
@@ -93,7 +91,7 @@ class Guarded:
 
 
 def _read_only(view: View) -> View:
-    """Return the view with arrays that a policy cannot change by accident."""
+    """Return the view with read-only arrays."""
     arrays = {name: getattr(view, name).view() for name in ("sizes", "lowest", "highest", "compute_s", "done")}
     for array in arrays.values():
         array.flags.writeable = False
@@ -101,7 +99,7 @@ def _read_only(view: View) -> View:
 
 
 def _faults(action: Any, view: View) -> Iterator[str]:  # noqa: ANN401
-    """Yield what is wrong with an answer of `decide`, of which the first counts: what follows assumes the rest."""
+    """Yield the faults of an answer of `decide`; only the first counts, because each check assumes the ones before."""
     if not isinstance(action, Action):
         yield f"answered {type(action).__name__}, which is no Action"
     if action.kind not in _KINDS:
@@ -139,7 +137,7 @@ def _faults_of_sizes(action: Action, view: View) -> Iterator[str]:
 
 
 def _said(error: BaseException) -> str:
-    """Return the exception in a line, with the place that raised it."""
+    """Return the exception in a line, with its origin."""
     text = " ".join(str(error).split())[:200]
     frames = [one for one in traceback.extract_tb(error.__traceback__) if one.filename != __file__]
     where = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""  # noqa: PTH119

@@ -1,7 +1,7 @@
-"""When to do what about a straggler: policies decide, from what a view of the job shows, on one action or none.
+"""Decides when to do what about a straggler: a policy maps a view of the job to one action or none.
 
-Thresholds are after AntDT, whose own are not public; validation/reports/mitigation.md has what they gain.
-A user's own policy is a class with `decide`; `loading` finds it by name.
+Thresholds follow AntDT, whose own are not public; validation/reports/mitigation.md has their gains. A user's own policy
+is a class with `decide`; `loading` finds it by name.
 """
 
 from collections.abc import Mapping
@@ -19,78 +19,78 @@ from kair_mitigate.policy.split import half_way, split, split_in_micro_batches
 Kind = Literal["none", "adjust_bs", "backup_workers", "adjust_lr", "kill_restart", "claim"]
 
 DEAD_BAND = 0.05
-"""A smaller share of a step saved is no reason to act: at 2 % healthy jobs are resized 16 times in 1,000 steps."""
+"""Smallest share of a step worth acting for: at 2 %, healthy jobs are resized 16 times in 1,000 steps."""
 FEWEST_COUNTED = 3
-"""Steps of a plan that must have been counted before the next one is made."""
+"""Counted steps of a plan before the next one is made."""
 REPLAYED = 20
-"""Sizes must have paid in so many counted steps: in 10, noise asks a healthy job of 64 ranks for them now and then."""
+"""Counted steps in which sizes must have paid: with 10, noise resizes a healthy job of 64 ranks now and then."""
 SLOW = 1.3
-"""A unit is slow that takes this many times as long as in its own best long window."""
+"""A unit is slow if it takes this many times as long as in its own best long window."""
 HEAVY = 0.25
-"""Of what makes steps long, a restart concerns what has cost at least this share of the costliest."""
+"""A restart includes everything that has cost at least this share of the costliest."""
 ASSUMED_SHARE = 0.4
-"""At the pessimistic end this share of computing is independent of the batch, where nothing else has been told."""
+"""Pessimistic share of computing that is independent of the batch, unless another is given."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a policy sees of the job after a step; arrays have one entry per unit."""
+    """A policy's view of the job after a step; arrays have one entry per unit."""
 
     step: int
     steps_left: int
     sizes: Ints
-    """Samples by the newest plan, in force or to come."""
+    """Samples by the newest plan, in force or pending."""
     pending: bool
-    """Whether that plan is yet to come into force."""
+    """Whether that plan is not in force yet."""
     lowest: Ints
     highest: Ints
-    """Bounds of the samples; of the second the memory a micro-batch needs is the reason."""
+    """Bounds of the samples; the upper one is due to the memory of a micro-batch."""
     rates: Rates
     compute_s: Floats
-    """Of this step."""
+    """Seconds of computing in this step."""
     done: Ints
-    """Samples of this step."""
+    """Samples done in this step."""
     restart_s: float | None = None
-    """What a restart takes; None where the job cannot be restarted."""
+    """Seconds of a restart; None if the job cannot be restarted."""
     lost_steps: float = 0.0
-    """Steps done again after a restart."""
+    """Steps repeated after a restart."""
     most_micro_batches: int = 8
-    """In so many a unit can take its samples of a step; 1 where all have to take them in as many."""
+    """Most micro-batches of a unit per step; 1 if all units must take the same number."""
     has_deadline: bool = False
-    """Whether units leave off at one already."""
+    """Whether units already stop at a deadline."""
     claims: bool = False
-    """Whether ranks claim their samples while a step runs: sizes then change nothing."""
+    """Whether ranks claim their samples during a step, which makes sizes irrelevant."""
     can_claim: bool = False
-    """Whether they can."""
+    """Whether ranks could claim."""
     can_adjust_lr: bool = False
-    """Whether the global batch can change: the job's loader knows the optimizer."""
+    """Whether the global batch can change: the loader knows the optimizer."""
     slow_network: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    """Units of the host that the network's slowness is blamed on, if any."""
+    """Units of the host that a slow network is blamed on, if any."""
 
     @property
     def batch(self) -> int:
-        """Samples of a global batch."""
+        """Return the samples of a global batch."""
         return int(self.sizes.sum())
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What is to be done; sizes are None where they stay."""
+    """What to do; sizes are None if they stay."""
 
     kind: Kind = "none"
     sizes: Ints | None = None
     micro_batches: Ints | None = None
-    """In how many parts each unit takes its samples; None where that stays."""
+    """Parts in which each unit takes its samples; None if that stays."""
     units: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """The units concerned."""
     deadline: float | None = None
-    """Units leave off after this many times the median unit's computing."""
+    """Units stop after this many times the median unit's computing time."""
     spare: int = 0
-    """So many of the slowest units are not waited for."""
+    """Number of slowest units that are not waited for."""
     by_ranks: bool = False
-    """Whether ranks compute these sizes themselves, for the next step, by the speeds that come with gradients."""
+    """Whether ranks compute these sizes themselves for the next step, from the speeds sent with gradients."""
     learning_rate: Literal["linear", "sqrt", "keep"] = "linear"
-    """Of `adjust_lr`, which may change the global batch: how the learning rate follows it."""
+    """How the learning rate follows the global batch, which `adjust_lr` may change."""
     price: StepPrice | RestartPrice | None = None
     reason: Mapping[str, float] = field(default_factory=dict)
 
@@ -99,31 +99,31 @@ NOTHING = Action()
 
 
 class Policy(Protocol):
-    """Decides after each step of one job; may remember what it has seen. A user's own is made without arguments."""
+    """Decides after each step of one job, and may keep state. A user's own is created without arguments."""
 
     def decide(self, view: View) -> Action:
-        """Return the action for the job as it is seen, `Action()` for none."""
+        """Return the action for this view of the job, `Action()` for none."""
         ...
 
 
 class Static:
-    """Leaves everything as it is."""
+    """Changes nothing."""
 
     def decide(self, view: View) -> Action:  # noqa: ARG002
-        """Nothing."""
+        """Return no action."""
         return NOTHING
 
 
 class EachStep:
-    """New sizes after every step, by an exponential mean of the units' speeds; no threshold (like LB-BSP)."""
+    """Resizes after every step, by an exponential mean of the units' speeds, without a threshold (like LB-BSP)."""
 
     def __init__(self, *, by_ranks: bool = False) -> None:
-        """With `by_ranks` speeds come with every gradient, and all ranks compute the same sizes: no plan is late."""
+        """`by_ranks`: speeds are sent with every gradient and all ranks compute the same sizes, without a delay."""
         self._slope: Floats | None = None
         self._by_ranks = by_ranks
 
     def decide(self, view: View) -> Action:
-        """Return the sizes that the mean speeds call for, if they differ from those of the newest plan."""
+        """Return the sizes for the mean speeds, if they differ from the newest plan."""
         seen = view.compute_s / np.maximum(view.done, 1)
         self._slope = seen if self._slope is None else self._slope + WEIGHT * (seen - self._slope)
         wanted = split(np.zeros_like(seen), self._slope, view.batch, view.lowest, view.highest)
@@ -133,14 +133,14 @@ class EachStep:
 
 
 class BackupWorkers:
-    """Does not wait for the slowest units, one of each 16 where no number is told."""
+    """Does not wait for the slowest units, by default one in 16."""
 
     def __init__(self, spare: int | None = None) -> None:
         self._spare = spare
         self._decided = False
 
     def decide(self, view: View) -> Action:
-        """Once, at the first step."""
+        """Return the action at the first step, then none."""
         units = len(view.sizes)
         if self._decided or units == 1:
             return NOTHING
@@ -150,9 +150,9 @@ class BackupWorkers:
 
 
 class Deterministic:
-    """Sizes and micro-batches for units whose speeds differ and stay: decides once, after the long window (DD).
+    """Chooses sizes and micro-batches for units of constant, different speeds: once, after the long window (DD).
 
-    `view.highest` bounds a micro-batch; a unit takes up to `most_micro_batches` of them, under FSDP 1.
+    `view.highest` limits a micro-batch; a unit takes up to `most_micro_batches` of them, under FSDP only 1.
     """
 
     def __init__(
@@ -165,7 +165,9 @@ class Deterministic:
         self._decided: Action | None = None
 
     def decide(self, view: View) -> Action:
-        """Once the long window is full: the best sizes, where they save more than the dead band; until they hold."""
+        """Return the best sizes once the long window is full, if they save more than the dead band, until they are in
+        force.
+        """
         if self._decided is None:
             fit = view.rates.lasting()
             if fit is None:
@@ -180,29 +182,29 @@ class Deterministic:
         sizes, micro = split_in_micro_batches(
             fit.fixed_s, fit.slope_s, view.batch, view.lowest, view.highest, most=most
         )
-        # Every further micro-batch takes as long as the fixed part's samples.
+        # Each further micro-batch costs as much as the samples of the fixed part.
         work = sizes + (micro - 1) * fit.fixed_samples
         price = prices.resizing(view.rates.recent(LONG_WINDOW), view.sizes, work, fit, self._fixed_share)
         return NOTHING if price.saving < self._dead_band else _adjusted(view, sizes, price, micro)
 
 
 class Continuous:
-    """Resizes what lasts, restarts what sizes cannot get back, and leaves off at a deadline if one is asked for (ND).
+    """Resizes for lasting slowness, restarts what resizing cannot recover, and can use a deadline (ND).
 
-    One object serves one job: it adds up what the slow units have cost.
+    One object serves one job: it accumulates the cost of slow units.
     """
 
     def __init__(
         self, deadline: float | None = None, dead_band: float = DEAD_BAND, fixed_share: float = ASSUMED_SHARE
     ) -> None:
-        """`deadline` in medians of the units' computing (1.25 is a good one); `fixed_share` as in `prices.resizing`."""
+        """`deadline` in medians of the units' computing time, such as 1.25; `fixed_share` as in `prices.resizing`."""
         self._deadline = deadline
         self._dead_band = dead_band
         self._fixed_share = fixed_share
         self._lost_s: Floats | None = None
 
     def decide(self, view: View) -> Action:
-        """Return a restart where its break-even holds, else the deadline, else other sizes, where they save enough."""
+        """Return a restart if it breaks even, else the deadline, else new sizes, if they save enough."""
         if not view.rates.counted:
             return NOTHING
         fit = view.rates.fitted()
@@ -217,19 +219,19 @@ class Continuous:
         return self._leave_off(view, fit) or self._resize(view, fit, wanted) or NOTHING
 
     def _resize(self, view: View, fit: Fit, wanted: Ints) -> Action | None:
-        """Sizes by the short window, if they pay by its levels and would have paid in the last steps."""
+        """Return sizes by the short window, if they pay at its levels and would have paid in the last steps."""
         now_s, after_s = (float(fit.times(sizes).max()) + view.rates.rest_s for sizes in (view.sizes, wanted))
         if now_s - after_s < self._dead_band * now_s:
             return None
         recent = view.rates.recent(REPLAYED)
         if prices.resizing(recent, view.sizes, wanted, fit, self._fixed_share).saving < self._dead_band:
             return None
-        # Half of the first move shows the fixed part; what it is worth is asked of the whole.
+        # A half move shows the fixed part first; its benefit is judged by the whole move.
         sizes = wanted if fit.two_sizes.any() else half_way(view.sizes, wanted)
         return _adjusted(view, sizes, prices.resizing(recent, view.sizes, sizes, fit, self._fixed_share))
 
     def _leave_off(self, view: View, fit: Fit) -> Action | None:
-        """Return the deadline, if there is none yet, when it would have paid in the last steps."""
+        """Return the deadline, if none is in force and it would have paid in the last steps."""
         if self._deadline is None or view.has_deadline:
             return None
         price = prices.deadline(view.rates.recent(REPLAYED), view.sizes, fit.fixed_samples, self._deadline)
@@ -239,7 +241,7 @@ class Continuous:
         return Action("backup_workers", deadline=self._deadline, price=price, reason=reason)
 
     def _restart(self, view: View, fit: Fit, wanted: Ints) -> Action | None:
-        """Return a restart of the units, and of the host with the slow network, that have cost the most, if it pays."""
+        """Return a restart of the costliest units, and of the host with the slow network, if it pays."""
         best, best_rest = view.rates.best(), view.rates.best_rest_s
         if view.restart_s is None or best is None or best_rest is None:
             return None
@@ -270,9 +272,10 @@ class Continuous:
         return Action("kill_restart", sizes=sizes, units=concerned, price=price, reason=reason)
 
     def _add_losses(self, view: View, fit: Fit, wanted: Ints, best: Fit, best_rest: float) -> Floats:
-        """Seconds that each slow unit, and last the network, have cost since they became slow beyond the best sizes.
+        """Return the seconds that each slow unit, and last the network, has cost since it became slow, beyond the best
+        sizes.
 
-        What slow units cost together is shared out by the speed each has lost. Whoever recovers begins anew.
+        The joint cost of slow units is divided by the speed that each has lost. A unit that recovers starts from 0.
         """
         if self._lost_s is None:
             self._lost_s = np.zeros(len(wanted) + 1)
@@ -290,9 +293,9 @@ class Continuous:
 
 
 class Claims:
-    """Has ranks claim their samples while a step runs, and restarts what that cannot get back.
+    """Lets ranks claim their samples during a step, and restarts what claims cannot recover.
 
-    Where ranks cannot claim, it asks once, so that it can be said why, and is the continuous policy from then on.
+    If ranks cannot claim, it requests claims once, so that the reason is reported, and then acts like Continuous.
     """
 
     def __init__(self) -> None:
@@ -300,17 +303,17 @@ class Claims:
         self._asked = False
 
     def decide(self, view: View) -> Action:
-        """Ask for claims until ranks claim; beside that decide as the continuous policy."""
+        """Request claims until ranks claim; otherwise decide like the continuous policy."""
         if view.claims or len(view.sizes) == 1 or (self._asked and not view.can_claim):
             return self._continuous.decide(view)
         self._asked = True
-        decided = self._continuous.decide(replace(view, claims=True))  # what claims cannot get back either
+        decided = self._continuous.decide(replace(view, claims=True))  # actions for what claims cannot recover
         asks = decided.kind == "none" and not view.pending
         return Action("claim", reason={"units": float(len(view.sizes))}) if asks else decided
 
 
 def _restored(fit: Fit, best: Fit, units: Bools) -> Fit:
-    """Return the fit with these units as fast as they have been at best."""
+    """Return the fit with these units at their best speed so far."""
     slope = np.where(units, np.minimum(fit.slope_s, best.slope_s), fit.slope_s)
     return Fit(fit.fixed_samples * slope, slope, fit.two_sizes)
 

@@ -1,6 +1,6 @@
-"""What an action would save, before it is taken: recorded steps replayed with scaled computing, never medians.
+"""Estimates what an action would save by replaying recorded steps with scaled computing, never from medians.
 
-The longest of many equal units is longer than any of their medians: 7 % at 64 units with 3 % noise.
+The maximum over many equal units exceeds each one's median: by 7 % at 64 units with 3 % noise.
 """
 
 from dataclasses import dataclass
@@ -11,18 +11,20 @@ from kair_engine.arrays import Floats, Ints
 from kair_mitigate.policy.rates import Fit, Recorded
 
 SKI_RENTAL = 1 / 3
-"""A restart is due once waiting has cost this share of it. At worst that pays 4 times what hindsight would, and at 1
-twice; but faults that have lasted so long mostly stay, and jobs with a mix of faults end sooner than at 1."""
+"""A restart is due once waiting has cost this share of it. In the worst case that costs 4 times the optimum in
+hindsight, and a share of 1 twice; but faults that have lasted so long mostly persist, and jobs with a mix of faults end
+sooner with this share than with 1.
+"""
 MICRO_BATCHES = 4
-"""Parts of a unit's batch after each of which it can leave off."""
+"""Parts of a unit's batch after each of which it can stop."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepPrice:
-    """Seconds of a global batch now and after the action: as fitted, and the two ends of what is uncertain.
+    """Seconds of a global batch before and after the action, as fitted, and at the pessimistic end.
 
-    At the optimistic end no computing is independent of the batch but what has been fitted; at the other one the share
-    told or assumed is, in units of which one size alone has been seen.
+    As fitted, only the measured part of computing is independent of the batch; at the pessimistic end, units that were
+    seen with one size only have the given or assumed share.
     """
 
     now_s: float
@@ -31,27 +33,27 @@ class StepPrice:
 
     @property
     def saving(self) -> float:
-        """The share of the time now that is saved, as fitted."""
+        """Return the share of the present time that is saved, as fitted."""
         return 1 - self.after_s / self.now_s if self.now_s else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class RestartPrice:
-    """Seconds that a restart costs and saves; the steps' times are those after the best sizes, before and after it."""
+    """Seconds that a restart costs and saves; step times are those at the best sizes, before and after it."""
 
     now_s: float
     after_s: float
     gain_s: float
-    """Saved in the steps that are left."""
+    """Saved in the remaining steps."""
     cost_s: float
-    """Of the restart, and of the steps that are done again."""
+    """Cost of the restart and of the repeated steps."""
     restart_s: float
     already_lost_s: float
-    """What the units concerned have cost since they became slow, beyond what other sizes could get back."""
+    """Cost of the units concerned since they became slow, beyond what other sizes could recover."""
 
     @property
     def holds(self) -> bool:
-        """Whether the restart pays in the steps left, and waiting has cost enough of it (ski rental)."""
+        """Return whether the restart pays in the remaining steps, and waiting has cost enough of it (ski rental)."""
         return self.gain_s > self.cost_s and self.already_lost_s >= SKI_RENTAL * self.restart_s
 
 
@@ -63,10 +65,10 @@ def replayed_s(
     factor: Floats | float = 1.0,
     rest_factor: float = 1.0,
 ) -> float:
-    """Mean seconds of the recorded steps had the units had these sizes, and computed `factor` times as long.
+    """Return the mean seconds of the recorded steps with these sizes and `factor` times the computing.
 
-    `T'(b') = mean over steps of max_i (a_i + c_i b'_i) f_i + rest`, with each step's
-    `f_i` taken from its own computing: so only `fixed_samples = a_i / c_i` is needed. ValueError without any step.
+    `T'(b') = mean over steps of max_i (a_i + c_i b'_i) f_i + rest`, with each step's `f_i` from its own computing: so
+    only `fixed_samples = a_i / c_i` is needed. Raises ValueError if there is no step.
     """
     if not len(recorded.rest_s):
         raise ValueError("no step has been recorded that could be replayed")
@@ -77,13 +79,11 @@ def replayed_s(
 
 
 def resizing(recorded: Recorded, now: Ints, wanted: Ints | Floats, fit: Fit, fixed_share: float) -> StepPrice:
-    """Return the price of other sizes; of units seen with one size alone, this share of computing may be independent of
-    it.
-    """
+    """Return the price of other sizes; units seen with one size only may have `fixed_share` independent of it."""
     fixed, told = fit.fixed_samples, fixed_share / (1 - fixed_share) * now
     worst = np.where(fit.two_sizes, fixed, np.maximum(fixed, told))
     before = replayed_s(recorded, now, fixed)
-    # Both ends say what the steps would become from what they are now.
+    # Both ends are relative to the present steps.
     after = replayed_s(recorded, wanted, fixed)
     worst_after = before * replayed_s(recorded, wanted, worst) / replayed_s(recorded, now, worst)
     return StepPrice(before, after, max(after, worst_after))
@@ -92,16 +92,16 @@ def resizing(recorded: Recorded, now: Ints, wanted: Ints | Floats, fit: Fit, fix
 def restarting(
     now_s: float, after_s: float, steps_left: int, *, restart_s: float, lost_steps: float, already_lost_s: float
 ) -> RestartPrice:
-    """Return the price of a restart: seconds of a step after the best sizes without it and with it, and what it costs.
+    """Return the price of a restart, given the seconds of a step at the best sizes without it and with it.
 
-    `lost_steps` are done again, 0 where the job itself checkpoints before it leaves.
+    `lost_steps` are repeated; 0 if the job checkpoints before it ends.
     """
     gain, cost = steps_left * (now_s - after_s), restart_s + lost_steps * now_s
     return RestartPrice(now_s, after_s, gain, cost, restart_s, already_lost_s)
 
 
 def deadline(recorded: Recorded, sizes: Ints, fixed_samples: Floats, times_median: float) -> StepPrice:
-    """Return the price of leaving off after so many times the median unit's computing; samples undone come again."""
+    """Return the price of stopping after so many times the median unit's computing time; undone samples come again."""
     times = recorded.compute_s * ((sizes + fixed_samples) / (recorded.samples + fixed_samples))
     part = parts_done(times, times_median * np.median(times, axis=1, keepdims=True))
     batches = (part * sizes).sum(axis=1).mean() / sizes.sum()
@@ -111,7 +111,7 @@ def deadline(recorded: Recorded, sizes: Ints, fixed_samples: Floats, times_media
 
 
 def parts_done(times_s: Floats, deadline_s: Floats | float) -> Floats:
-    """Return the share of its batch that each unit does which begins no micro-batch that would end past the deadline.
+    """Return the share of its batch that each unit completes if no micro-batch may end after the deadline.
 
     `times_s` are of the whole batches. Every unit does its first micro-batch.
     """

@@ -1,8 +1,8 @@
-"""How long every unit computes for its samples: what the monitor learns from rows of steps and sizes.
+"""Learns how long each unit computes for its samples, from rows of steps and sizes.
 
-A unit computes `fixed + slope * samples` seconds a step. Of one size alone the two cannot be told apart: the fixed part
-counts as 0 until two sizes have been seen. It is kept as the number of samples that would last as long, because that
-stays what it is when a unit gets slower as a whole.
+A unit computes `fixed + slope * samples` seconds per step. One size alone cannot separate the two: the fixed part
+counts as 0 until two sizes have been seen. It is stored as a number of samples of equal duration, because that does not
+change when the unit slows down as a whole.
 """
 
 from dataclasses import dataclass
@@ -12,50 +12,51 @@ import numpy as np
 from kair_engine.arrays import Bools, Floats, Ints
 
 WEIGHT = 0.3
-"""The newest step's weight in the short window's exponential mean."""
+"""Weight of the newest step in the short window's exponential mean."""
 LONG_WINDOW = 150
 """Steps of the long window."""
 LEFT_OUT = 5
-"""Steps from a plan's first one on that are not counted: there graphs are compiled, and caches filled."""
+"""First steps of a plan that are not counted: graphs compile and caches fill."""
 COMPARED = 5
-"""Counted steps after a change of size that are compared with what was before it."""
+"""Counted steps after a change of size that are compared with those before it."""
 _LEAST_CHANGE = 0.1
-"""Sizes that differ by less, as a share, tell noise from the fixed part too badly."""
+"""Sizes that differ by a smaller share separate noise and fixed part too poorly."""
 _KEPT_ESTIMATES = 5
-"""A fixed part is the median of so many: one that a spell's begin or end has spoilt does not count."""
+"""Estimates of a fixed part, whose median is used: it ignores one spoilt by the begin or end of a spell."""
 _OWN_CHANGE = 0.7
-"""A unit's own estimate counts as much as that of all units together once its size has changed by this share: units run
-one program, and a small change says less of one of them than all do of each."""
+"""Change of a unit's size, as a share, at which its own estimate weighs as much as that of all units: units run one
+program, and small changes are informative only in sum.
+"""
 _GRID = np.concatenate(([0.0], np.geomspace(0.01, 20.0, 160)))
-"""Fixed parts that are tried, as multiples of the mean unit's samples."""
+"""Candidates for fixed parts, as multiples of the mean unit's samples."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Seconds a step and seconds a sample of every unit; and of which units two sizes have been seen."""
+    """Seconds per step and per sample of every unit, and whether it has been seen with two sizes."""
 
     fixed_s: Floats
     slope_s: Floats
     two_sizes: Bools
 
     def times(self, samples: Ints) -> Floats:
-        """Return the seconds each unit computes for so many samples."""
+        """Return the seconds each unit computes for this many samples."""
         result: Floats = self.fixed_s + self.slope_s * samples
         return result
 
     @property
     def fixed_samples(self) -> Floats:
-        """The number of samples that would take a unit as long as its fixed part does."""
+        """Return the samples that take a unit as long as its fixed part."""
         result: Floats = self.fixed_s / np.maximum(self.slope_s, np.finfo(np.float64).tiny)
         return result
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """Steps as they were: seconds of computing and samples (steps × units), and the rest of each step in seconds.
+    """Recorded steps: seconds of computing and samples (steps × units), and the remaining seconds of each step.
 
-    Samples that are the same in all steps are one row (1 × units). The rest is the step's time less that of the unit
-    that computed longest.
+    Samples that are equal in all steps are one row (1 × units). The remaining time is the step's time minus the longest
+    computing.
     """
 
     compute_s: Floats
@@ -64,10 +65,10 @@ class Recorded:
 
 
 class Rates:
-    """What is known of the units' speeds, from one row of every step: it keeps 150 of them."""
+    """Knowledge of the units' speeds, from one row per step; it keeps 150 rows."""
 
     def __init__(self, units: int) -> None:
-        # Each row stands twice, a window apart: whichever steps were last are rows in order, and no copies.
+        # Each row is stored twice, a window apart, so that the last steps are always contiguous and need no copy.
         self._compute = np.zeros((2 * LONG_WINDOW, units))
         self._samples = np.ones((2 * LONG_WINDOW, units))
         self._rest = np.zeros(2 * LONG_WINDOW)
@@ -89,23 +90,23 @@ class Rates:
 
     @property
     def counted(self) -> int:
-        """Steps counted since the units' sizes last changed."""
+        """Return the steps counted since sizes last changed."""
         return self._counted
 
     @property
     def rows(self) -> int:
-        """Steps counted in all."""
+        """Return all steps counted."""
         return self._rows
 
     @property
     def rest_s(self) -> float:
-        """Seconds a step takes beyond its longest computing, by the short window."""
+        """Return the seconds of a step beyond its longest computing, by the short window."""
         return self._rest_level
 
     def add(self, step: int, compute_s: Floats, sizes: Ints, rest_s: float = 0.0, done: Ints | None = None) -> None:
-        """Take in one step: every unit's seconds of computing, its planned samples, and those done if not all were.
+        """Add one step: each unit's seconds of computing, its planned samples, and those done if not all were.
 
-        A unit of which nothing is known in this step has NaN seconds, or 0 samples.
+        A unit without data in this step has NaN seconds, or 0 samples.
         """
         if self._sizes is None:
             self._sizes, self._plan_from = sizes.copy(), step
@@ -134,21 +135,21 @@ class Rates:
         return self._fit(self._level / np.maximum(sizes + self._fixed_samples, 1.0))
 
     def lasting(self) -> Fit | None:
-        """Return the units' times by the medians of the long window; None until that is full."""
+        """Return the units' times by the medians of the long window; None until it is full."""
         if self._rows >= LONG_WINDOW and self._lasting is None:
             window = self.recent(LONG_WINDOW)
             self._lasting = self._fit(_median_of_known(window.compute_s / (window.samples + self._fixed_samples)))
         return self._lasting
 
     def best(self) -> Fit | None:
-        """Return the shortest times that a unit has kept to over a long window; None until there has been one."""
+        """Return the shortest times that each unit has kept over a long window; None before the first."""
         if self._best is None:
             return None
         level, sizes = self._best
         return self._fit(level / (sizes + self._fixed_samples))
 
     def recent(self, steps: int) -> Recorded:
-        """Return the last counted steps, at most so many and at most the long window, the oldest first.
+        """Return the last counted steps, oldest first, at most `steps` and at most the long window.
 
         They are views, which the next `add` may change.
         """
@@ -163,7 +164,7 @@ class Rates:
         return Fit(self._fixed_samples * slope, slope, self._two_sizes.copy())
 
     def _change_sizes(self, step: int, sizes: Ints) -> None:
-        """Expect the units at their new sizes to take as long as the fit says, until steps of these are counted."""
+        """Scale the units' levels to the new sizes by the fit, until steps with these are counted."""
         assert self._sizes is not None
         self._before = (self._level, self._sizes) if self._counted >= COMPARED else None
         fixed = self._fixed_samples
@@ -171,9 +172,9 @@ class Rates:
         self._sizes, self._plan_from, self._counted = sizes.copy(), step, 0
 
     def _follow(self) -> None:
-        """Move the short window's levels; of a new plan they are the mean of its steps while these are few.
+        """Update the short window's levels; for a new plan, they are the mean of its first steps.
 
-        From the third step on the middle one of the last three counts: one long step is no change of speed.
+        From the third step on, the median of the last three counts: one long step is no change of speed.
         """
         weight = max(WEIGHT, 1 / self._counted)
         last = self._at_planned_sizes(min(self._counted, 3))
@@ -187,23 +188,21 @@ class Rates:
         self._rest_level += max(WEIGHT, 1 / self._rows) * (rest - self._rest_level)
 
     def _at_planned_sizes(self, steps: int) -> Floats:
-        """Return the computing time of the last steps, as long as it would have been for all planned samples (steps ×
-        units).
-        """
+        """Return the computing time of the last steps, scaled to all planned samples (steps × units)."""
         assert self._sizes is not None
         recent, fixed = self.recent(steps), self._fixed_samples
         result: Floats = recent.compute_s * ((self._sizes + fixed) / (recent.samples + fixed))
         return result
 
     def _compare_sizes(self, level: Floats, sizes: Ints) -> None:
-        """Estimates the fixed part of those units whose size has changed enough, from before and after the change."""
+        """Estimate the fixed part of units whose size has changed enough, from steps before and after the change."""
         assert self._sizes is not None
         after = np.median(self._at_planned_sizes(COMPARED), axis=0)
         change = np.abs(self._sizes - sizes) / np.maximum(sizes, 1)
         units = np.flatnonzero((change >= _LEAST_CHANGE) & (sizes > 0) & (self._sizes > 0) & (level > 0) & (after > 0))
         if not len(units):
             return
-        # How many times as long each unit takes, beside what a fixed part of so many samples would have it take.
+        # Compare each unit's measured ratio of times with the ratio that each candidate would give.
         tried = _GRID[:, None] * sizes.mean()
         expected = np.log((self._sizes[units] + tried) / (sizes[units] + tried))
         away = (expected - np.log(after[units] / level[units])) ** 2
@@ -217,7 +216,7 @@ class Rates:
         self._fixed_samples = _median_of_known(self._estimates)
 
     def _keep_best(self) -> None:
-        """Remembers the speeds of the long window that is now full where they are the best so far."""
+        """Keep the speeds of the now full long window where they are the best so far."""
         assert self._sizes is not None
         lasting, best = self.lasting(), self.best()
         assert lasting is not None
@@ -228,9 +227,9 @@ class Rates:
 
 
 def _median_of_known(values: Floats) -> Floats:
-    """Return the median of each column's numbers, which come before its NaNs once sorted; every column has one.
+    """Return the median of each column's numbers, ignoring NaN; every column must have a number.
 
-    Of 150 rows and 2,048 columns this takes a quarter of the time of `np.median`.
+    For 150 rows and 2,048 columns this takes a quarter of the time of `np.median`.
     """
     ordered, known = np.sort(values, axis=0), np.isfinite(values).sum(axis=0)
     columns = np.arange(values.shape[1])

@@ -1,7 +1,7 @@
-"""Replays policies on the steps of a recorded job: what each would have saved it, within which range.
+"""Replays policies on the steps of a recorded job: what each would have saved, as a range.
 
-The recording has each rank's own time in each step; the rest of a step stays as it was. Ranks that are resized together
-are one unit, which takes as long as its slowest rank.
+The recording has each rank's own time in each step; the rest of a step is unchanged. Ranks that are resized together
+are one unit, as slow as its slowest rank.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,17 +20,18 @@ from kair_mitigate.policy.table import row_of, simulated_policy
 from kair_mitigate.policy.units import Units
 
 PLAYED: Final = 600
-"""A shorter recording stands for a job of so many steps, each drawn from it."""
+"""A shorter recording is extended to this many steps by random draws."""
 IN_ORDER: Final = 300
-"""A recording of this many steps is replayed as it is: policies settle within 160."""
+"""A recording of at least this many steps is replayed in order: policies settle within 160."""
 _DRAWS: Final = 3
 _MANY_RANKS: Final = 512
-"""Of so many ranks one draw has to do: a step of it takes milliseconds."""
+"""From this many ranks on, there is one draw only: a step takes milliseconds."""
 _TO_COMPARE: Final = {"each-step", "each-step-no-delay", "claims", "backup-workers", "static"}
-"""Nobody is advised to take these: resizing costs nothing here, no prediction for claims was compared with a real job,
-and none goes on without its slowest units."""
+"""Never recommended: resizing is free here, claims were not validated on real jobs, and no job continues without its
+slowest units.
+"""
 PER_CENT: Final = 100
-"""Stands for the samples of a rank where they are not known: sizes are then per cent of the present ones."""
+"""Replaces unknown samples of a rank: sizes are then per cent of the present ones."""
 
 
 def replay(
@@ -44,10 +45,10 @@ def replay(
     most: int | None,
     larger: float,
 ) -> tuple[RecordedReplay, tuple[SimulatedPolicy, ...]]:
-    """Return what was replayed, and a row for each of the policies, from own times (steps × ranks) and steps' lengths.
+    """Return the replayed recording and a row per policy, from own times (steps × ranks) and step times.
 
-    `fixed_shares` of own time that do not depend on the batch are tried in turn. A rank takes `most` samples at most,
-    by default `larger` times the most that any takes now. Raises UsageError or InputError for what is no policy.
+    Each of `fixed_shares`, the own time that does not depend on the batch, is tried. A rank takes `most` samples at
+    most, by default `larger` times the present largest. Raises UsageError or InputError for an invalid policy.
     """
     of_units = np.array([units.compute_s(row) for row in own_s])
     rests_s = np.maximum(step_s - of_units.max(axis=1), 0.0)
@@ -78,9 +79,9 @@ def replay(
 
 
 def _plays(steps: int, ranks: int) -> Iterator[Ints]:
-    """Yield the steps to play: those recorded in their order, or as many as policies need drawn from them.
+    """Yield the steps to play: the recorded order, or enough random draws for policies.
 
-    Later draws are from a resampled recording, since another one would have had other steps.
+    Later draws are from a resampled recording, because another recording would have had other steps.
     """
     if steps >= IN_ORDER:
         yield np.arange(steps)
@@ -111,9 +112,7 @@ def _with_savings(row: SimulatedPolicy, played: Sequence[Simulated], mean_us: fl
 
 
 def _saves_most(rows: Sequence[SimulatedPolicy], mean_us: float) -> str | None:
-    """Return the policy that surely saves something, and most: the first of those that are as good but for the dead
-    band.
-    """
+    """Return the policy that certainly saves something, and most; of policies within the dead band, the first."""
     worth = {
         row.policy: row.saved_us
         for row in rows

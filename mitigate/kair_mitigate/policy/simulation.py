@@ -1,6 +1,6 @@
-"""Plays a policy against a job that runs step by step, synthetic or recorded: how much sooner it ends, at what price.
+"""Plays a policy against a job that runs step by step, synthetic or recorded: speed-up and its price.
 
-A simulation shows which rules work against which patterns; its figures are no truths about clusters.
+A simulation shows which rules work against which patterns; its figures do not predict real clusters.
 """
 
 from collections import deque
@@ -17,29 +17,29 @@ from kair_mitigate.policy.prices import MICRO_BATCHES, parts_done
 from kair_mitigate.policy.rates import Rates
 
 RESTART_S = 60.0
-"""Seconds of a restart where nothing else is told."""
+"""Default seconds of a restart."""
 DELAY_STEPS = 8
-"""Steps from a decision to its plan: one is sent every 8 steps, and begins beyond what has been fetched by then."""
+"""Steps from a decision to its plan: plans are sent every 8 steps and begin after what is already fetched."""
 HIGHEST = 4
-"""A unit can hold this many times its first number of samples."""
+"""A unit can hold this many times its initial samples."""
 LOWEST = 2
-"""Graphs are compiled anew for sizes below this."""
+"""Smaller sizes compile graphs again."""
 CLAIM_S = 0.0003
-"""Seconds of a claim: fifteen times the median that was measured on the loopback, for hosts that are farther away."""
+"""Seconds of a claim: fifteen times the median measured on loopback, for more distant hosts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """What came of a policy; `speed_up` over the same job left alone, `step_s` the seconds per global batch trained."""
+    """Result of a policy: `speed_up` over the untouched job, `step_s` seconds per global batch trained."""
 
     speed_up: float
     step_s: float
     resizes: int
     restarts: int
     redone_share: float
-    """The share of the samples given out that were not done in time, and came again."""
+    """Share of the assigned samples that were not done in time and had to be repeated."""
     actions: tuple[tuple[int, Action], ...]
-    """All that was done, with the step after which it was decided."""
+    """All actions, with the step after which each was decided."""
 
 
 def simulate(
@@ -52,7 +52,7 @@ def simulate(
     restart_s: float | None = RESTART_S,
     delay_steps: int = DELAY_STEPS,
 ) -> Simulated:
-    """Plays the policy, which must be a fresh one, against a pattern of faults drawn from the seed."""
+    """Play the policy, which must be fresh, against a pattern of faults drawn from the seed."""
     job = conditions_of(pattern, ranks, steps, seed)
     return _played(policy, job, restart_s, delay_steps, highest=HIGHEST * job.sizes)
 
@@ -67,10 +67,10 @@ def simulate_recorded(
     fixed_share: float = 0.0,
     delay_steps: int = DELAY_STEPS,
 ) -> Simulated:
-    """Plays the policy against a recorded job: seconds of computing (steps × ranks), the rest of each step, its sizes.
+    """Play the policy against a recorded job: seconds of computing (steps × ranks), remaining seconds, its sizes.
 
-    `fixed_share` of the computing is independent of the sizes, which are `highest` at most. What a restart would cure
-    a recording does not show: none is made.
+    `fixed_share` of the computing is independent of the sizes, which are `highest` at most. Restarts are not simulated,
+    because a recording does not show what they would cure.
     """
     job = recorded_conditions(compute_s, rest_s, sizes, fixed_share)
     return _played(policy, job, None, delay_steps, highest=highest)
@@ -86,7 +86,7 @@ class _State:
     deadline: float | None = None
     spare: int = 0
     speeds: list[float] | None = None
-    """Where ranks claim: samples a second of each, as the last step has shown them."""
+    """Samples per second of each rank in the last step, if ranks claim."""
 
 
 def _played(policy: Policy, job: Conditions, restart_s: float | None, delay_steps: int, *, highest: Ints) -> Simulated:
@@ -105,7 +105,7 @@ def _played(policy: Policy, job: Conditions, restart_s: float | None, delay_step
         elapsed_s += float(compute_s.max()) + rest_s
         samples += int(done.sum())
         given += int(state.sizes.sum())
-        # Units that are not waited for go on computing: what they would have taken is seen, but comes too late.
+        # Units that are not waited for still compute: their full time is seen, but too late.
         seen_s, seen = (full_s, state.sizes) if state.spare else (compute_s, done)
         rates.add(step, seen_s, state.sizes, rest_s, seen)
         newest = next((one.sizes for _, one in reversed(coming) if one.sizes is not None), state.sizes)
@@ -132,13 +132,13 @@ def _played(policy: Policy, job: Conditions, restart_s: float | None, delay_step
             continue
         actions.append((step, action))
         if action.kind == "kill_restart":
-            # The job leaves by itself after a checkpoint, and comes back with the newest plan.
+            # The job ends after a checkpoint, and returns with the newest plan.
             elapsed_s += restart_s or 0.0
             state.cured[action.units] = True
             coming.clear()
             _come_into_force(state, action)
         else:
-            # Ranks that claim, or resize by the speeds that come with each gradient, wait for no plan.
+            # Ranks that claim, or resize by the speeds sent with gradients, need no plan.
             late = 0 if action.kind == "claim" or action.by_ranks else delay_steps
             coming.append((step + 1 + late, action))
     batch, kinds = int(job.sizes.sum()), [one.kind for _, one in actions]
@@ -165,9 +165,9 @@ def _come_into_force(state: _State, action: Action) -> None:
 
 
 def _claimed(state: _State, job: Conditions, step: int, speeds: list[float]) -> tuple[Floats, Ints]:
-    """Return how long each rank is busy, and the samples it has done, in a step shared out by claims.
+    """Return each rank's busy seconds and its samples in a step shared out by claims.
 
-    A rank has four micro-batches at first; each claim costs a quarter of what does not depend on the batch.
+    A rank starts with four micro-batches; each claim costs a quarter of the time that does not depend on the batch.
     """
     sample_s, _ = job.sample_s(step, state.cured)
     guide = Guide(speeds, int(job.sizes.sum()), max(int(job.sizes.max()) // MICRO_BATCHES, 1))
@@ -178,13 +178,13 @@ def _claimed(state: _State, job: Conditions, step: int, speeds: list[float]) -> 
 
 
 def _done(state: _State, full_s: Floats, rates: Rates) -> tuple[Floats, Ints]:
-    """How long each unit is waited for, and the samples it has done by then."""
+    """Return how long each unit is waited for, and its samples done by then."""
     if state.spare:
         waited_s = float(np.partition(full_s, len(full_s) - state.spare - 1)[len(full_s) - state.spare - 1])
         in_time = full_s <= waited_s
         return np.minimum(full_s, waited_s), np.where(in_time, state.sizes, 0)
     if state.deadline is None:
         return full_s, state.sizes
-    # The deadline is made of the levels known before the step.
+    # The deadline follows the levels known before the step.
     part = parts_done(full_s, state.deadline * float(np.median(rates.fitted().times(state.sizes))))
     return full_s * part, np.maximum((state.sizes * part).astype(np.int64), np.minimum(state.sizes, 1))

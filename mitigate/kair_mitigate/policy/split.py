@@ -1,6 +1,6 @@
-"""Gives every unit its part of the global batch, so that the longest of them takes as short as it can.
+"""Divides the global batch over units so that the slowest takes as little time as possible.
 
-A unit is what may be resized on its own: a rank under DDP, a whole replica under tensor or pipeline parallelism.
+A unit can be resized alone: a rank under DDP, a whole replica under tensor or pipeline parallelism.
 """
 
 from collections.abc import Callable
@@ -10,18 +10,18 @@ import numpy as np
 from kair_engine.arrays import Floats, Ints
 
 _HALVINGS = 60
-"""So many halvings leave nothing of an interval that a float could tell."""
+"""Halvings after which an interval is below float precision."""
 _LEAST_SLOPE_S = 1e-30
-"""Stands for a slope of 0, by which capacities could not be divided."""
+"""Replaces a slope of 0, which capacities are divided by."""
 _SLACK = 1e-9
-"""By this share the longest time to try exceeds that of full units: rounding must not take a sample from them."""
+"""Margin on the longest time to try, so that rounding takes no sample from full units."""
 
 
 def split(fixed_s: Floats, slope_s: Floats, batch: int, lowest: Ints, highest: Ints) -> Ints:
-    """Return the samples per unit with the least `max(fixed_s + slope_s * samples)`, exactly `batch` in all.
+    """Return the samples per unit that minimise `max(fixed_s + slope_s * samples)`, exactly `batch` in total.
 
-    Arrays have one entry per unit: seconds a step, seconds a sample, and bounds in samples. Raises ValueError where the
-    bounds cannot hold the batch.
+    Arrays have one entry per unit: seconds per step, seconds per sample, and bounds in samples. Raises ValueError if
+    the batch does not fit the bounds.
     """
     fixed, slope, low, high = _checked(fixed_s, slope_s, batch, lowest, highest)
     slope = np.maximum(slope, _LEAST_SLOPE_S)
@@ -38,10 +38,10 @@ def split(fixed_s: Floats, slope_s: Floats, batch: int, lowest: Ints, highest: I
 def split_in_micro_batches(
     fixed_s: Floats, slope_s: Floats, batch: int, lowest: Ints, largest: Ints, *, most: int
 ) -> tuple[Ints, Ints]:
-    """Return the samples and the micro-batches per unit with the least `max(micro * fixed_s + slope_s * samples)`.
+    """Return samples and micro-batches per unit that minimise `max(micro * fixed_s + slope_s * samples)`.
 
-    A unit takes at least `lowest` samples in 1 to `most` micro-batches of at most `largest` samples, as few as hold
-    its samples; `fixed_s` is paid by every micro-batch. Raises ValueError where the bounds cannot hold the batch.
+    A unit takes at least `lowest` samples in 1 to `most` micro-batches of at most `largest` samples, as few as
+    possible; each micro-batch costs `fixed_s`. Raises ValueError if the batch does not fit the bounds.
     """
     fixed, slope, low, high = _checked(fixed_s, slope_s, batch, lowest, np.asarray(largest) * most)
     slope = np.maximum(slope, _LEAST_SLOPE_S)
@@ -62,17 +62,16 @@ def split_in_micro_batches(
 
 
 def half_way(now: Ints, wanted: Ints) -> Ints:
-    """Return the sizes half way between two plans with the same sum, which they keep; halves are rounded towards
-    `wanted`.
+    """Return the sizes halfway between two plans with the same sum, which is kept; halves are rounded towards `wanted`.
 
-    Raises ValueError where the sums differ.
+    Raises ValueError if the sums differ.
     """
     if now.sum() != wanted.sum():
         raise ValueError(f"the plans differ in their sums, {now.sum()} and {wanted.sum()}")
     twice = now + wanted
     result: Ints = twice // 2
     halves = np.flatnonzero(twice % 2)
-    # Those that are to grow most come first: as many are rounded up as down, so that the sum stays.
+    # Those that grow most come first: as many are rounded up as down, so that the sum stays.
     order = np.argsort((now - wanted)[halves], kind="stable")
     result[halves[order[: len(halves) // 2]]] += 1
     return result
@@ -81,7 +80,7 @@ def half_way(now: Ints, wanted: Ints) -> Ints:
 def _checked(
     fixed_s: Floats, slope_s: Floats, batch: int, lowest: Ints, highest: Ints
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return the same as arrays of floats; raises ValueError where no plan can come of them."""
+    """Return the arguments as arrays of floats. Raises ValueError if no plan is possible."""
     fixed, slope, low, high = (np.asarray(one, dtype=np.float64) for one in (fixed_s, slope_s, lowest, highest))
     if not len(fixed) or not (fixed.shape == slope.shape == low.shape == high.shape):
         raise ValueError("every unit needs a fixed part, a slope, a lowest and a highest number of samples")
@@ -102,7 +101,7 @@ def _balanced(
     """Return the samples per unit at the shortest time in which the units' capacities hold the batch."""
 
     def held(time_s: float) -> Floats:
-        # Fewer than its lowest number no unit takes, however long that lasts.
+        # No unit takes fewer than its lowest number, however long that lasts.
         return np.minimum(np.maximum(np.floor(capacity(time_s)), low), high)
 
     too_short, enough = 0.0, float(times(high).max()) * (1 + _SLACK)
@@ -116,16 +115,16 @@ def _balanced(
             continue
         enough, samples = middle, tried
         if excess == 0:
-            # A shorter time would hold no other whole samples.
+            # A shorter time cannot hold the same whole samples.
             break
     result: Ints = _without_surplus(samples, times, batch, low).astype(np.int64)
     return result
 
 
 def _without_surplus(samples: Floats, times: Callable[[Floats], Floats], batch: int, low: Floats) -> Floats:
-    """Take what exceeds the batch from those that would take longest, again until nothing does.
+    """Take the surplus from the slowest units, repeatedly until none is left.
 
-    Once is not enough where all that may shrink would have to give more than they have above their lowest.
+    Once is not enough if all that may shrink would have to give more than they have above their lowest.
     """
     samples = samples.copy()
     surplus = samples.sum() - batch

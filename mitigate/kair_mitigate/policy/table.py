@@ -1,4 +1,4 @@
-"""Every policy against every kind of job: the rows of `kair mitigate simulate`."""
+"""Plays every policy against every kind of job: the rows of `kair mitigate simulate`."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NoReturn
@@ -13,7 +13,7 @@ from kair_mitigate.policy.policies import BackupWorkers, Claims, Continuous, Det
 from kair_mitigate.policy.simulation import Simulated, simulate
 
 DEADLINE = 1.25
-"""Times the median unit's computing."""
+"""In medians of the units' computing time."""
 POLICIES: dict[str, Callable[[], Policy]] = {
     "continuous": Continuous,
     "continuous-deadline": lambda: Continuous(deadline=DEADLINE),
@@ -22,7 +22,7 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "static": Static,
     "claims": Claims,
 }
-"""Those that a job can be controlled by."""
+"""Policies that can control a job."""
 SIMULATED: dict[str, Callable[[], Policy]] = {
     **POLICIES,
     "each-step-no-delay": lambda: EachStep(by_ranks=True),
@@ -32,16 +32,16 @@ STEPS = 3000
 
 
 def policy_of(name: str, report: Callable[[str], None]) -> Policy:
-    """Return one that a job can be controlled by; `report` is given what a user's own policy does wrong.
+    """Return a policy that can control a job; `report` receives the mistakes of a user's own policy.
 
-    Raises UsageError or InputError where there is none of that name.
+    Raises UsageError or InputError if there is no such policy.
     """
     make = _maker(name, POLICIES)
     return Guarded(make(), name, report) if ":" in name else make()
 
 
 def simulated_policy(name: str) -> Callable[[], Policy]:
-    """Return what makes the policy for simulations, which end with InputError where a user's own goes wrong."""
+    """Return a factory of the policy for simulations, which raise InputError if a user's own makes a mistake."""
     make = _maker(name, SIMULATED)
     return (lambda: Guarded(make(), name, _stop, simulated=True)) if ":" in name else make
 
@@ -68,7 +68,7 @@ def simulated_rows(ranks: int, draws: int, chosen: Sequence[str]) -> Iterator[Si
 
 
 def row_of(policy: str, pattern: str, ranks: int, steps: int, played: Sequence[Simulated]) -> SimulatedPolicy:
-    """Return the mean of what came of a policy in jobs of so many ranks and steps."""
+    """Return the mean results of a policy over these jobs."""
 
     def mean(name: str) -> float:
         return float(np.mean([getattr(one, name) for one in played]))

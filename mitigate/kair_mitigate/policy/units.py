@@ -1,7 +1,8 @@
-"""Which ranks are resized together: those that meet in every micro-batch are one unit.
+"""Finds the ranks that are resized together: ranks that meet in every micro-batch form a unit.
 
 Tensor, pipeline, context and expert parallel ranks, and those of an FSDP group, wait for each other many times a step:
-no one of them can take more than the others. Only what happens once a step, as DDP's all-reduce, joins different units.
+none of them can take more than the others. Only communication once a step, such as DDP's all-reduce, joins different
+units.
 """
 
 import re
@@ -25,40 +26,40 @@ _FORWARD, _BACKWARD = PHASE_NAMES.index("forward"), PHASE_NAMES.index("backward"
 
 @dataclass(frozen=True)
 class Units:
-    """A job's units, and how sizes of ranks become those of units; without a reason not to, these count micro-batches.
+    """A job's units, and the conversion between sizes of ranks and micro-batches of units.
 
-    All ranks of a unit take the same samples a step, `micro_batch` of them in each of its micro-batches.
+    All ranks of a unit take the same samples per step, `micro_batch` of them in each micro-batch.
     """
 
     members: Members
-    """The ranks of each, in order; every rank is in one."""
+    """The ranks of each unit, ascending; every rank is in one."""
     known: Known
-    """Of whom: a person, a sampled window, what capture tells of a part of the communication, or nobody."""
+    """Source: a user, a sampled window, capture's report of a part of the communication, or an assumption."""
     micro_batch: int | None = None
-    """Samples of a rank in a micro-batch; None where nobody said so, which is 1 for units of one rank."""
+    """Samples of a rank per micro-batch; None if not given, which is 1 for units of one rank."""
 
     @property
     def ranks(self) -> int:
-        """Of all units."""
+        """Return the number of ranks in all units."""
         return sum(map(len, self.members))
 
     def compute_s(self, of_ranks: Floats) -> Floats:
-        """Return what each unit computes, which is what its slowest rank does, s."""
+        """Return each unit's seconds of computing, those of its slowest rank."""
         return np.maximum.reduceat(of_ranks[self._order], self._starts)
 
     def micro_batches(self, sizes: Sequence[int] | Ints) -> Ints:
-        """How many micro-batches each unit takes of ranks' sizes, rounded up."""
+        """Return each unit's micro-batches for these sizes of ranks, rounded up."""
         samples = np.maximum.reduceat(np.asarray(sizes, dtype=np.int64)[self._order], self._starts)
         return np.asarray(-(-samples // (self.micro_batch or 1)), dtype=np.int64)
 
     def sizes(self, micro_batches: Ints) -> tuple[int, ...]:
-        """Return the samples of each rank where the units take so many micro-batches."""
+        """Return the samples of each rank if the units take these micro-batches."""
         result = np.empty(len(self._order), dtype=np.int64)
         result[self._order] = np.repeat(micro_batches * (self.micro_batch or 1), list(map(len, self.members)))
         return tuple(result.tolist())
 
     def of_ranks(self, of_units: Ints) -> tuple[int, ...]:
-        """Return what holds for each unit, for each of its ranks."""
+        """Return each unit's value for each of its ranks."""
         each = {rank: int(value) for ranks, value in zip(self.members, of_units, strict=True) for rank in ranks}
         return tuple(each[rank] for rank in sorted(each))
 
@@ -67,7 +68,7 @@ class Units:
         return max(self.members[unit], key=lambda rank: float(of_ranks[rank]))
 
     def why_fixed(self, sizes: Sequence[int]) -> str | None:
-        """Why no other sizes than these can be proposed, in a sentence; None where they can."""
+        """Return why no other sizes can be proposed, in a sentence; None if they can."""
         fewest, largest = min(map(len, self.members)), max(map(len, self.members))
         moves = f"{len(self.members)} units of {largest} ranks move whole micro-batches"
         part = self.micro_batch or 1
@@ -91,9 +92,9 @@ class Units:
         return next((f"sizes stay: {why}" for holds, why in reasons if holds), None)
 
     def sentence(self, sizes: Sequence[int]) -> str | None:
-        """Return what a person is to know of the units.
+        """Return what users should know about the units.
 
-        Return None where each rank is resized by itself, and that is known.
+        Return None if each rank is resized alone, and that is certain.
         """
         if (why := self.why_fixed(sizes)) is not None:
             return why
@@ -113,7 +114,7 @@ class Units:
 
     @property
     def ties(self) -> tuple[Members, int | None]:
-        """What is resized together, however it is known."""
+        """Return what is resized together, whatever its source."""
         return self.members, self.micro_batch
 
     @cached_property
@@ -126,8 +127,8 @@ class Units:
 
 
 def joined(ranks: int, tied: Iterable[Sequence[int]]) -> Members:
-    """Return the connected components of ranks 0 to `ranks` − 1 under what ties them, by their first ranks."""
-    import networkx as nx  # 0.1 s that a job told by a person does without
+    """Return the connected components of ranks 0 to `ranks` − 1 under these ties, by their first ranks."""
+    import networkx as nx  # 0.1 s, not needed if a user gives the units
 
     graph = nx.empty_graph(ranks)
     for some in tied:
@@ -136,12 +137,12 @@ def joined(ranks: int, tied: Iterable[Sequence[int]]) -> Members:
 
 
 def tied_in(ops: Operations) -> list[tuple[int, ...]] | None:
-    """Return the ranks that meet in every micro-batch of a recorded step; None where it does not tell the forward pass.
+    """Return the ranks that meet in every micro-batch of a recorded step; None if it does not show the forward pass.
 
-    That is who sends to whom, and who meets in the forward pass: tensor, context and expert parallel ranks do, and
-    FSDP's, which gather parameters. DDP's all-reduce is of the backward pass alone, and what it broadcasts in the
-    forward one are buffers. What no backward pass follows, such as a mean of losses, is of the step. Whoever meets
-    less often than a pipeline has micro-batches meets once a step.
+    These are senders with their receivers, and ranks that meet in the forward pass: tensor, context and expert parallel
+    ranks, and FSDP's, which gather parameters. DDP's all-reduce is in the backward pass only, and its broadcasts in the
+    forward pass are of buffers. Collectives without a later backward pass, such as a mean of losses, happen once per
+    step, as do those that are rarer than a pipeline's micro-batches.
     """
     if not (ops.phase == _FORWARD).any():
         return None
@@ -166,16 +167,16 @@ def tied_in(ops: Operations) -> list[tuple[int, ...]] | None:
 
 
 def of_size(ranks: int, size: int) -> Members:
-    """Units of so many ranks in a row. Raises ValueError where they do not come out even."""
+    """Return units of `size` consecutive ranks. Raises ValueError if the job's ranks are not divisible."""
     if size < 1 or ranks % size:
         raise ValueError(f"units of {size} ranks: the job has {ranks}, which that does not divide")
     return tuple(tuple(range(first, first + size)) for first in range(0, ranks, size))
 
 
 def from_text(text: str, ranks: int) -> Members:
-    """`0-3,4-7`, or `0+4,1+5` for ranks that are not in a row; whoever is not named is alone.
+    """Return the units in `0-3,4-7`, or `0+4,1+5` for ranks that are not consecutive; other ranks are alone.
 
-    Raises ValueError for what is none.
+    Raises ValueError for invalid text.
     """
     tied, seen = list[tuple[int, ...]](), set[int]()
     for unit in text.split(","):

@@ -1,4 +1,4 @@
-"""What a checkpoint takes into its state, and the return to one; each step in its caller's transaction."""
+"""Commits work to checkpoints, and returns to them; each function runs in its caller's transaction."""
 
 import json
 import sqlite3
@@ -10,9 +10,9 @@ from kair_mitigate.shards.shard import CheckpointError, NotOwnerError, OutOfPlac
 
 
 def commit_positions(connection: sqlite3.Connection, checkpoint: str, positions: Mapping[str, Position]) -> list[Row]:
-    """Take what each worker named had done before its position, and return what that is; the rest stays uncommitted.
+    """Commit what each listed worker did before its position, and return these rows; the rest stays uncommitted.
 
-    The same again changes nothing. Raises CheckpointError, StaleGenerationError, NotOwnerError, OutOfPlaceError.
+    Repeating a commit changes nothing. Raises CheckpointError, StaleGenerationError, NotOwnerError, OutOfPlaceError.
     """
     text = _text(positions)
     known = connection.execute("SELECT positions FROM checkpoint WHERE name = ?", (checkpoint,)).fetchone()
@@ -25,7 +25,7 @@ def commit_positions(connection: sqlite3.Connection, checkpoint: str, positions:
 
 
 def commit_everything(connection: sqlite3.Connection, checkpoint: str) -> None:
-    """Take all cursors as they stand. Raises CheckpointError."""
+    """Commit all cursors as they are. Raises CheckpointError."""
     seq = _insert(connection, checkpoint, _text({}))
     connection.execute("UPDATE shard SET done_in = ? WHERE state = 'DONE' AND done_in IS NULL", (seq,))
     connection.execute("UPDATE shard SET committed = cursor WHERE done_in IS NULL AND cursor > begin")
@@ -33,10 +33,10 @@ def commit_everything(connection: sqlite3.Connection, checkpoint: str) -> None:
 
 
 def return_to(connection: sqlite3.Connection, checkpoint: str | None, seed: int) -> None:
-    """Set all shards to where they were at a checkpoint, None: at the beginning; later checkpoints are forgotten.
+    """Reset all shards to a checkpoint, or to the beginning for None; later checkpoints are forgotten.
 
-    Each worker's generation ends. Quarantined shards stay so, and a try that the restart ended does not count.
-    Raises CheckpointError.
+    All workers' generations end. Quarantined shards stay so, and a try that the restart ended does not count. Raises
+    CheckpointError.
     """
     seq, epoch = _find(connection, checkpoint) if checkpoint is not None else (0, 0)
     if checkpoint is None:
@@ -66,7 +66,7 @@ def return_to(connection: sqlite3.Connection, checkpoint: str | None, seed: int)
 
 
 def generations(connection: sqlite3.Connection) -> dict[str, dict[str, int]]:
-    """Of each checkpoint, the generation that each of its workers was of."""
+    """Return checkpoint → worker → generation."""
     rows = connection.execute("SELECT name, positions FROM checkpoint ORDER BY seq")
     return {name: {worker: position[0] for worker, position in json.loads(text).items()} for name, text in rows}
 

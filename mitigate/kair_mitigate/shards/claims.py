@@ -1,4 +1,4 @@
-"""Shards in the hands of workers: taken, advanced, ended, given back; each step in its caller's transaction."""
+"""Tracks shards held by workers: taken, advanced, ended, returned; each function runs in its caller's transaction."""
 
 import sqlite3
 import sys
@@ -8,14 +8,14 @@ from typing import Final, Literal
 from kair_mitigate.shards.shard import CommitPoint, NotOwnerError, OutOfPlaceError, Shard, StaleGenerationError
 
 Ending = Literal["died", "left"]
-"""How a worker came to give back what it has. That one left by itself and well is not held against the shard."""
+"""How a worker came to return its shard; leaving voluntarily does not count as a failed try."""
 
 _SHARD: Final = "id, number, epoch, begin, end, file, cursor"
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A shard in a worker's hands."""
+    """A shard held by a worker."""
 
     id: int
     cursor: int
@@ -24,19 +24,19 @@ class Held:
 
 
 def generation_of(connection: sqlite3.Connection, worker: str) -> int | None:
-    """Return the only generation of a worker that may ask for anything, None where it never did."""
+    """Return a worker's current generation, the only one that may make requests; None for an unknown worker."""
     row = connection.execute("SELECT generation FROM worker WHERE name = ?", (worker,)).fetchone()
     return None if row is None else int(row[0])
 
 
 def check_generation(connection: sqlite3.Connection, worker: str, generation: int) -> None:
-    """Raise StaleGenerationError for a worker that was given up, or is not known."""
+    """Raise StaleGenerationError if the worker was given up or is unknown."""
     if generation_of(connection, worker) != generation:
         raise StaleGenerationError(f"generation {generation} of {worker} was given up, or never joined")
 
 
 def take(connection: sqlite3.Connection, worker: str, generation: int, claim: int, seed: int) -> Shard | None:
-    """Return the shard that the worker has already, or else the next in order, None where there is none."""
+    """Return the shard that the worker holds, else the next in order; None without any."""
     row = connection.execute(f"SELECT {_SHARD} FROM shard WHERE state = 'DOING' AND owner = ?", (worker,)).fetchone()
     if row is None:
         row = connection.execute(
@@ -54,7 +54,7 @@ def take(connection: sqlite3.Connection, worker: str, generation: int, claim: in
 
 
 def held(connection: sqlite3.Connection, worker: str, generation: int, shard: int) -> Held:
-    """Return what a worker says that it has. Raises StaleGenerationError, NotOwnerError."""
+    """Return the shard that a worker claims to hold. Raises StaleGenerationError, NotOwnerError."""
     check_generation(connection, worker, generation)
     row = connection.execute(
         "SELECT id, cursor, end, reached FROM shard WHERE id = ? AND owner = ? AND state = 'DOING'", (shard, worker)
@@ -65,13 +65,13 @@ def held(connection: sqlite3.Connection, worker: str, generation: int, shard: in
 
 
 def has_done(connection: sqlite3.Connection, worker: str, shard: int) -> bool:
-    """Whether the shard was ended by this worker."""
+    """Return whether this worker ended the shard."""
     row = connection.execute("SELECT owner FROM shard WHERE id = ? AND state = 'DONE'", (shard,)).fetchone()
     return row is not None and row[0] == worker
 
 
 def advance(connection: sqlite3.Connection, shard: Held, cursor: int) -> None:
-    """Move a cursor forwards. Who gets further than all before does not hold poison: its try is the first again."""
+    """Move a cursor forward. Getting further than all before resets the tries, since the shard is not poison."""
     connection.execute(
         """
         UPDATE shard SET cursor = ?1, tries = CASE WHEN ?1 > reached THEN 1 ELSE tries END, reached = MAX(reached, ?1)
@@ -82,7 +82,7 @@ def advance(connection: sqlite3.Connection, shard: Held, cursor: int) -> None:
 
 
 def end(connection: sqlite3.Connection, shard: Held, cursor: int | None, commit: CommitPoint) -> None:
-    """End a shard, which for a file says how long that is. Raises OutOfPlaceError where samples are left."""
+    """End a shard; for a file `cursor` gives its length. Raises OutOfPlaceError if samples are left."""
     last = shard.end
     if last is None:
         last = shard.cursor if cursor is None else cursor
@@ -97,9 +97,9 @@ def end(connection: sqlite3.Connection, shard: Held, cursor: int | None, commit:
 def give_back(
     connection: sqlite3.Connection, worker: str, how: Ending, reason: str, *, commit: CommitPoint, most_tries: int
 ) -> None:
-    """Put back what a worker has in hand and, where it died with it, what it did since the last checkpoint.
+    """Return a worker's shard to the queue and, if it died, what it did since the last checkpoint.
 
-    A shard that was tried `most_tries` times without getting further goes to quarantine instead.
+    A shard tried `most_tries` times without progress is quarantined instead.
     """
     back_to = "committed" if commit == "checkpoint" else "cursor"
     if how == "died" and commit == "checkpoint":

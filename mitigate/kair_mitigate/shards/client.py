@@ -1,4 +1,4 @@
-"""A worker's shards: claimed one after the other, kept by signs of life, and given back when the worker is gone.
+"""Claims a worker's shards one after another; heartbeats keep them, and they return when the worker is gone.
 
     with ShardClient(address, key, "worker 3") as client:
         for shard in client.shards():
@@ -6,10 +6,10 @@
                 ...
             client.done()
 
-Where samples count by the push, a worker says `client.push(begin, end)` of each batch before that.
+If samples count by the push, a worker calls `client.push(begin, end)` for each batch before that.
 
-The service may be away: the worker goes on with the shard it has, then waits for the service, with one warning.
-Standard library only: this runs in the training process.
+If the service is away, the worker continues with its shard, then waits for the service, with one warning. Standard
+library only: this runs in the training process.
 """
 
 import random
@@ -34,14 +34,14 @@ from kair_mitigate.shards.wire import Message, text_of, whole_of
 
 _LEAST_WAIT_S: Final = 0.02
 _MOST_WAIT_S: Final = 2.0
-"""Between tries to reach the service."""
+"""Seconds between attempts to reach the service."""
 _BEATS_PER_LEASE: Final = 3
 
 
 class ShardClient:
-    """One worker of a job, in one generation: after StaleGenerationError a worker needs a new one.
+    """One generation of a worker: after StaleGenerationError a worker needs a new client.
 
-    Where only the checkpoint counts, that new one begins with the state of the last checkpoint.
+    If only the checkpoint counts, the new one begins with the state of the last checkpoint.
     """
 
     def __init__(self, address: Address, key: bytes, worker: str) -> None:
@@ -57,9 +57,9 @@ class ShardClient:
 
     @classmethod
     def found_by(cls, find: Callable[[], tuple[Address, bytes]], worker: str) -> Self:
-        """One whose service `find` tells, with its key, each time it is to be reached.
+        """Return a client that calls `find` for address and key before each connection.
 
-        `find` raises OSError where there is none yet, and AllOverError where there will be none.
+        `find` raises OSError if there is no service yet, and AllOverError if there will be none.
         """
         client = cls(("", 0), b"", worker)
         client._connection.find = find
@@ -75,7 +75,7 @@ class ShardClient:
 
     @property
     def generation(self) -> int:
-        """The number of this incarnation of the worker. Waits for the service at the first time."""
+        """Return the number of this incarnation of the worker. The first call waits for the service."""
         if self._generation is None:
             reply = self._ask({"do": "join", "worker": self._worker})
             self._generation = whole_of(reply, "generation")
@@ -87,13 +87,13 @@ class ShardClient:
         return self._generation
 
     def shards(self) -> Iterator[Shard]:
-        """Shards until all epochs are over; each is to be ended with `done` or `failed`. Waits while there is none.
+        """Yield shards until all epochs are over; end each with `done` or `failed`. Waits while none is free.
 
-        Raises StaleGenerationError where this worker was given up.
+        Raises StaleGenerationError if this worker was given up.
         """
         while (reply := self._claim()).get("nothing") != "finished":
             if "shard" not in reply:
-                continue  # the service has waited for one, and still there is none
+                continue  # the service has waited for a shard in vain
             fields = reply["shard"]
             assert isinstance(fields, dict)
             shard = Shard(**fields)
@@ -103,14 +103,14 @@ class ShardClient:
                 raise RuntimeError(f"shard {shard.number} is neither done nor failed: call client.done() behind it")
 
     def progress(self, cursor: int) -> None:
-        """Says that all positions of the shard before `cursor` are trained: no request, costs nothing.
+        """Note that all positions of the shard before `cursor` are trained; sends nothing.
 
-        Before a checkpoint inside a shard it has to be right; what is fetched ahead is not trained.
+        Before a checkpoint inside a shard it must be exact; positions fetched ahead are not trained.
         """
         self._cursor = cursor
 
     def position(self) -> Position:
-        """Where this worker is, for a checkpoint now. Raises RuntimeError where that is not known."""
+        """Return this worker's position for a checkpoint now. Raises RuntimeError if it is not known."""
         if self._shard is None:
             return Position(self.generation, None)
         if self._cursor is None:
@@ -118,16 +118,16 @@ class ShardClient:
         return Position(self.generation, self._shard.id, self._cursor)
 
     def push(self, begin: int, end: int) -> None:
-        """Says that positions [begin, end) of the shard in hand are in the result: they count from here on.
+        """Report that positions [begin, end) of the current shard are in the result, and count from now on.
 
-        Next in order, and only where samples count by the push. A worker that dies between its work and this does that
-        work again: where that matters, let the server that has the model call `ShardStore.push`.
+        Calls must be in order, and only if samples count by the push. A worker that dies between its work and this call
+        repeats that work: to avoid it, let the server that has the model call `ShardStore.push`.
         """
         request = {"shard": self._in_hand().id, "begin": begin, "end": end}
         self._ask({**self._mine("push"), **request})
 
     def done(self, records: int | None = None) -> None:
-        """End the shard in hand. `records`: how many a file had."""
+        """End the current shard; `records` is the length of a file."""
         ending: Message = {"shard": self._in_hand().id}
         if records is not None:
             ending["cursor"] = records
@@ -135,24 +135,24 @@ class ShardClient:
         self._shard = None
 
     def failed(self, reason: str) -> None:
-        """Give the shard in hand back as one that cannot be trained; after some tries it is left out, loudly.
+        """Return the current shard as one that cannot be trained; after some tries it is left out, with a warning.
 
-        Where only the checkpoint counts, this worker is given up with it.
+        If only the checkpoint counts, this worker is given up with it.
         """
         self._ask({**self._mine("fail"), "shard": self._in_hand().id, "reason": reason[:1000] or "unknown"})
         self._shard = None
 
     def commit(self, checkpoint: str, positions: Mapping[str, Position]) -> None:
-        """Make a checkpoint the one that counts, by the positions of all its workers: before it gets its final name.
+        """Commit a checkpoint by the positions of all its workers; call this before it gets its final name.
 
-        Where samples count by the push, all that was pushed is taken, and `positions` is empty.
-        Raises ShardError where one of them was given up meanwhile: the checkpoint must not be used then.
+        If samples count by the push, all pushes are included, and `positions` is empty. Raises ShardError if one of the
+        workers was given up meanwhile: the checkpoint must not be used then.
         """
         told = {worker: [place.generation, place.shard, place.cursor] for worker, place in positions.items()}
         self._ask({"do": "commit", "checkpoint": checkpoint, "positions": told})
 
     def restore(self, checkpoint: str | None) -> None:
-        """Return all shards to a checkpoint, None: to the beginning. Once per restart, before anybody joins."""
+        """Reset all shards to a checkpoint, or to the beginning for None; once per restart, before any worker joins."""
         self._ask({"do": "restore", "checkpoint": checkpoint})
 
     def add(self, files: Sequence[str]) -> None:
@@ -160,15 +160,15 @@ class ShardClient:
         self._ask({"do": "add", "files": list(files)})
 
     def end_stream(self) -> None:
-        """Says that nothing more comes."""
+        """Declare the stream complete."""
         self._ask({"do": "end_stream"})
 
     def close(self, *, well: bool = True) -> None:
-        """End the signs of life. A worker that is well leaves; of another one all that is lost returns in time."""
+        """End the heartbeats. A healthy worker leaves; otherwise its lost work returns after the lease."""
         self._ended.set()
         with self._talking:
             if well and self._generation is not None and self._given_up is None:
-                with suppress(OSError, ShardError):  # the lease ends by itself
+                with suppress(OSError, ShardError):  # the lease ends anyway
                     self._connection.ask(self._mine("leave"))
             self._connection.close()
 
@@ -187,7 +187,7 @@ class ShardClient:
         return {"do": what, "worker": self._worker, "generation": self.generation}
 
     def _ask(self, request: Message) -> Message:
-        """Wait for the service as long as it takes. Raises ShardError."""
+        """Send a request, waiting for the service as long as needed. Raises ShardError."""
         wait_s = _LEAST_WAIT_S
         while True:
             if self._given_up is not None:
@@ -224,6 +224,6 @@ class ShardClient:
 
 
 def _pause(wait_s: float) -> float:
-    """Wait, and return how long to wait next time; by chance, so that workers do not all come at once."""
+    """Wait, and return the next wait; random, so that workers do not return simultaneously."""
     time.sleep(wait_s * random.uniform(0.5, 1.0))
     return min(2 * wait_s, _MOST_WAIT_S)

@@ -1,4 +1,4 @@
-"""A worker's side of the conversation with the shard service: one request, one signed reply.
+"""Connects a worker to the shard service: one request, one signed reply.
 
 Standard library only: this runs in the training process.
 """
@@ -24,15 +24,15 @@ from kair_mitigate.shards.wire import (
 Address = tuple[str, int]
 """Host and port."""
 _PATIENCE_S: Final = 30.0
-"""A service that has not replied after this long is taken for gone. The next epoch of a million shards takes 15 s."""
+"""A service without a reply for this long counts as gone. Preparing an epoch of a million shards takes 15 s."""
 
 
 class Connection:
-    """One conversation at a time, begun with the first request and anew after a failure."""
+    """One connection, opened by the first request and reopened after a failure."""
 
     def __init__(self, address: Address, key: bytes) -> None:
         self.find: Callable[[], tuple[Address, bytes]] = lambda: (address, key)
-        """Called before each conversation, since a service that was started anew may be elsewhere."""
+        """Called before each connection, because a restarted service may have moved."""
         self._key = key
         self._socket: socket.socket | None = None
         self._challenge = b""
@@ -41,8 +41,8 @@ class Connection:
     def ask(self, request: Message) -> Message:
         """Return the reply.
 
-        Raises ShardError where the request was refused, and OSError where there was no reply: it may have been heard
-        or not.
+        Raises ShardError if the request was refused, and OSError if there was no reply: it may have been received or
+        not.
         """
         try:
             reply = self._exchange(request)
@@ -58,7 +58,7 @@ class Connection:
         return reply
 
     def close(self) -> None:
-        """End the conversation."""
+        """Close the connection."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None

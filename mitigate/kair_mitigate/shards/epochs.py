@@ -1,4 +1,4 @@
-"""The shards of a dataset, and their order in each of its epochs; each step in its caller's transaction."""
+"""Creates the shards of a dataset, and their order in each epoch; each function runs in its caller's transaction."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ VALUES (0, ?, ?, ?, ?, ?, ?, ?, ?)
 
 
 def insert_ranges(connection: sqlite3.Connection, size: int, shard_size: int, seed: int) -> None:
-    """Make the first epoch of a dataset of `size` samples."""
+    """Create the first epoch of a dataset of `size` samples."""
     begins = range(0, size, shard_size)
     places = _places(len(begins), seed, epoch=0)
     connection.executemany(
@@ -26,7 +26,7 @@ def insert_ranges(connection: sqlite3.Connection, size: int, shard_size: int, se
 
 
 def insert_files(connection: sqlite3.Connection, files: Sequence[str], seed: int) -> None:
-    """Add files to the first epoch, in shuffled order behind those that are there."""
+    """Add files to the first epoch, in shuffled order after existing ones."""
     (first,) = connection.execute("SELECT COUNT(*) FROM shard WHERE epoch = 0").fetchone()
     order = keyed_order(len(files), seed, f"files/{first}")
     places = {number: place for place, number in enumerate(order)}
@@ -36,9 +36,9 @@ def insert_files(connection: sqlite3.Connection, files: Sequence[str], seed: int
 
 
 def begin_epochs_due(connection: sqlite3.Connection, seed: int, epochs: int) -> bool:
-    """Make the next epoch when nothing is left of the last; whether one began.
+    """Create the next epoch if the last one is finished; return whether one began.
 
-    What was quarantined in an epoch before stays out of the new one.
+    Shards quarantined in an earlier epoch stay out of the new one.
     """
     begun = False
     while not (has_todo(connection) or has_doing(connection)):
@@ -50,7 +50,7 @@ def begin_epochs_due(connection: sqlite3.Connection, seed: int, epochs: int) -> 
 
 
 def only_first_epoch(connection: sqlite3.Connection, seed: int) -> None:
-    """Delete all epochs but the first, which is made again where parts of it are no longer there."""
+    """Delete all epochs but the first, which is created again if parts of it are gone."""
     newest = newest_epoch(connection)
     counts = dict(connection.execute("SELECT epoch, COUNT(*) FROM shard WHERE epoch IN (0, ?) GROUP BY 1", (newest,)))
     if counts.get(0) != counts.get(newest):
@@ -60,23 +60,23 @@ def only_first_epoch(connection: sqlite3.Connection, seed: int) -> None:
 
 
 def has_todo(connection: sqlite3.Connection) -> bool:
-    """Whether a shard waits for a worker."""
+    """Return whether a shard waits for a worker."""
     return connection.execute("SELECT 1 FROM shard WHERE state = 'TODO' LIMIT 1").fetchone() is not None
 
 
 def has_doing(connection: sqlite3.Connection) -> bool:
-    """Whether a shard is in a worker's hands."""
+    """Return whether a worker holds a shard."""
     return connection.execute("SELECT 1 FROM shard WHERE state = 'DOING' LIMIT 1").fetchone() is not None
 
 
 def newest_epoch(connection: sqlite3.Connection) -> int:
-    """Return the newest epoch that has begun, 0 where nothing has."""
+    """Return the newest epoch that has begun, 0 if none has."""
     (epoch,) = connection.execute("SELECT COALESCE(MAX(epoch), 0) FROM shard").fetchone()
     return int(epoch)
 
 
 def _insert_epoch(connection: sqlite3.Connection, epoch: int, seed: int) -> int:
-    """Made from the newest; the number of its shards: a stream may have ended before it had any."""
+    """Create an epoch from the newest; return its number of shards, 0 for a stream that ended empty."""
     newest = newest_epoch(connection)
     (shards,) = connection.execute("SELECT COUNT(*) FROM shard WHERE epoch = ?", (newest,)).fetchone()
     connection.execute("CREATE TEMP TABLE IF NOT EXISTS epoch_order (number INTEGER PRIMARY KEY, place INTEGER)")
@@ -95,7 +95,7 @@ def _insert_epoch(connection: sqlite3.Connection, epoch: int, seed: int) -> int:
 
 
 def _places(shards: int, seed: int, epoch: int) -> list[int]:
-    """Return the place of each shard by its number."""
+    """Return the position of each shard by its number."""
     places = [0] * shards
     for place, number in enumerate(keyed_order(shards, seed, f"epoch/{epoch}")):
         places[number] = place

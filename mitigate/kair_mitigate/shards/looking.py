@@ -1,4 +1,4 @@
-"""What is seen of a shard store by who only looks on, and makes no service wait."""
+"""Reads a shard store without blocking its service."""
 
 import sqlite3
 from collections import Counter
@@ -13,25 +13,25 @@ from kair_mitigate.shards.checkpoints import generations
 from kair_mitigate.shards.epochs import newest_epoch
 
 SHARDS: Final = "shards.sqlite"
-"""The store of a run, in its folder."""
+"""A run's store, in its folder."""
 TRAINED: Final = "trained"
-"""The folder of rows in that of a run."""
+"""A run's folder of rows."""
 ROWS: Final = f"{TRAINED}/shards.jsonl"
-"""What counts, written down by the store."""
+"""The rows that count, written by the store."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """What was to be trained, as far as that is known."""
+    """The dataset, as far as it is known."""
 
     samples: int | None
-    """Of an epoch; None of files."""
+    """Samples of an epoch; None for files."""
     records: Mapping[str, int]
-    """Of each file that was read to its end."""
+    """Records of each file that was read to its end."""
     epochs: int
-    """How many there are to be."""
+    """Planned number of epochs."""
     whole: int
-    """How many are over, and can only return by a restore."""
+    """Number of epochs that are over, which only a restore can undo."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +40,16 @@ class ShardAudit:
 
     dataset: Dataset
     epochs: int
-    """Those that were looked at."""
+    """Number of epochs that were checked."""
     of: Mapping[str | None, Audit]
-    """By file; of a dataset without files one."""
+    """Audit per file; a dataset without files has one."""
     workers: Mapping[str, int]
-    """Samples of each worker, over all epochs, the most first."""
+    """Samples per worker over all epochs, largest first."""
 
 
 @contextmanager
 def looked_at(file: Path) -> Iterator[sqlite3.Connection]:
-    """Open a store's database, to be read. Raises OSError where it cannot be."""
+    """Open a store's database read-only. Raises OSError."""
     try:
         with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as database:
             yield database
@@ -58,7 +58,7 @@ def looked_at(file: Path) -> Iterator[sqlite3.Connection]:
 
 
 def dataset_of(database: sqlite3.Connection) -> Dataset:
-    """Return what a store was made for. Raises sqlite3.Error."""
+    """Return the dataset that a store was created for. Raises sqlite3.Error."""
     settings = dict(database.execute("SELECT name, value FROM setting WHERE name IN ('epochs', 'growing', 'commit')"))
     newest = newest_epoch(database)
     (samples,) = database.execute("SELECT MAX(end) FROM shard WHERE epoch = ? AND file IS NULL", (newest,)).fetchone()
@@ -75,9 +75,9 @@ def dataset_of(database: sqlite3.Connection) -> Dataset:
 
 
 def audit_of_run(folder: Path, epochs: int | None = None) -> ShardAudit:
-    """Of the rows that the store wrote, or, where it wrote none, of those of workers. Raises OSError.
+    """Audit the rows that the store wrote, or, if it wrote none, the workers'. Raises OSError.
 
-    `epochs`: how many there should be; None for those that are over.
+    `epochs` is how many there should be; None for those that are over.
     """
     with looked_at(folder / SHARDS) as database:
         dataset, committed = dataset_of(database), generations(database)

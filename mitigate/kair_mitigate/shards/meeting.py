@@ -1,4 +1,4 @@
-"""Where workers find the shard service of their run: its address is in the run's folder, beside the key.
+"""Shows workers where their run's shard service is: its address is in the run's folder, next to the key.
 
 Standard library only: this runs in the training process.
 """
@@ -21,15 +21,15 @@ _MOST_BYTES: Final = 4096
 
 
 def publish(folder: Path, address: Address, *, over: bool = False) -> None:
-    """Write the service's address; `over`: it has ended, as there is nothing left to claim. Raises OSError."""
+    """Write the service's address; `over` means it has ended because nothing is left to claim. Raises OSError."""
     write_whole(folder / ADDRESS, json.dumps({"host": address[0], "port": address[1], "over": over}).encode())
 
 
 def find(folder: Path) -> tuple[Address, bytes]:
-    """Address and key of the run's service.
+    """Return the address and key of the run's service.
 
-    Raises OSError where they are not there yet or no longer whole, AllOverError where the service has ended well, and
-    RunKeyError where the key is not to be trusted.
+    Raises OSError if they are missing or incomplete, AllOverError if the service has ended normally, and RunKeyError if
+    the key cannot be trusted.
     """
     with (folder / ADDRESS).open("rb") as file:
         text = file.read(_MOST_BYTES)
@@ -57,5 +57,5 @@ def client_of_run(worker: str | None = None) -> ShardClient:
 
 
 def default_name() -> str:
-    """Host and rank, which a worker that is started again has too; without a rank the process' number."""
+    """Return host and rank, which stay the same after a restart; without a rank, host and process id."""
     return f"{socket.gethostname()}-{os.environ.get('RANK') or f'pid{os.getpid()}'}"

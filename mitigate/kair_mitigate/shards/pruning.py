@@ -1,4 +1,4 @@
-"""What nothing can return to any more goes, so that the store stays bounded; in its caller's transaction."""
+"""Deletes what no restore can return to, so that the store stays bounded; runs in its caller's transaction."""
 
 import sqlite3
 
@@ -7,10 +7,10 @@ from kair_mitigate.shards.shard import CommitPoint
 
 
 def prune(connection: sqlite3.Connection, kept: int, commit: CommitPoint) -> None:
-    """Forgets all checkpoints but the last `kept`, and DONE shards of old epochs that the oldest of those has as DONE.
+    """Delete all checkpoints but the last `kept`, and DONE shards of old epochs that are DONE in the oldest of these.
 
-    Two epochs stay whatever happens, as the next one is made from the newest, and a worker may say once more that it is
-    done. So do those that began since the oldest checkpoint, and all quarantined shards.
+    The last two epochs always stay: the next one is made from the newest, and a worker may repeat that it is done. So
+    do epochs that began since the oldest checkpoint, and all quarantined shards.
     """
     row = connection.execute(
         "SELECT seq FROM checkpoint ORDER BY seq DESC LIMIT 1 OFFSET ?", (max(kept, 1) - 1,)
@@ -24,5 +24,5 @@ def prune(connection: sqlite3.Connection, kept: int, commit: CommitPoint) -> Non
     if oldest is not None:
         gone = "DELETE FROM shard WHERE epoch < ? AND state = 'DONE' AND done_in <= ?"
         connection.execute(gone, (min(first, epoch), oldest))
-    elif commit == "push":  # DONE is for good where no checkpoint can be returned to
+    elif commit == "push":  # without checkpoints to return to, DONE is final
         connection.execute("DELETE FROM shard WHERE epoch < ? AND state = 'DONE'", (first,))

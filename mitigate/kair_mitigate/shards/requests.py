@@ -1,4 +1,4 @@
-"""What the shard service does on a request: a message of a worker in, the store asked, a message out."""
+"""Answers requests to the shard service: a worker's message in, a call of the store, a message out."""
 
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -9,11 +9,11 @@ from kair_mitigate.shards.store import ShardStore
 from kair_mitigate.shards.wire import ConversationError, Message, text_of, whole_of
 
 _MOST_TOLD: Final = 1000
-"""Quarantined shards in a reply, which has to fit into a frame; the store knows all."""
+"""Quarantined shards in a reply, which must fit into a frame; the store has all."""
 
 
 def answer(store: ShardStore, request: Message) -> Message:
-    """Do what is asked. Raises ConversationError, ShardError, sqlite3.Error; then nothing has changed."""
+    """Execute a request. Raises ConversationError, ShardError, sqlite3.Error; then nothing has changed."""
     handler = _HANDLERS.get(text_of(request, "do"))
     if handler is None:
         raise ConversationError("nobody knows what is asked for")
@@ -30,7 +30,7 @@ def _claim(store: ShardStore, request: Message) -> Message:
 
 
 def _beat(store: ShardStore, request: Message) -> Message:
-    """Return a sign of life, with the place in the shard where only the checkpoint moves the cursor that counts."""
+    """Handle a heartbeat; if only the checkpoint counts, it has the worker's cursor in its shard."""
     worker, generation = _who(request)
     if "shard" in request:
         store.progress(worker, generation, whole_of(request, "shard"), whole_of(request, "cursor"))
@@ -65,7 +65,7 @@ def _commit(store: ShardStore, request: Message) -> Message:
         raise ConversationError("positions is not an object")
     checkpoint = text_of(request, "checkpoint")
     if store.commit_point == "push" and not positions:
-        if [*store.checkpoints()][-1:] != [checkpoint]:  # else asked again, as the reply got lost
+        if [*store.checkpoints()][-1:] != [checkpoint]:  # else a repeated request, whose reply was lost
             store.commit_all(checkpoint)
     else:
         store.commit(checkpoint, {worker: _position(place) for worker, place in positions.items()})

@@ -41,7 +41,8 @@ CREATE TABLE IF NOT EXISTS quarantine (
     worker TEXT NOT NULL, reason TEXT NOT NULL
 );
 """
-"""`cursor` is where the training is, `committed` where it is in the last checkpoint, `reached` how far any try came.
-`place` orders an epoch's shards, `claimed` orders what a worker took, `done_in` is the checkpoint that has it as DONE.
-`begun` keeps how far each checkpoint had come in shards that it has not as DONE,
-`counted` how long the file of rows was at it; of 0, how long it is."""
+"""`cursor` is the current position, `committed` that of the last checkpoint, `reached` the farthest of any try. `place`
+orders an epoch's shards, `claimed` orders a worker's shards, `done_in` is the checkpoint that has it as DONE. `begun`
+has each checkpoint's position in shards that were not DONE, `counted` the length of the file of rows at each
+checkpoint; its row 0 has the present length.
+"""

@@ -1,7 +1,7 @@
-"""The shard service: a store behind a TCP port, and the leases of its workers.
+"""Serves a shard store on a TCP port, and manages the leases of its workers.
 
-It runs in a thread of its own, beside a parameter server as well as alone. A request that is malformed, oversized,
-forged or replayed ends its connection and changes nothing.
+It runs in a separate thread, inside a parameter server or alone. A malformed, oversized, forged or replayed request
+ends its connection and changes nothing.
 """
 
 import asyncio
@@ -33,14 +33,14 @@ from kair_mitigate.shards.wire import (
 )
 
 LEASE_S: Final = 30.0
-"""A worker that is not heard of for this long loses its shard; it speaks three times as often."""
+"""A worker that is silent for this long loses its shard; workers send three heartbeats in that time."""
 MOST_CONNECTIONS: Final = 8192
-"""Connections beyond are closed: strangers cannot use up the memory."""
+"""Further connections are closed, so that strangers cannot exhaust memory."""
 _STRANGER_S: Final = 10.0
-"""Who has not sent a signed request after this long is no worker."""
+"""A client without a signed request for this long is disconnected."""
 _CHECKS_PER_LEASE: Final = 8
 _MOST_HELD_S: Final = 1.0
-"""A claim waits here for a shard this long at most: the worker has it at once, and still gives signs of life."""
+"""A claim waits at most this long for a shard: the worker gets it immediately, and still sends heartbeats."""
 
 
 class ShardService:
@@ -56,10 +56,10 @@ class ShardService:
         lease_s: float = LEASE_S,
         on_over: Callable[[], object] = lambda: None,
     ) -> None:
-        """`key`: the job's secret, which workers have too. `port`: 0 for any that is free.
+        """`key` is the job's secret, shared with workers; `port` 0 means any free one.
 
-        `on_over` is called, from another thread and perhaps again, once nothing is left to do, nothing can return, and
-        no worker is there who would have to hear of it.
+        `on_over` is called, from another thread and possibly repeatedly, when nothing is left to do, nothing can
+        return, and no worker remains to be notified.
         """
         self._store, self._key, self._host, self._port, self._lease_s = store, key, host, port, lease_s
         self._heard: dict[str, float] = {}
@@ -67,15 +67,15 @@ class ShardService:
         self._started = threading.Event()
         self._failure: OSError | sqlite3.Error | None = None
         self._something = asyncio.Event()
-        """Set, and replaced, when there is something to claim again."""
+        """Set and replaced when a claim can be answered again."""
         self._end: Callable[[], object] = lambda: None
         self._thread = threading.Thread(target=self._run, name="kair-shards", daemon=True)
         self._on_over = on_over
         self.refused = 0
-        """Connections ended for what came over them."""
+        """Connections ended because of their content."""
 
     def start(self) -> tuple[str, int]:
-        """Begins to listen; the address. Raises OSError, sqlite3.Error."""
+        """Start listening; return the address. Raises OSError, sqlite3.Error."""
         self._thread.start()
         self._started.wait()
         if self._failure is not None:
@@ -98,7 +98,7 @@ class ShardService:
     async def _listen(self) -> None:
         server = await asyncio.start_server(self._serve, self._host, self._port, limit=MOST_BYTES)
         self._port = server.sockets[0].getsockname()[1]
-        # After a restart nobody has been heard yet, and each gets a whole lease to be.
+        # After a restart every owner gets a whole lease to report.
         self._heard = dict.fromkeys(self._store.owners(), time.monotonic())
         leases = asyncio.create_task(self._end_leases())
         ended = asyncio.Event()
@@ -122,7 +122,7 @@ class ShardService:
             await self._converse(reader, writer)
         except (ConversationError, asyncio.IncompleteReadError) as error:
             self.refused += not (isinstance(error, asyncio.IncompleteReadError) and not error.partial)
-        except OSError:  # gone, or silent: TimeoutError is one of these
+        except OSError:  # disconnected, or silent: TimeoutError is an OSError
             pass
         finally:
             self._connections.discard(writer)
@@ -181,7 +181,7 @@ class ShardService:
         return {"lease_s": self._lease_s, **reply}
 
     async def _end_leases(self) -> None:
-        """Give up who was silent for a lease, not counting time in which the service itself could not listen."""
+        """Give up workers that were silent for a lease, not counting time in which the service could not listen."""
         pause_s = self._lease_s / _CHECKS_PER_LEASE
         while True:
             before = time.monotonic()
@@ -191,7 +191,7 @@ class ShardService:
                 self._heard = {worker: heard + late_s for worker, heard in self._heard.items()}
             silent = time.monotonic() - self._lease_s
             for worker in [worker for worker, heard in self._heard.items() if heard < silent]:
-                with suppress(sqlite3.Error, OSError):  # again at the next look
+                with suppress(sqlite3.Error, OSError):  # retried at the next check
                     self._store.release(worker)
                     del self._heard[worker]
                     self._wake_claims()

@@ -1,4 +1,4 @@
-"""What workers, service and store tell each other: shards, places in them, and why something was refused.
+"""Defines what workers, service and store exchange: shards, positions in them, and reasons for refusals.
 
 Standard library only: this runs in the training process.
 """
@@ -13,41 +13,41 @@ from typing import ClassVar, Final, Literal
 CommitPoint = Literal["checkpoint", "push"]
 """What makes a trained sample count: the checkpoint that contains it, or the push that the server applied."""
 Nothing = Literal["wait", "finished"]
-"""Why there is no shard: all are in other hands (or the stream has not gone on yet), or all epochs are over."""
+"""Why there is no shard: other workers hold all (or the stream has no more yet), or all epochs are over."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """Positions [begin, end) of an epoch, or a file, whose records are numbered from 0 on."""
+    """Positions [begin, end) of an epoch, or a file, whose records are numbered from 0."""
 
     id: int
-    """One shard of one epoch; no other ever gets this number."""
+    """Unique for each shard of each epoch."""
     number: int
-    """The place in the dataset, the same in each epoch."""
+    """Its position in the dataset, the same in each epoch."""
     epoch: int
     begin: int
     end: int | None
-    """None: a file's length is not known before somebody has read it."""
+    """None for a file whose length is not known before it was read."""
     file: str | None
     cursor: int
-    """The first position that nobody has trained: where the worker begins."""
+    """The first untrained position, where the worker begins."""
     seed: int
 
     def __iter__(self) -> Iterator[int]:
-        """Return indices of the dataset from the cursor on; of a file, the numbers of its records, without an end."""
+        """Yield indices of the dataset from the cursor on; for a file, record numbers without an end."""
         if self.end is None:
             return count(self.cursor)
         return iter(self.indices(self.cursor, self.end))
 
     def indices(self, begin: int, end: int) -> list[int]:
-        """Which indices of the dataset are at positions [begin, end): inside a shard they are in shuffled order."""
+        """Return the indices of the dataset at positions [begin, end), which are shuffled within a shard."""
         if self.end is None:
             return list(range(begin, end))
         order = _order_inside(self.end - self.begin, self.seed, f"{self.epoch}/{self.begin}")
         return [self.begin + place for place in order[begin - self.begin : end - self.begin]]
 
     def batches(self, size: int) -> Iterator[tuple[int, int]]:
-        """Ranges [begin, end) of positions from the cursor on, `size` long but for the last.
+        """Yield ranges [begin, end) of positions from the cursor on, of `size` except for the last.
 
         Raises ValueError for a file, whose length is not known.
         """
@@ -61,18 +61,18 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a worker is at a checkpoint: all before it is in the model, nothing after it."""
+    """A worker's position at a checkpoint: everything before it is in the model, nothing after it."""
 
     generation: int
     shard: int | None
-    """None: all that the worker took is done."""
+    """None if everything that the worker took is done."""
     cursor: int = 0
 
 
 def keyed_order(size: int, seed: int, label: str) -> list[int]:
-    """0 … size - 1 in an order that seed and label alone determine, on every machine and in every release.
+    """Return 0 … size - 1 in an order determined by seed and label only, on every machine and in every release.
 
-    2 µs per number.
+    It takes 2 µs per number.
     """
     start: Final = hashlib.sha256(f"kair shards 1\0{seed}\0{label}\0".encode())
 
@@ -86,42 +86,42 @@ def keyed_order(size: int, seed: int, label: str) -> list[int]:
 
 @lru_cache(maxsize=2)
 def _order_inside(size: int, seed: int, label: str) -> tuple[int, ...]:
-    """Kept, as a worker asks for it with each batch of a shard."""
+    """Return a shard's order, cached because a worker needs it for each batch."""
     return tuple(keyed_order(size, seed, label))
 
 
 class ShardError(Exception):
-    """A request was refused, and has changed nothing."""
+    """Raised if a request was refused; it has changed nothing."""
 
     code: ClassVar[str] = "refused"
 
 
 class StaleGenerationError(ShardError):
-    """The worker was given up: what it had is in other hands, and it must not go on with the state it has."""
+    """Raised if the worker was given up: others may hold its shard, and it must not continue with its state."""
 
     code = "stale"
 
 
 class NotOwnerError(ShardError):
-    """The shard is not, or no longer, in this worker's hands."""
+    """Raised if this worker does not, or no longer, hold the shard."""
 
     code = "not-owner"
 
 
 class OutOfPlaceError(ShardError):
-    """The range does not follow what was trained of the shard before."""
+    """Raised if the range does not follow the trained part of the shard."""
 
     code = "out-of-place"
 
 
 class CheckpointError(ShardError):
-    """There is no checkpoint of this name, or another one has it already."""
+    """Raised if there is no checkpoint with this name, or it is already taken."""
 
     code = "checkpoint"
 
 
 class AllOverError(ShardError):
-    """All epochs are over, and nobody answers any more."""
+    """Raised if all epochs are over and the service has ended."""
 
     code = "over"
 
@@ -129,4 +129,4 @@ class AllOverError(ShardError):
 ERRORS: Final = {
     kind.code: kind for kind in (ShardError, StaleGenerationError, NotOwnerError, OutOfPlaceError, CheckpointError)
 }
-"""Refusals go over the network by these names."""
+"""Codes of refusals on the network."""

@@ -1,29 +1,29 @@
-"""Which shard is where, in SQLite: TODO, DOING in a worker's hands, DONE, or QUARANTINED.
+"""Keeps the state of every shard in SQLite: TODO, DOING (held by a worker), DONE, or QUARANTINED.
 
-A worker that is done with one shard claims the next, so that a slow one simply takes fewer. Each sample of each epoch
-counts exactly once in the model, in one of two ways, which the store is made for:
+A worker that finishes one shard claims the next, so a slow one simply takes fewer. Each sample of each epoch counts
+exactly once in the model, in one of two ways, chosen when the store is made:
 
-`checkpoint`: the only commit point is the checkpoint of the model. What a worker has done since the last one is only in
-that worker's state, or is lost with the whole job: local SGD between two averagings, batch inference whose output
-becomes valid with the checkpoint, streams read by ranks in step. `commit` takes each worker's position at the
-checkpoint. A worker that dies returns all that it did since, DONE shards among them, at their committed cursors;
-`restore` returns what all did since. Commit *before* the model's checkpoint gets its final name, and restore the one
-that the model was loaded from: after a kill in between, the store merely knows one checkpoint more than there is.
+`checkpoint`: the only commit point is the model's checkpoint. What a worker has done since the last one is only in that
+worker's state, or is lost with the whole job: local SGD between two averagings, batch inference whose output becomes
+valid with the checkpoint, streams read by ranks in step. `commit` takes each worker's position at the checkpoint. A
+worker that dies returns all that it did since, DONE shards included, at their committed cursors; `restore` returns what
+all did since. Commit *before* the model's checkpoint gets its final name, and restore the one that the model was loaded
+from: after a kill in between, the store merely has one checkpoint more than there are files.
 
 `push`: for parameter servers, whose state is the model. A gradient comes with (worker, generation, shard, cursor
 range), and the server applies it with `push`, in its own process: gradient and cursor change together or not at all,
-and a push of a worker that was given up, or one that comes twice, changes nothing. A worker that dies returns its shard
-where the server is in it. The server's own checkpoint takes the cursors as they stand (`commit_all`, with no push in
-between), and after the server's end `restore` returns model and cursors together.
+and a push of a worker that was given up, or a repeated one, changes nothing. If a worker dies, its shard returns at the
+server's cursor. The server's own checkpoint takes the cursors as they are (`commit_all`, with no push in between), and
+after the server's end `restore` returns model and cursors together.
 
-A store that writes down what counts (`rows`) does not grow with epochs and checkpoints: the last ten checkpoints
-(`KEPT_CHECKPOINTS`) can be restored, and the beginning; epochs that all of these have as DONE go (`pruning`). One that
-does not keeps all, as rows that workers write themselves count by the names of checkpoints.
+A store that writes the rows that count (`rows`) does not grow with epochs and checkpoints: the last ten checkpoints
+(`KEPT_CHECKPOINTS`) and the beginning can be restored; epochs that are DONE in all of these are deleted (`pruning`). A
+store without rows keeps everything, because rows that workers write themselves count by the names of checkpoints.
 
-Workers have generations: one that was given up, came back, or is from before a restore is refused.
+Workers have generations: one that was given up, was replaced, or is from before a restore is refused.
 
-A million shards, on a busy host of two cores: made in 18 s and 82 MB, the next epoch in 15 s, a restore of all 20 s; a
-claim 0.1 ms, a commit of 2,048 positions 0.35 s. Everybody waits meanwhile: ten thousand shards are plenty.
+A million shards, on a busy host of two cores: created in 18 s and 82 MB, the next epoch in 15 s, a restore of all 20 s;
+a claim takes 0.1 ms, a commit of 2,048 positions 0.35 s. All workers wait meanwhile: ten thousand shards are plenty.
 """
 
 import os
@@ -44,10 +44,10 @@ from kair_mitigate.shards.schema import SCHEMA
 from kair_mitigate.shards.shard import CommitPoint, Nothing, NotOwnerError, OutOfPlaceError, Position, Shard, ShardError
 
 MOST_TRIES: Final = 3
-"""A shard whose workers died this many times in a row without getting further in it is taken for poison."""
+"""A shard whose workers died this many times in a row without progress counts as poison."""
 
 KEPT_CHECKPOINTS: Final = 10
-"""Can be restored. Of 2,048 workers each takes 0.1 MB; trainers keep fewer files than that."""
+"""Checkpoints that can be restored. With 2,048 workers each takes 0.1 MB; trainers keep fewer files than that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,29 +61,29 @@ class Quarantined:
     file: str | None
     tries: int
     worker: str
-    """Who tried last."""
+    """The worker that tried last."""
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """How far the newest epoch is."""
+    """Progress of the newest epoch."""
 
     epoch: int
     epochs: int
     shards: dict[str, int]
-    """Shards of the epoch by state."""
+    """Number of shards of the epoch by state."""
     doing: dict[str, tuple[int, int]]
-    """Of each worker, the number of its shard and the cursor in it."""
+    """Worker → (number of its shard, cursor in it)."""
     quarantined: tuple[Quarantined, ...]
     """Of all epochs."""
 
 
 class ShardStore:
-    """The shards of one job. Any thread may call; one process has the store open at a time.
+    """The shards of one job. All threads may call it; one process has the store open at a time.
 
-    Each method raises ShardError where it refuses, and sqlite3.Error or OSError where a file cannot be written; neither
-    changes anything.
+    Each method raises ShardError if it refuses, and sqlite3.Error or OSError if a file cannot be written; in both cases
+    nothing changes.
     """
 
     def __init__(
@@ -94,13 +94,13 @@ class ShardStore:
         kept_checkpoints: int = KEPT_CHECKPOINTS,
         rows: Path | None = None,
     ) -> None:
-        """Open or make the file; what counts is written into the file `rows`, for the audit.
+        """Open or create the file; the rows that count are written into the file `rows`, for the audit.
 
         Raises sqlite3.Error, OSError.
         """
         self._lock = threading.RLock()
         self._most_tries, self._kept = most_tries, kept_checkpoints
-        os.close(own(str(path), os.O_RDWR | os.O_CREAT))  # SQLite's files beside it have its mode
+        os.close(own(str(path), os.O_RDWR | os.O_CREAT))  # SQLite's companion files get its mode
         self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self._connection.execute("PRAGMA journal_mode = WAL")
         self._connection.execute("PRAGMA synchronous = NORMAL")
@@ -117,7 +117,7 @@ class ShardStore:
                 self._rows.close()
 
     def check_file(self) -> None:
-        """Read all of the file. Raises sqlite3.DatabaseError where it is damaged."""
+        """Read the whole file. Raises sqlite3.DatabaseError if it is damaged."""
         with self._lock:
             (found,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
         if found != "ok":
@@ -125,20 +125,20 @@ class ShardStore:
 
     @property
     def is_made(self) -> bool:
-        """Whether there is a dataset."""
+        """Return whether there is a dataset."""
         with self._lock:
             return self._connection.execute("SELECT 1 FROM setting LIMIT 1").fetchone() is not None
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is left to do, and nothing can return but by a restore."""
+        """Return whether nothing is left to do, and nothing can return except by a restore."""
         with self._lock:
             return self.is_made and self._is_over() and not self.owners()
 
     def make(
         self, size: int, shard_size: int, *, seed: int, epochs: int = 1, commit: CommitPoint = "checkpoint"
     ) -> None:
-        """Make the shards of a dataset of `size` samples. The same again, when a job goes on, changes nothing."""
+        """Create the shards of a dataset of `size` samples; repeating it, as when a job continues, changes nothing."""
         if size < 1 or shard_size < 1 or epochs < 1:
             raise ShardError(f"{epochs} epochs of {size} samples in shards of {shard_size} are no dataset")
         with self._transaction() as connection:
@@ -154,7 +154,7 @@ class ShardStore:
         commit: CommitPoint = "checkpoint",
         growing: bool = False,
     ) -> None:
-        """Make a shard of each file; a growing stream can be added to until `end_stream`. Twice is harmless."""
+        """Create a shard of each file; a growing stream accepts files until `end_stream`. Repeating it is harmless."""
         if len(set(files)) != len(files) or not (files or growing) or epochs < 1:
             raise ShardError("a dataset of files needs at least one, and none twice")
         made = f"stream of {len(files)} files at first" if growing else f"{len(files)} files"
@@ -163,7 +163,7 @@ class ShardStore:
                 insert_files(connection, files, seed)
 
     def add(self, files: Sequence[str]) -> int:
-        """Add files to a growing stream, and return how many it did not have yet."""
+        """Add files to a growing stream, and return how many were new."""
         with self._transaction() as connection:
             if not self._number("growing"):
                 raise ShardError("the dataset is no stream, or the stream has ended: nothing can be added")
@@ -173,22 +173,22 @@ class ShardStore:
             return len(new)
 
     def end_stream(self) -> None:
-        """Says that nothing more comes: the epoch ends with the last shard that is there."""
+        """Declare the stream complete: the epoch ends with its last shard."""
         with self._transaction() as connection:
             connection.execute("UPDATE setting SET value = 0 WHERE name = 'growing'")
             self._begin_epochs()
 
     def join(self, worker: str) -> int:
-        """Return a new generation of a worker; the one before is taken for dead."""
+        """Return a new generation of a worker; the previous one counts as dead."""
         with self._transaction() as connection:
             generation = (claims.generation_of(connection, worker) or 0) + 1
             self._replace(worker, generation)
             return generation
 
     def claim(self, worker: str, generation: int) -> Shard | Nothing:
-        """Return the next shard in order, or the one that the worker has already.
+        """Return the next shard in order, or the one that the worker already holds.
 
-        A generation newer than the known one, where somebody else numbers them, replaces that.
+        A generation newer than the known one, if numbers come from elsewhere, replaces that.
         """
         with self._transaction() as connection:
             known = claims.generation_of(connection, worker)
@@ -202,12 +202,12 @@ class ShardStore:
             return shard
 
     def has_answers(self) -> bool:
-        """Whether a claim would not have to wait."""
+        """Return whether a claim would be answered without waiting."""
         with self._lock:
             return has_todo(self._connection) or self._is_over()
 
     def progress(self, worker: str, generation: int, shard: int, cursor: int) -> None:
-        """Note how far a worker is, for who looks on, and to tell poison from bad luck: this commits nothing."""
+        """Note a worker's position, for status and to distinguish poison from bad luck; this commits nothing."""
         with self._transaction() as connection:
             self._require("checkpoint")
             held = claims.held(connection, worker, generation, shard)
@@ -219,9 +219,9 @@ class ShardStore:
     def push(self, worker: str, generation: int, shard: int, span: tuple[int, int], apply: Callable[[], None]) -> bool:
         """Apply a gradient of the positions of `span`, [begin, end), and move the cursor there: both or neither.
 
-        False where that was applied before: a push that was repeated because the answer got lost. What `apply` raises
-        passes through. Where the cursor cannot be written behind it, sqlite3.Error is raised, and the server has to
-        restore its last checkpoint.
+        Return False if it was applied before: a push repeated because the answer was lost. Exceptions of `apply` pass
+        through. If the cursor cannot be written after it, sqlite3.Error is raised, and the server has to restore its
+        last checkpoint.
         """
         begin, end = span
         with self._transaction() as connection:
@@ -241,7 +241,7 @@ class ShardStore:
             return True
 
     def done(self, worker: str, generation: int, shard: int, cursor: int | None = None) -> None:
-        """End a shard. `cursor`: how many records a file had."""
+        """End a shard; `cursor` is the number of records of a file."""
         with self._transaction() as connection:
             claims.check_generation(connection, worker, generation)
             if claims.has_done(connection, worker, shard):
@@ -251,15 +251,15 @@ class ShardStore:
             self._begin_epochs()
 
     def check(self, worker: str, generation: int) -> None:
-        """Raise StaleGenerationError where the worker was given up."""
+        """Raise StaleGenerationError if the worker was given up."""
         with self._lock:
             claims.check_generation(self._connection, worker, generation)
 
     def fail(self, worker: str, generation: int, shard: int, reason: str) -> None:
-        """Give back a shard that cannot be trained; the last of its tries puts it into quarantine.
+        """Return a shard that cannot be trained to the queue; after its last try it is quarantined.
 
-        Where only the checkpoint counts, the worker's state may have a part of the shard in it that no other can know:
-        it is given up with all that it did since the last one, and has to join again from that.
+        If only the checkpoint counts, the worker's state may contain a part of the shard that no other worker knows:
+        the worker is given up with all it did since the last one, and has to join again from that.
         """
         with self._transaction() as connection:
             claims.held(connection, worker, generation, shard)
@@ -268,7 +268,7 @@ class ShardStore:
                 self._fence(worker)
 
     def leave(self, worker: str, generation: int) -> None:
-        """Lets a worker go that is well: what it has done stays its own until a commit, what it holds goes back.
+        """Let a healthy worker leave: what it has done stays its own until a commit, what it holds is returned.
 
         Raises NotOwnerError inside a shard that only a checkpoint can split.
         """
@@ -279,20 +279,20 @@ class ShardStore:
             self._give_back(worker, "left", "")
 
     def release(self, worker: str) -> None:
-        """Give a worker up: what is lost with it returns to its place, and its generation ends."""
+        """Give up a worker: its lost work returns to the queue, and its generation ends."""
         with self._transaction():
             self._give_back(worker, "died", "the worker died")
             self._fence(worker)
 
     def holders(self) -> frozenset[str]:
-        """Workers that have a shard in hand."""
+        """Return the workers that hold a shard."""
         with self._lock:
             return frozenset(
                 owner for (owner,) in self._connection.execute("SELECT owner FROM shard WHERE state = 'DOING'")
             )
 
     def owners(self) -> frozenset[str]:
-        """Workers whose death would return something: holders, and those who did what no checkpoint has yet."""
+        """Return the workers whose death would return something: holders, and those with uncommitted work."""
         uncommitted = """
             SELECT DISTINCT owner FROM shard WHERE state = 'DONE' AND done_in IS NULL
                 AND (SELECT value FROM setting WHERE name = 'commit') IS NOT 'push'
@@ -301,9 +301,9 @@ class ShardStore:
             return self.holders() | {owner for (owner,) in self._connection.execute(uncommitted)}
 
     def commit(self, checkpoint: str, positions: Mapping[str, Position]) -> None:
-        """Take what each worker named had done before its position at a checkpoint; on the disk on return.
+        """Commit what each listed worker did before its position at a checkpoint; on disk when this returns.
 
-        What workers not named have done stays uncommitted. The same commit again changes nothing.
+        Work of workers that are not listed stays uncommitted. Repeating a commit changes nothing.
         """
         with self._transaction(durable=True) as connection:
             self._require("checkpoint")
@@ -311,31 +311,31 @@ class ShardStore:
             self._end_commit()
 
     def commit_all(self, checkpoint: str) -> None:
-        """Take all cursors as they stand into a checkpoint; on the disk on return."""
+        """Commit all cursors as they are to a checkpoint; on disk when this returns."""
         with self._transaction(durable=True) as connection:
             self._require("push")
             checkpoints.commit_everything(connection, checkpoint)
             self._end_commit()
 
     def restore(self, checkpoint: str | None) -> None:
-        """Return to one of the last checkpoints, None: to the beginning. Whoever worked before is refused then."""
+        """Return to one of the last checkpoints, or to the beginning for None; workers from before are then refused."""
         with self._transaction(durable=True) as connection:
             checkpoints.return_to(connection, checkpoint, self._number("seed"))
             self._begin_epochs()
         self._cut_rows()
 
     def checkpoints(self) -> dict[str, dict[str, int]]:
-        """Return the checkpoints that hold, the oldest first, each with the generations of its workers."""
+        """Return the valid checkpoints, oldest first, each with the generations of its workers."""
         with self._lock:
             return checkpoints.generations(self._connection)
 
     @property
     def commit_point(self) -> CommitPoint:
-        """What makes a sample count. Raises ShardError where no dataset was made."""
+        """Return what makes a sample count. Raises ShardError if there is no dataset."""
         return "push" if self._setting("commit") == "push" else "checkpoint"
 
     def status(self) -> Status:
-        """How far the newest epoch is, what is in whose hands, and what was left out."""
+        """Return the progress of the newest epoch, the shards that workers hold, and what was left out."""
         with self._lock:
             epoch = newest_epoch(self._connection)
             states = "SELECT state, COUNT(*) FROM shard WHERE epoch = ? GROUP BY state"
@@ -372,7 +372,7 @@ class ShardStore:
             self._prune()
 
     def _count(self, rows: Sequence[Row]) -> None:
-        """Write rows that are there once the transaction is committed. Raises OSError."""
+        """Write rows that count once the transaction is committed. Raises OSError."""
         if self._rows is not None and rows:
             length = self._rows.write(self._counted(), rows)
             self._connection.execute("INSERT OR REPLACE INTO counted VALUES (0, ?)", (length,))
@@ -398,7 +398,7 @@ class ShardStore:
             self._rows.cut(self._counted())
 
     def _is_over(self) -> bool:
-        """Whether nothing is left to do, and nothing will be: the next epoch begins where the last one ends."""
+        """Return whether nothing is left to do or will come: the next epoch begins when the last one ends."""
         return not (self._number("growing") or has_todo(self._connection) or has_doing(self._connection))
 
     def _require(self, commit: CommitPoint) -> None:
@@ -406,7 +406,7 @@ class ShardStore:
             raise ShardError(f"in this job a sample counts by its {self.commit_point}, not by a {commit}")
 
     def _is_new(self, **settings: int | str) -> bool:
-        """Whether the dataset is made now. Raises ShardError where another one was made before."""
+        """Return whether the dataset is created now. Raises ShardError if the store has another one."""
         known = dict(self._connection.execute("SELECT name, value FROM setting"))
         if not known:
             self._connection.executemany("INSERT INTO setting VALUES (?, ?)", settings.items())
@@ -429,7 +429,7 @@ class ShardStore:
 
     @contextmanager
     def _transaction(self, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
-        """All or nothing; `durable`: on the disk, with all before it, as only a checkpoint needs (6 ms)."""
+        """Run one transaction; `durable` puts it on disk with all before it, which only checkpoints need (6 ms)."""
         with self._lock:
             if durable:
                 self._connection.execute("PRAGMA synchronous = FULL")
