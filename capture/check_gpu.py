@@ -1,9 +1,9 @@
-"""Checks capture on a machine with an NVIDIA GPU, which the tests of this repository do without, within five minutes.
+"""Checks capture on a machine with an NVIDIA GPU, which this repository's tests do not need, within five minutes.
 
     python capture/check_gpu.py                  # sampled steps, CUPTI next to Kineto, device times, NVML, the overhead
     python capture/check_gpu.py --out gpu.txt    # the same, kept in a file as well
 
-Every check prints one line; the exit status is 1 where one failed, 2 where there is no GPU.
+Every check prints one line; the exit status is 1 if one failed, 2 if there is no GPU.
 """
 
 import json
@@ -27,7 +27,7 @@ NVML = ("gpu_sm_clock", "gpu_temperature", "gpu_power")
 
 
 def main() -> int:
-    """Each way in a process of its own, as CUPTI has one owner in each."""
+    """Run all checks, each profiler in a separate process because CUPTI has one owner per process."""
     if len(sys.argv) == 3 and sys.argv[1] in WAYS:
         WAYS[sys.argv[1]][0](Path(sys.argv[2]))
         return 0
@@ -59,13 +59,13 @@ def check_all() -> int:
 
 
 def has_gpu() -> bool:
-    """Asked in a process of its own: who asks opens the driver."""
+    """Return whether PyTorch can use a GPU; a separate process asks, since asking opens the driver."""
     ask = "import sys, torch; sys.exit(not torch.cuda.is_available())"
     return subprocess.run([sys.executable, "-c", ask], check=False).returncode == 0
 
 
 def told(what: str, holds: bool) -> int:
-    """Print one check; 1 where it failed."""
+    """Print one check; return 1 if it failed."""
     say(f"{'ok    ' if holds else 'FAILED'} {what}")
     return int(not holds)
 
@@ -95,7 +95,7 @@ def by_torch(_: Path) -> None:
 
 
 def check_torch(folder: Path) -> int:
-    """Kernels of the sampled step, inside it."""
+    """Check that sampled steps have their kernels; return how many checks failed."""
     windows = folder / "run" / "windows"
     found = {path.name for path in windows.glob("*.json")}
     failed = told("torch: steps 5 and 10 are sampled", found == {window_name(5), window_name(10)})
@@ -108,7 +108,7 @@ def check_torch(folder: Path) -> int:
 
 
 def check_device_times(folder: Path) -> int:
-    """Return the GPU's own time of a step, by events, is there and no longer than the step."""
+    """Check that the GPU's own time of a step is recorded by events and no longer than the step."""
     from kair_capture.agent.ring_reader import RingReader
     from kair_capture.ring import Kind
 
@@ -126,7 +126,7 @@ def check_device_times(folder: Path) -> int:
 
 
 def kernels_ready() -> Any:  # noqa: ANN401 - a tensor, and torch is not imported above
-    """Numbers on the GPU that KERNELS kernels change."""
+    """Return numbers on the GPU that KERNELS kernels change."""
     import torch
 
     values = torch.ones(1 << 22, device="cuda")
@@ -136,7 +136,7 @@ def kernels_ready() -> Any:  # noqa: ANN401 - a tensor, and torch is not importe
 
 
 def by_kineto(folder: Path) -> None:
-    """Run the same kernels under PyTorch's profiler, with which CUPTI's are compared."""
+    """Run the same kernels under PyTorch's profiler, as a reference for CUPTI's."""
     import torch
 
     values = kernels_ready()
@@ -148,18 +148,18 @@ def by_kineto(folder: Path) -> None:
 
 
 def check_kineto(folder: Path) -> int:
-    """As many kernels as were launched."""
+    """Check that every launched kernel was recorded."""
     found = len(kernels_in(folder / KINETO))
     return told(f"kineto: {found} kernels of {KERNELS}", found == KERNELS)
 
 
 def kernels_in(path: Path) -> list[float]:
-    """How long each kernel of a Kineto file took, µs."""
+    """Return how long each kernel of a Kineto file took, in µs."""
     return [event["dur"] for event in json.loads(path.read_text())["traceEvents"] if event.get("cat") == "kernel"]
 
 
 def by_cupti(folder: Path) -> None:
-    """Kernels counted by hand, with CUPTI as the only profiler; PyTorch only launches them."""
+    """Run KERNELS kernels with CUPTI as the only profiler; PyTorch only launches them."""
     import torch
 
     from kair_capture.cupti import CuptiProfile, load_cupti
@@ -182,7 +182,7 @@ def by_cupti(folder: Path) -> None:
 
 
 def check_cupti(folder: Path) -> int:
-    """Return the kernels that were launched, their stage, their copy, and their times within the step."""
+    """Check CUPTI's kernels: number, stage, copy, and times within the step."""
     document = json.loads((folder / "run" / "windows" / "rank-0-5-5.json").read_text())
     events = document["traceEvents"]
     kernels = [event for event in events if event["cat"] == "kernel"]
@@ -198,7 +198,7 @@ def check_cupti(folder: Path) -> int:
 
 
 def check_nvml() -> int:
-    """Check that the driver's readings of every device are there, and that none which all have is zero."""
+    """Check that the driver's readings of every device are there, and that none of the main ones is zero."""
     from kair_capture.nvml import opened
 
     nvml, trouble = opened()
@@ -215,7 +215,7 @@ def check_nvml() -> int:
 
 
 def measure_overhead() -> int:
-    """RQ1 of the KAIR paper on this GPU: off, PyTorch's profiler in every step, level 0, sampled."""
+    """Measure RQ1 of the KAIR paper on this GPU: off, PyTorch's profiler in every step, level 0, sampled."""
     command = [sys.executable, str(OVERHEAD), *OVERHEAD_OPTIONS]
     try:
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=OVERHEAD_S, check=False)
@@ -227,7 +227,7 @@ def measure_overhead() -> int:
 
 
 def check_window(way: str, document: dict[str, Any], least: int) -> int:
-    """Kernels, each with its launch before it, all within the step's time to 0.1 ms."""
+    """Check that a window has enough kernels, each after its launch, all within the step's time to 0.1 ms."""
     events, base = document["traceEvents"], document["baseTimeNanoseconds"]
     kernels = [event for event in events if event.get("cat") == "kernel"]
     launches = {

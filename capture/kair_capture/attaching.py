@@ -1,8 +1,8 @@
-"""Capture begins in a process that runs already, where that can be done soundly; else what it needs is said.
+"""Starts capture in a running process if that is safe; otherwise it explains what is needed.
 
-A rank that began with KAIR_CAPTURE_ATTACHABLE=1 counts its steps, and records nothing until it is told to. So all ranks
-number their steps alike. Python itself (from 3.14 on) runs a script in another process: for one that trains alone,
-since ranks that are let in one after the other would number theirs differently, and cannot be compared.
+A rank that began with KAIR_CAPTURE_ATTACHABLE=1 counts its steps and records nothing until it is ordered to, so all
+ranks number their steps alike. Python 3.14 and later can run a script in another process, which is used for processes
+that train alone: ranks attached one after another would number steps differently and could not be compared.
 """
 
 import os
@@ -27,7 +27,7 @@ _REMOTE_FROM: Final = (3, 14)
 
 
 class AttachError(Exception):
-    """The process cannot be recorded; the text says why, and `hint` what is needed."""
+    """Raised if the process cannot be recorded; the text says why, and `hint` what is needed."""
 
     def __init__(self, text: str, hint: str | None = None) -> None:
         super().__init__(text)
@@ -46,7 +46,7 @@ class Attached:
 
 
 def attach(pid: int, job: str | None, store: Path) -> Attached:
-    """Has the process record, and the ranks of its job on this host that wait for that. Raises AttachError."""
+    """Start recording in the process, and in waiting ranks of its job on this host. Raises AttachError."""
     try:
         owner = Path(f"/proc/{pid}").stat().st_uid
     except OSError as error:
@@ -70,7 +70,7 @@ def attach(pid: int, job: str | None, store: Path) -> Attached:
 
 
 def _rank_of(pid: int, environment: Mapping[str, str]) -> tuple[Path, str] | None:
-    """Return the run folder and the job of a process that capture is in already."""
+    """Return the run folder and the job of a process with capture; None without it."""
     named, began = environment.get("KAIR_RUN_DIR"), start_ticks(pid)
     folders = [Path(named)] if named else sorted(own_folder_in(Path("/dev/shm")).glob("*"))
     for folder in folders:
@@ -81,7 +81,7 @@ def _rank_of(pid: int, environment: Mapping[str, str]) -> tuple[Path, str] | Non
 
 
 def _identities(run_dir: Path) -> list[dict[str, int]]:
-    """Return what the ranks of a folder say of themselves; files that say nothing are left out."""
+    """Return the statements of a folder's ranks; incomplete files are left out."""
     found = []
     for path in run_dir.glob("rank-*.json"):
         with suppress(OSError):
@@ -92,7 +92,7 @@ def _identities(run_dir: Path) -> list[dict[str, int]]:
 
 
 def _let_in(pid: int, environment: Mapping[str, str], job: str | None, store: Path) -> Attached:
-    """By Python itself."""
+    """Attach through Python itself."""
     if environment.get("KAIR_CAPTURE_ATTACHABLE", "0").strip() not in ("", "0"):
         raise AttachError(f"process {pid} has not begun to train, or does not `import kair_capture`", "ask again then")
     version = _python_of(pid)
@@ -114,7 +114,7 @@ def _let_in(pid: int, environment: Mapping[str, str], job: str | None, store: Pa
 def _by_script(pid: int, job: str, store: Path) -> Attached:
     run_dir = default_run_dir(job)
     shared = {"KAIR_JOB": job, "KAIR_RUN_DIR": str(run_dir), "KAIR_STORE": str(store)}
-    # Last on the path: what the job itself finds there goes before.
+    # Last on the path, so that the job's own packages take precedence.
     packages = [path for path in sys.path if path]
     script = (
         f"import os, sys\nos.environ.update({shared!r})\n"
@@ -138,12 +138,12 @@ def _by_script(pid: int, job: str, store: Path) -> Attached:
 
 
 def remote_exec(pid: int, script: str) -> None:
-    """Python's own, from 3.14 on. Raises OSError, RuntimeError where it is not allowed."""
+    """Call Python's own function, from 3.14 on. Raises OSError, RuntimeError if it is not permitted."""
     sys.remote_exec(pid, script)  # type: ignore[attr-defined, unused-ignore]  # of Python 3.14
 
 
 def _needed(pid: int) -> str:
-    """Return what lets this kind of process be recorded next time, and what can be seen of it now."""
+    """Return how to record this kind of process next time, and how to inspect it now."""
     stacks = f"for its stacks now: py-spy dump --pid {pid}"
     with suppress(OSError, ValueError):
         scope = int(Path("/proc/sys/kernel/yama/ptrace_scope").read_text())
@@ -155,7 +155,7 @@ def _needed(pid: int) -> str:
 
 
 def _python_of(pid: int) -> tuple[int, int] | None:
-    """Major and minor version, by the names of the program and the libraries that it has mapped."""
+    """Return major and minor version, by the names of its program and mapped libraries."""
     import re
 
     with suppress(OSError):
@@ -169,7 +169,7 @@ def _python_of(pid: int) -> tuple[int, int] | None:
 
 
 def _environment_of(pid: int) -> dict[str, str]:
-    """As the process began; empty where it may not be read."""
+    """Return the environment that the process began with; empty if it is not readable."""
     with suppress(OSError):
         pairs = (one.partition(b"=") for one in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
         return {key.decode(errors="replace"): value.decode(errors="replace") for key, _, value in pairs}

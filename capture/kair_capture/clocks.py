@@ -1,13 +1,12 @@
-"""How far a host's clock is from the coordinator's, and how sure that is: exchanges, and what is made of many; and what
-stands for a host's clock where that may be set back.
+"""Measures a host's clock against the coordinator's, with error bounds, and replaces a host's clock that may be set
+back.
 
-A clock's offset and drift from many exchanges: a line through the quickest of the last minute.
+Offset and drift are a line through the quickest exchanges of the last minute. An exchange that was quick in both
+directions cannot be far off: its error is at most half its round trip. So the quickest fifth is kept, and a line is
+fitted by least squares. Windows longer than a minute bend with the clocks' own wander (1 ppm over 300 s: 12 µs off
+after 120 s, 4 µs within 60 s).
 
-An exchange that was quick both ways cannot be far off: its error is at most half its round trip. So the quickest fifth
-is kept, and a line laid through them by least squares. Windows longer than a minute bend with the clocks' own wander
-(1 ppm over 300 s: 12 µs off after 120 s, 4 µs within 60 s).
-
-Four stamps of one question and its answer, taken by the kernel where it can.
+Each exchange has four stamps of a request and its answer, taken by the kernel if possible.
 """
 
 import socket
@@ -23,7 +22,7 @@ from typing import Any, Final
 from kair_capture.files import write_atomically
 
 SO_TIMESTAMPNS: Final = 35
-"""Linux: each datagram comes with the time (CLOCK_REALTIME) at which it arrived. Python has no name for it."""
+"""Linux: each datagram comes with its arrival time (CLOCK_REALTIME). Python has no name for it."""
 _TIMESPEC: Final = struct.Struct("qq")
 _ANCILLARY: Final = socket.CMSG_SPACE(_TIMESPEC.size)
 
@@ -39,22 +38,24 @@ class Exchange:
 
     @property
     def round_trip_ns(self) -> int:
-        """Time on the way, both ways together."""
+        """Return the travel time in both directions together."""
         return (self.answered_ns - self.asked_ns) - (self.replied_ns - self.received_ns)
 
     @property
     def offset_ns(self) -> float:
-        """This clock minus the other: off by half of what the two ways differ, so by half the round trip at most."""
+        """Return this clock minus the other; its error is half the difference of both ways, at most half the round
+        trip.
+        """
         return ((self.asked_ns - self.received_ns) + (self.answered_ns - self.replied_ns)) / 2
 
     @property
     def middle_ns(self) -> float:
-        """When, by this host's clock."""
+        """Return the middle of the exchange, by this host's clock."""
         return (self.asked_ns + self.answered_ns) / 2
 
 
 def stamp_arrivals(sock: socket.socket) -> bool:
-    """Asks the kernel for stamps; False where it has none, and `receive` takes the time itself."""
+    """Ask the kernel for stamps; return False if it has none, and `receive` takes the time itself."""
     try:
         sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
     except OSError:
@@ -63,7 +64,7 @@ def stamp_arrivals(sock: socket.socket) -> bool:
 
 
 def receive(sock: socket.socket, most_bytes: int) -> tuple[bytes, Any, int]:
-    """Return a datagram, cut to `most_bytes`, who sent it, and when it arrived (Unix ns).
+    """Return a datagram, cut to `most_bytes`, its sender, and its arrival time (Unix ns).
 
     Raises OSError as `recvmsg` does.
     """
@@ -76,15 +77,15 @@ def receive(sock: socket.socket, most_bytes: int) -> tuple[bytes, Any, int]:
 
 
 CLOCK_FILE: Final = "clock"
-"""In a run folder: what processes of a host agree on where its clock is set back."""
+"""File in a run folder by which a host's processes agree on a clock that was set back."""
 SET_BACK_NS: Final = 5_000_000
-"""A clock that lost less against the monotonic one was read late, by a thread that waited for its core in between."""
+"""A smaller loss against the monotonic clock is a late reading, by a thread that waited for its core."""
 _READ_WITHIN_NS: Final = 50_000
 _READINGS: Final = 5
 
 
 def unix_minus_monotonic() -> int:
-    """How far this host's clock is ahead of the monotonic one, ns."""
+    """Return how far this host's clock is ahead of the monotonic one, in ns."""
     readings = []
     for _ in range(_READINGS):
         before, unix, after = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
@@ -95,9 +96,9 @@ def unix_minus_monotonic() -> int:
 
 
 class OnwardClock:
-    """A host's Unix time that does not go back: where the clock was set back, it goes on from where it was.
+    """A host's Unix time that never goes back: if the clock is set back, it continues from where it was.
 
-    All of a job's processes on a host that look at one file agree on it, those that are started again as well.
+    All of a job's processes on a host that use one file agree on it, including restarted ones.
     """
 
     def __init__(self, file: Path | None = None, ahead_of_monotonic: Callable[[], int] = unix_minus_monotonic) -> None:
@@ -108,18 +109,18 @@ class OnwardClock:
         self._most = max(self._kept, ahead_of_monotonic())
 
     def ahead_ns(self) -> int:
-        """How far it is ahead of the host's clock: 0 where that was never set back."""
+        """Return how far it is ahead of the host's clock, in ns; 0 if that was never set back."""
         now = self._read()
         self._most = max(self._most, now)
         ahead = self._most - now
         return ahead if ahead > SET_BACK_NS else 0
 
     def now_ns(self) -> int:
-        """Return what time it is."""
+        """Return the current time, Unix ns."""
         return time.time_ns() + self.ahead_ns()
 
     def keep(self) -> None:
-        """Write down what processes that begin later have to know. Raises OSError."""
+        """Store what later processes need. Raises OSError."""
         if self._file is not None and self._most - self._kept > SET_BACK_NS:
             write_atomically(self._file, str(self._most).encode())
             self._kept = self._most
@@ -130,14 +131,14 @@ _QUICKEST: Final = 0.2
 _LEAST: Final = 4
 """Exchanges that a line needs."""
 _DRIFT_FROM_NS: Final = 5 * 10**9
-"""Over a shorter time the stamps' noise would be taken for a drift."""
+"""Over a shorter time the stamps' noise would look like a drift."""
 _MOST_EXCHANGES: Final = 512
 _UNKNOWN_DRIFT: Final = 100e-6
 """Quartz clocks differ by less; NTP corrects by up to 500 ppm, which the jump test finds."""
 _DRIFT_DOUBT: Final = 2e-6
-"""How far a fitted drift may be from the present one by the clocks' wander alone."""
+"""Error of a fitted drift due to the clocks' wander alone."""
 _JUMPS: Final = 3
-"""So many exchanges one after the other that cannot be of the same clocks mean that one was set."""
+"""Consecutive exchanges that contradict the line before a clock counts as set."""
 
 
 @dataclass(frozen=True)
@@ -148,12 +149,12 @@ class ClockFit:
     offset_ns: float
     drift: float
     bound_ns: float
-    """At `at_ns`; the error is larger only where a clock drifts otherwise than clocks do."""
+    """At `at_ns`; exceeded only by a clock that drifts abnormally."""
     drift_doubt: float
-    """How far the drift may be off."""
+    """Error of the drift."""
 
     def offset_at(self, time_ns: int) -> float:
-        """ns to subtract from this clock's `time_ns` to have the other's."""
+        """Return the ns to subtract from this clock's `time_ns` to get the other's."""
         return self.offset_ns + self.drift * (time_ns - self.at_ns)
 
     def bound_at(self, time_ns: int) -> float:
@@ -171,7 +172,7 @@ class ClockFilter:
         self._fit: ClockFit | None = None
 
     def add(self, exchange: Exchange) -> None:
-        """Take an exchange; one with a negative round trip (a clock was set in between) is passed over."""
+        """Add an exchange; one with a negative round trip (a clock was set in between) is dropped."""
         if exchange.round_trip_ns < 0:
             return
         if self._contradicts(exchange):
@@ -187,11 +188,11 @@ class ClockFilter:
 
     @property
     def fit(self) -> ClockFit | None:
-        """The present line; None before the first exchange."""
+        """Return the present line; None before the first exchange."""
         return self._fit
 
     def _contradicts(self, exchange: Exchange) -> bool:
-        """Whether the clocks that the line is of cannot have made this exchange."""
+        """Return whether the clocks of the present line cannot have made this exchange."""
         if self._fit is None:
             return False
         now = round(exchange.middle_ns)
@@ -200,7 +201,7 @@ class ClockFilter:
 
 
 def fitted(exchanges: Sequence[Exchange]) -> ClockFit:
-    """Return the line through the quickest of `exchanges` (one at least), as of the last of them."""
+    """Return the line through the quickest of `exchanges` (at least one), as of the last one."""
     by_speed = sorted(exchanges, key=lambda one: one.round_trip_ns)
     at = round(exchanges[-1].middle_ns)
     chosen = by_speed[: max(_LEAST, round(len(by_speed) * _QUICKEST))]
@@ -213,14 +214,14 @@ def fitted(exchanges: Sequence[Exchange]) -> ClockFit:
     both = sum((time - mean_time) * (one.offset_ns - mean_offset) for time, one in zip(times, chosen, strict=True))
     drift = both / spread
     offset = mean_offset - drift * mean_time
-    # What differs between the two ways alike each time moves the line, and does not turn it.
+    # A constant asymmetry of the two directions shifts the line but does not turn it.
     slack = chosen[-1].round_trip_ns - chosen[0].round_trip_ns
     doubt = min(_DRIFT_DOUBT + slack / (max(times) - min(times)), _UNKNOWN_DRIFT)
     return ClockFit(at, offset, drift, _bound(exchanges, at, offset, drift, doubt), doubt)
 
 
 def _without_drift(exchanges: Sequence[Exchange], at: int) -> ClockFit:
-    """Return what the exchange says that confines the offset most; an old one does less, as the clocks part."""
+    """Return the offset of the exchange that confines it most; old ones confine less, because clocks diverge."""
 
     def width(one: Exchange) -> float:
         return one.round_trip_ns / 2 + _UNKNOWN_DRIFT * abs(one.middle_ns - at)
@@ -230,9 +231,9 @@ def _without_drift(exchanges: Sequence[Exchange], at: int) -> ClockFit:
 
 
 def _bound(exchanges: Sequence[Exchange], at: int, offset: float, drift: float, doubt: float) -> float:
-    """Each exchange confines the offset to half its round trip about its own, from which the line may be away.
+    """Return the error bound: each exchange confines the offset to half its round trip around its own.
 
-    The narrowest of these counts, for every one of them holds.
+    All of these hold, so the narrowest counts.
     """
     return min(
         one.round_trip_ns / 2

@@ -1,6 +1,6 @@
-"""What ranks are told to do otherwise while the job runs, as one word of shared memory and of a datagram.
+"""Packs settings that ranks get during the job into one word of shared memory and of a datagram.
 
-What a window that somebody asks for records besides.
+It also names the extra data of a window that a user requests.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ MOST_EVERY: Final = (1 << 32) - 1
 
 
 class ProfileOptions(IntFlag):
-    """What the profiler records besides in one window, as `kair capture now` names it. Each makes its steps longer."""
+    """Extra data of one window, by the names of `kair capture now`. Each makes its steps longer."""
 
     STACKS = 1
     """Python's calls."""
@@ -26,7 +26,7 @@ class ProfileOptions(IntFlag):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """`stacks`, `memory`, `shapes`."""
+        """Return `stacks`, `memory`, `shapes`."""
         return tuple(one.name.lower() for one in ProfileOptions if one in self and one.name is not None)
 
 
@@ -35,28 +35,28 @@ EVERYTHING: Final = ProfileOptions.STACKS | ProfileOptions.MEMORY | ProfileOptio
 
 
 def options_of(names: tuple[str, ...]) -> ProfileOptions:
-    """Return the reverse of `names`; a name that is none counts for nothing."""
+    """Return the reverse of `names`; unknown names are ignored."""
     return ProfileOptions(sum(one for one in ProfileOptions if one.name is not None and one.name.lower() in names))
 
 
 def options_in(number: int) -> ProfileOptions:
-    """Those of a datagram or of shared memory, without bits that mean nothing."""
+    """Return the options in a datagram or shared memory, without unknown bits."""
     return ProfileOptions(number & int(EVERYTHING))
 
 
 @dataclass(frozen=True)
 class RankControl:
-    """None, in a field: as the rank's process was started."""
+    """Settings of a rank; None means as its process was started."""
 
     is_on: bool | None = None
     """Whether anything is recorded."""
     sample_every: int | None = None
-    """Steps from one that is sampled without being asked to the next; 0 for none."""
+    """Interval, in steps, of unasked sampling; 0 for never."""
     max_overhead: float | None = None
-    """The share of its time that this may take; kept in millionths."""
+    """Share of its time that this may take; kept in millionths."""
 
     def packed(self) -> int:
-        """64 bits; 0 where nothing was set."""
+        """Return 64 bits; 0 if nothing was set."""
         word = 0 if self.is_on is None else _ON if self.is_on else _OFF
         if self.sample_every is not None:
             word |= _HAS_EVERY | min(self.sample_every, MOST_EVERY) << _EVERY_AT
@@ -66,7 +66,7 @@ class RankControl:
 
     @classmethod
     def read(cls, word: int) -> "RankControl":
-        """Of any 64 bits."""
+        """Return the settings in any 64 bits."""
         every = word >> _EVERY_AT & MOST_EVERY if word & _HAS_EVERY else None
         share = min(word >> _SHARE_AT & _MOST_SHARE, MILLION) / MILLION if word & _HAS_SHARE else None
         is_on = False if word & _OFF else True if word & _ON else None

@@ -1,6 +1,7 @@
-"""`python -m kair_capture.agent`: the agent of this host, as the environment says; a second one ends at once.
+"""Runs the agent of this host: `python -m kair_capture.agent`, configured by the environment; a second one ends at
+once.
 
-With `--detach` it leaves whoever starts it, and is started again should it be killed.
+With `--detach` it leaves its parent, and is restarted if it is killed.
 """
 
 import os
@@ -13,8 +14,8 @@ DETACH = "--detach"
 
 
 def main(arguments: list[str]) -> int:
-    """Return the exit status: 0 also where another agent is there already."""
-    # Ctrl-C is for the job; the agent ends when that has.
+    """Return the exit status; 0 also if another agent runs already."""
+    # Ctrl-C is for the job; the agent ends after it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     return _stand_by() if arguments == [DETACH] else _work()
 
@@ -47,7 +48,7 @@ def _work() -> int:
 
 
 def _stand_by() -> int:
-    """In the background; what stands by is small, as it loads nothing of the agent's."""
+    """Restart the agent in the background; this process stays small by loading nothing of it."""
     if os.fork():
         return 0
     os.setsid()

@@ -1,6 +1,6 @@
-"""The agent of a host: drains rings, has windows sampled, and keeps its heartbeat alive.
+"""Runs the agent of a host: it drains rings, has windows sampled, and keeps its heartbeat alive.
 
-The agent's settings, from the environment that the training job has too.
+Its settings come from the environment, which the training job has too.
 """
 
 import gzip
@@ -60,29 +60,29 @@ _FACTORS: Final = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
 
 @dataclass(frozen=True)
 class AgentSettings:
-    """What an agent must know."""
+    """The settings of an agent."""
 
     job: str
     run_dir: Path
     places: JobPlaces
     host: str
-    """KAIR_HOST, else the system's name of this host."""
+    """KAIR_HOST, else the system's name for this host."""
     key_file: Path
     """KAIR_KEY_FILE, else the one in the job's folder of the store."""
     coordinator: tuple[str, int] | None
-    """KAIR_COORDINATOR, host:port; None where the store says it."""
+    """KAIR_COORDINATOR, host:port; None if it is read from the store."""
     spool: Path
-    """Where fragments wait while this store is away, in KAIR_SPOOL_DIR. Default: on a disk of this host."""
+    """Where fragments wait while the store is away: KAIR_SPOOL_DIR, by default on a disk of this host."""
     spool_bytes: int
-    """KAIR_SPOOL_LIMIT: how much may wait there; 1 GiB."""
+    """KAIR_SPOOL_LIMIT: most bytes that wait there; 1 GiB."""
     idle_s: float
-    """KAIR_AGENT_IDLE: the agent ends when no rank lived for so long."""
+    """KAIR_AGENT_IDLE: the agent ends after this long without a living rank."""
     command: tuple[int, int] | None
-    """KAIR_AGENT_COMMAND: the process that `kair capture run` became; while it runs, ranks may come."""
+    """KAIR_AGENT_COMMAND: the process that `kair capture run` became; while it runs, ranks may start."""
     is_quiet: bool = False
-    """KAIR_QUIET=1: say nothing of how the job ended."""
+    """KAIR_QUIET=1: do not report how the job ended."""
     telemetry: bool = True
-    """KAIR_TELEMETRY=off: read nothing of this host but what ranks record."""
+    """KAIR_TELEMETRY=off: read nothing of this host except what ranks record."""
 
 
 def agent_settings(environment: Mapping[str, str] = os.environ) -> AgentSettings:
@@ -129,26 +129,26 @@ def _size(environment: Mapping[str, str], name: str, default: int) -> int:
 
 _TURN_S: Final = 0.1
 _NICE: Final = 10
-"""A tenth of a core's time beside one busy process; what the agent does all the time takes less."""
+"""A tenth of a core's time next to one busy process; the agent's steady work takes less."""
 _LOOK_S: Final = 0.5
 _FIRST_RANK_S: Final = 600.0
-"""A job may take long until its first rank is there. Where one was, an agent before this one has been killed."""
+"""A job's first rank may start late. If ranks were there before, a previous agent was killed."""
 _LAST_ROWS_S: Final = 30.0
-"""When the job is over, a coordinator that was there before may be on its way back."""
+"""After the job, a coordinator that was there before may be restarting."""
 _MOST_BATCHES: Final = 8
-"""Rows on their way at once: 200, within what the coordinator remembers of a rank, should they come twice."""
+"""Batches in flight: 200 rows, within what the coordinator remembers per rank to detect duplicates."""
 _REBIRTH_S: Final = 1.0
 _ASKED_KEPT: Final = 8
-"""Windows of which it is known who was asked: the conversion may be behind."""
+"""Windows whose requested ranks are remembered, because conversion may lag."""
 _ALONE_S: Final = 60.0
-"""Ranks live, and no coordinator has answered for so long: it is told once."""
+"""Warn once if ranks live and no coordinator has answered for this long."""
 
 
 class Agent:
-    """Of one job on one host. `run` returns when the job is over here."""
+    """The agent of one job on one host. `run` returns when the job is over here."""
 
     def __init__(self, settings: AgentSettings) -> None:
-        """Raise BusyError where there is another, OSError where the folders cannot be used."""
+        """Raise BusyError if another agent runs, OSError if the folders cannot be used."""
         self.settings: Final = settings
         make_secure_dir(settings.run_dir)
         self._lock = locked(settings.run_dir / "agent.lock")
@@ -176,30 +176,30 @@ class Agent:
             else None
         )
         self._heartbeat: subprocess.Popen[bytes] | None = None
-        # Priorities are a thread's, and handed on to what it starts: this one keeps that of the beginning.
+        # Priorities belong to threads and are inherited: this thread keeps the initial one.
         self._midwife = ThreadPoolExecutor(1, "midwife")
         self._link: Link | None = None
         self._born = float("-inf")
         self._fit: ClockFit | None = None
         self._hang = 0
-        """Number of the last one for which the ranks were asked."""
+        """Number of the last hang for which the ranks were asked."""
         self._obeyed = (0, 0)
-        """Generation and first step of the last window that was asked for."""
+        """Generation and first step of the last window ordered."""
         self._asked: dict[int, tuple[int, ...]] = {}
         """First step of a window → the ranks that were asked for it."""
         self._besides: dict[int, int] = {}
-        """First step of a window → what it records besides, as ProfileOptions."""
+        """First step of a window → its extra data, as ProfileOptions."""
         self._on_their_way: dict[int, int] = {}
-        """Batch → rows; in order, as they are in the journal."""
+        """Batch → number of rows; in the journal's order."""
         self._kept: set[int] = set()
         self._batch = 0
         self._told: frozenset[Trainer] | None = None
         self._described: set[Trainer] = set()
-        """Of which it was told how they communicate."""
+        """Ranks whose communication was reported."""
         self._pace = (0, 0)
-        """What sampling took of the job's time, in millionths, and how seldom its ranks sample unasked."""
+        """Sampling's share of the job's time, in millionths, and the interval at which ranks sample unasked."""
         self._control_word = 0
-        """What ranks are to do otherwise than as they were started; a new one is not told yet."""
+        """The settings of ranks that changed since their start; new ranks do not have them yet."""
         self._controlled: dict[Trainer, int] = {}
         self._lost_drops = 0
         self._was_reached = False
@@ -207,11 +207,11 @@ class Agent:
         self._has_warned = False
 
     def run(self) -> None:
-        """Until no rank has lived for the settings' idle time."""
+        """Work until no rank has lived for the settings' idle time."""
         self._be_born()
         _low_priority()
         if self.settings.run_dir == default_run_dir(self.settings.job):
-            # What lies beside a folder that somebody chose is not Kair's.
+            # Folders next to a custom one are not Kair's.
             remove_dead_folders(self.settings.run_dir)
         self.spool.start()
         self.conversion.start()
@@ -222,7 +222,7 @@ class Agent:
         self._close()
 
     def about(self, first: int) -> HostOfWindow:
-        """Return what is known of this host, and who was asked for the window from `first` on, for the conversion."""
+        """Return what conversion needs to know of this host, and the ranks asked for the window from `first` on."""
         asked = frozenset(self._asked.get(first, ()))
         world, ahead = world_size_in(self.settings.run_dir), self._clock.ahead_ns()
         return HostOfWindow(self.settings.host, world, self._fit, self._drops(), asked, ahead)
@@ -232,7 +232,7 @@ class Agent:
         return frozenset(self._asked.get(first, ())) & {trainer.rank for trainer in self._trainers}
 
     def keep(self, file: Path, first: int) -> None:
-        """Put it into the store, in `profiles/` of the job: fragments have no room for what it has besides."""
+        """Copy a trace with extra data into `profiles/` of the job's store, because fragments have no room for it."""
         if not self._besides.get(first):
             return
         packed = self.settings.run_dir / "work" / f"{file.name}.gz"
@@ -244,7 +244,7 @@ class Agent:
             packed.unlink(missing_ok=True)
 
     def _serve(self) -> bool:
-        """Until the job is over here, and what waits is delivered. False where ranks came meanwhile."""
+        """Work until the job is over here and all is delivered; return False if ranks came meanwhile."""
         lived, looked = time.monotonic(), float("-inf")
         command = self.settings.command
         if command is None and not any(self.settings.run_dir.glob("rank-*.json")):
@@ -258,12 +258,12 @@ class Agent:
             if self._turn() or is_running_yet:
                 lived = began
             elif command is not None and not self._trainers:
-                break  # nothing of what it was started for lives any more
+                break  # neither its command nor a rank lives
             time.sleep(max(_TURN_S - (time.monotonic() - began), 0.01))
         return self._deliver_last()
 
     def _deliver_last(self) -> bool:
-        """Give what waits some more time as the job is over; return False if ranks came meanwhile."""
+        """Allow more time for delivery after the job; return False if ranks came meanwhile."""
         self.conversion.hurry()
         named = self.settings.coordinator is not None or self.settings.places.address.exists()
         until = time.monotonic() + (_LAST_ROWS_S if self._was_reached or named else 5)
@@ -294,7 +294,7 @@ class Agent:
         os.close(self._lock)
 
     def _sum_up(self) -> None:
-        """Nobody else does where there is no coordinator: on the host of the first rank, by what waits for one."""
+        """Report the job's end from undelivered rows, on the first rank's host, if there was no coordinator."""
         rows = np.frombuffer(b"".join(self.journal.first(len(self.journal))), ROW)
         if 0 in rows["rank"]:
             ranks, steps = len(np.unique(rows["rank"])), int(rows["step"].max()) + 1
@@ -304,10 +304,10 @@ class Agent:
                 f"each (median); nobody watched them: kair coordinator --job {job} does, from its start on"
             )
 
-    # Once in a while.
+    # Work done once in a while.
 
     def _look(self) -> None:
-        """Who came, who went; the key; whether the heartbeat lives."""
+        """Check for ranks that came or went, for the key, and for the heartbeat."""
         for trainer, rings in trainers_in(os.listdir(self.settings.run_dir)).items():  # noqa: PTH208  (names alone)
             if (known := self._trainers.get(trainer)) is None:
                 known = TrainerRings(self.settings.run_dir, trainer, self._clock.ahead_ns())
@@ -317,7 +317,7 @@ class Agent:
                 known.add(ring)
             if self.dumper.is_ending(trainer):
                 self.dumper.ends(trainer, *known.place())
-        with suppress(OSError):  # no room: an agent after this one does not know of a clock that was set back
+        with suppress(OSError):  # disk full: the next agent will not know that the clock was set back
             self._clock.keep()
         self.identities.look(self._trainers)
         if self.telemetry is not None:
@@ -325,7 +325,7 @@ class Agent:
         self._read_key()
         if self._link is None:
             self._be_born()
-        # The same ranks of a job that was started again may be of another world size.
+        # After a restart the same ranks may have another world size.
         if (here := frozenset(self._trainers)) != self._told and self._tell_host(here):
             self._told = here
         self._tell_counters()
@@ -338,7 +338,7 @@ class Agent:
             try:
                 self._key.key = read_key(self.settings.key_file, self.settings.job)
             except KeyFileError as error:
-                # One that is not there yet the coordinator makes when it starts.
+                # A missing key is made when the coordinator starts.
                 if self.settings.key_file.exists():
                     self._warn(str(error))
 
@@ -357,7 +357,7 @@ class Agent:
                 self._warn(f"no coordinator of job {self.settings.job} answers {there}")
 
     def _warn(self, what: str) -> None:
-        """Once: training goes on, and nobody reads the same line from each host twice."""
+        """Warn once: training continues, and each host prints the line only once."""
         if not self._has_warned:
             self._has_warned = True
             warn(f"{what}: until that changes, what is recorded waits on host {self.settings.host}")
@@ -382,19 +382,19 @@ class Agent:
 
     @property
     def _sampled_every(self) -> int:
-        """Steps between those that a rank here samples unasked, of the one that does so least."""
+        """Return the largest interval, in steps, at which a rank here samples unasked."""
         return max((rings.sampled_every for rings in self._trainers.values()), default=0)
 
     def _drops(self) -> int:
         return self._lost_drops + sum(rings.drops for rings in self._trainers.values())
 
-    # All the time.
+    # Work done in every turn.
 
     def _turn(self) -> bool:
-        """Whether a rank lives."""
+        """Do one turn; return whether a rank lives."""
         alive = False
         for trainer, rings in list(self._trainers.items()):
-            # Asked before the rings are read: what a process wrote before it ended is in them then.
+            # Check before reading the rings, so that a dead process's last records are in them.
             is_alive = rings.is_alive
             alive |= is_alive
             place = None if is_alive else rings.place()
@@ -408,7 +408,7 @@ class Agent:
         return alive
 
     def _drain(self, rings: TrainerRings, *, to_the_end: bool) -> bool:
-        """Whether everything that was there is written down."""
+        """Move a rank's records to the journal; return whether all were written."""
         drained = rings.peek(to_the_end=to_the_end)
         if drained is None:
             return True
@@ -416,16 +416,16 @@ class Agent:
         try:
             if rows is not None:
                 self.journal.append(rows)
-                # After the rows: who is killed in between counts no scope twice.
+                # After the rows, so that a kill in between counts no scope twice.
                 self.scopes.add(drained.scopes_of(rows))
                 self._describe(rings.trainer, int(rows["step"].max()))
         except OSError:
-            return False  # no room: the records stay in the ring, and what finds none there is counted
+            return False  # disk full: records stay in the ring, which counts those without room
         rings.take(drained)
         return True
 
     def _describe(self, trainer: Trainer, step: int) -> None:
-        """Tells how a rank communicates, once it knows: before its rows, which are judged by that."""
+        """Report how a rank communicates once it knows; before its rows, which are judged by that."""
         if step <= COMMUNICATION_UNTIL or trainer in self._described:
             return
         found = communication_in(self.settings.run_dir, trainer)
@@ -439,18 +439,18 @@ class Agent:
         self._controlled.pop(trainer, None)
 
     def _tell_standings(self) -> None:
-        """Where ranks stand, and how they ended: after their rows."""
+        """Report where ranks stand and how they ended, after their rows."""
         told = self.dumper.told
         while told and self._send(Packet.STANDING, told[0].packed()):
             told.popleft()
 
     def _ask_ranks(self, hang: int) -> None:
-        """Ask all other ranks where they are, because the job stands still or a rank has ended."""
+        """Ask all other ranks where they are, because the job hangs or a rank has ended."""
         if hang and self._trainers:
             self.dumper.ask(hang, [Asked(trainer, *rings.place()) for trainer, rings in self._trainers.items()])
 
     def _put(self, file: Path, name: str) -> None:
-        """Into the store, below the job's folder. Raises OSError."""
+        """Copy a file into the store, below the job's folder. Raises OSError."""
         folder = self.settings.places.folder
         if self._remote is None:
             deliver_file(file, folder / name)
@@ -458,7 +458,7 @@ class Agent:
             self._remote.put(file, f"{folder.name}/{name}")
 
     def _remove(self, name: str) -> None:
-        """From there. Raises OSError."""
+        """Remove a file from the store. Raises OSError."""
         if self._remote is None:
             (self.settings.places.folder / name).unlink(missing_ok=True)
         else:
@@ -490,7 +490,7 @@ class Agent:
             elif kind == Packet.REACHED:
                 self._was_reached |= content == b"\x01"
                 if content == b"\x00":
-                    self._pace = (0, 0)  # nobody asks for windows: ranks go by what they and this host spent
+                    self._pace = (0, 0)  # without a coordinator, ranks pace themselves by this host's cost
             elif kind == Packet.KEY:
                 self._key.key = content
             elif kind == Packet.DELAYS:
@@ -499,7 +499,7 @@ class Agent:
                 self._hear_reply(BeatReply.read(content))
 
     def _hear_reply(self, reply: BeatReply) -> None:
-        """Do what the coordinator wants of this host's ranks."""
+        """Follow the coordinator's orders for this host's ranks."""
         self._pace = (reply.overhead_ppm, reply.sampled_every)
         self._control_word = reply.control
         self._tell_control()
@@ -509,14 +509,14 @@ class Agent:
         self._obey(reply)
 
     def _acknowledge(self, batch: int) -> None:
-        """Rows leave the journal in its order: those behind one that is still on its way wait for it."""
+        """Drop acknowledged rows from the journal, in its order: later batches wait for earlier ones."""
         self._kept.add(batch)
         while self._on_their_way and (first := next(iter(self._on_their_way))) in self._kept:
             self.journal.acknowledge(self._on_their_way.pop(first))
             self._kept.discard(first)
 
     def _obey(self, order: BeatReply) -> None:
-        # Another coordinator, or one that has lost its memory, may count from the start.
+        # A new coordinator, or one without its memory, may restart the count.
         if (order.generation, order.first_step) == self._obeyed:
             return
         self._obeyed = (order.generation, order.first_step)
@@ -535,7 +535,7 @@ class Agent:
                 words.ask(Window(order.first_step, order.steps, order.options))
 
     def _tell_pace(self) -> None:
-        """To ranks that sample without being asked: one budget, and the same steps on all of them."""
+        """Send the pace to ranks that sample unasked, so that all share one budget and the same steps."""
         overhead, every = self._pace
         for trainer, rings in self._trainers.items():
             if rings.sampled_every:
@@ -550,13 +550,13 @@ class Agent:
                     self._controlled[trainer] = self._control_word
 
     def _tell_delays(self, told: Delays) -> None:
-        """Pass on an order to delay ranks, or its end: in a file, and then its number to each of them."""
+        """Pass on an order to delay ranks, or its end: first the file, then its number to each rank."""
         try:
             if told.order and from_json(told.order).generation != told.number:
                 return
             write_atomically(self.settings.run_dir / DELAYS_FILE, told.order)
         except (ValueError, OSError):
-            return  # none that is sound, or no room: ranks follow the last one to its end, which is near
+            return  # invalid, or disk full: ranks follow the last order to its end, which is near
         for trainer in self._trainers:
             with suppress(OSError), closing(self._control(trainer.rank)) as words:
                 words.tell_delays(told.number)
@@ -567,7 +567,7 @@ class Agent:
     # The heartbeat.
 
     def _be_born(self) -> None:
-        """Start the heartbeat, at the priority that this process had at first."""
+        """Start the heartbeat, at this process's initial priority."""
         if time.monotonic() - self._born < _REBIRTH_S:
             return
         self._born = time.monotonic()
@@ -592,7 +592,7 @@ class Agent:
         self._told = None
 
     def _mourn(self) -> None:
-        """Clean up after an agent that died; its successor hears everything again."""
+        """Clean up after a heartbeat that died; the next one is sent everything again."""
         if self._link is not None:
             self._link.close()
         if self._heartbeat is not None:
@@ -613,9 +613,9 @@ class Agent:
 
 
 def _low_priority() -> None:
-    """CPU and disk are the training's first. Without the permission the agent works as it is.
+    """Give training precedence on CPU and disk; without permission, keep the priority.
 
-    Not the lowest: beside busy ranks that waits for seconds, and a slow rank is sampled as much later.
+    Not the lowest priority: next to busy ranks that waits for seconds, which would delay the sampling of a slow rank.
     """
     with suppress(OSError):
         os.nice(_NICE)
@@ -626,7 +626,7 @@ def _low_priority() -> None:
 
 
 def _idle_disk() -> None:
-    """Set the I/O class `idle`: Python has no call for it."""
+    """Set the I/O class `idle`; Python has no call for it."""
     import ctypes
     import platform
 

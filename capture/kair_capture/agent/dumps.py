@@ -1,6 +1,6 @@
-"""Asks the ranks of this host where they stand, when the job does, and tells how those ended that did.
+"""Asks the ranks of this host where they are when the job hangs, and reports how ranks ended.
 
-What they answer (stacks, PyTorch's Flight Recorder) goes into the store, and in short to the coordinator.
+Their answers (stacks, PyTorch's Flight Recorder) go into the store, and in short to the coordinator.
 """
 
 import os
@@ -35,10 +35,10 @@ _PHASES: Final = (
     ("torch/nn/modules/module.py", "", "forward"),
     ("kair_capture/job/torch_scopes.py", "__call__", "forward"),
 )
-"""Part of a frame's file, its function where that matters, and what the rank is in there."""
+"""Part of a frame's file, its function if that matters, and the phase it indicates."""
 
 Deliver = Callable[[Path, str], None]
-"""Puts a file into the store, below the job's folder. Raises OSError."""
+"""Copies a file into the store, below the job's folder. Raises OSError."""
 
 
 @dataclass
@@ -47,17 +47,17 @@ class _Watched:
 
     began: int
     handle: int | None
-    """A pidfd: it stays this process's, whoever has its number later."""
+    """A pidfd, which keeps meaning this process even if its number is reused."""
     kills_file: Path | None
     kills: int | None
-    """For want of memory, in its group, when it was first seen."""
+    """Out-of-memory kills in its group when it was first seen."""
     is_told: bool = False
-    """Whether its end was told before it is gone."""
+    """Whether its end was reported before it was gone."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A rank that is to say where it stands, and what its rings tell already."""
+    """A rank to ask, and what its rings show already."""
 
     trainer: Trainer
     step: int
@@ -65,16 +65,16 @@ class Asked:
 
 
 class Dumper:
-    """Of all ranks of a host. What is to be told is in `told`; nothing here waits for the store or for a rank."""
+    """Watches all ranks of a host. Reports collect in `told`; no method waits for the store or a rank."""
 
     def __init__(self, run_dir: Path, deliver: Deliver, ahead_ns: Callable[[], int] = lambda: 0) -> None:
-        """`ahead_ns`: of the host's clock, where that was set back."""
+        """`ahead_ns` is the correction for a host clock that was set back."""
         self._run_dir, self._deliver, self._ahead_ns = run_dir, deliver, ahead_ns
         self._watched: dict[Trainer, _Watched] = {}
         self.told: Final[deque[Standing]] = deque()
 
     def watch(self, trainer: Trainer) -> None:
-        """From here on it is known how this process ends. One that is gone already was another attempt's."""
+        """Watch a process, to learn how it ends. One that is already gone belonged to another attempt."""
         began = start_ticks(trainer.pid)
         if trainer in self._watched or not is_running(trainer.pid, began):
             return
@@ -85,18 +85,18 @@ class Dumper:
         self._watched[trainer] = _Watched(began, handle, file, memory_kills(file))
 
     def is_ending(self, trainer: Trainer) -> bool:
-        """Whether the process lives, and an exception ends it: to let go of everything can take it seconds."""
+        """Return whether an exception is ending a living process, whose cleanup can take seconds."""
         seen, mark = self._watched.get(trainer), self._file(trainer, END)
         return seen is not None and not seen.is_told and mark.exists() and bool(self._how(trainer, seen).error)
 
     def ends(self, trainer: Trainer, step: int, after: str) -> None:
-        """Tells what an exception will have been the end of."""
+        """Report the exception that is ending a process."""
         seen = self._watched[trainer]
         seen.is_told = True
         self._tell(trainer, seen, step, after)
 
     def ended(self, trainer: Trainer, step: int, after: str) -> None:
-        """Report how a process that is gone ended, and remove what it left."""
+        """Report how a process ended, and remove its files."""
         seen = self._watched.pop(trainer, None)
         if seen is not None:
             self._tell(trainer, seen, step, after)
@@ -130,9 +130,9 @@ class Dumper:
         )
 
     def ask(self, hang: int, ranks: Sequence[Asked]) -> None:
-        """Asks all of them at once; what they answer within a few seconds is told, and goes into the store."""
+        """Ask all ranks at once; answers within a few seconds are reported and stored."""
         handles = {one.trainer: self._own_handle(one.trainer) for one in ranks}
-        # One thread each time: a store that hangs must not keep the next hang from being told.
+        # One thread per hang: a hanging store must not block the report of the next one.
         work = threading.Thread(target=self._ask, args=(hang, ranks, handles), name="dumps", daemon=True)
         work.start()
 
@@ -155,7 +155,7 @@ class Dumper:
                 self._native(hang, one.trainer)
 
     def _standing(self, hang: int, one: Asked, began: int) -> Standing:
-        """Where it is; its files are in the store by then, as far as that takes them at once."""
+        """Return where a rank stands, after waiting briefly for its files to reach the store."""
         stacks, calls = self._file(one.trainer, STACKS), self._file(one.trainer, CALLS)
         frames = frames_in(text_of(stacks))
         kept = threading.Thread(target=self._keep, args=(hang, one.trainer, stacks, calls, began), daemon=True)
@@ -173,7 +173,7 @@ class Dumper:
                 self._deliver(calls, f"hangs/{hang}/rank-{trainer.rank}.json")
 
     def _signal(self, trainer: Trainer, handle: int | None) -> None:
-        """Only a process that is known to catch it: another one would be ended by it."""
+        """Send the dump signal only to a process known to catch it, because it would kill any other."""
         number = dump_signal(self._run_dir / f"rank-{trainer.rank}.json", trainer.pid)
         if number and handle is not None and _catches(trainer.pid, number):
             with suppress(OSError):
@@ -199,7 +199,7 @@ class Dumper:
             before = sizes
 
     def _native(self, hang: int, trainer: Trainer) -> None:
-        """Frames of C too, where py-spy is installed and may look."""
+        """Store native frames too, if py-spy is installed and permitted."""
         if (py_spy := shutil.which("py-spy")) is None:
             return
         file = self._run_dir / f".rank-{trainer.rank}-{trainer.pid}.native"
@@ -215,14 +215,14 @@ class Dumper:
 
 
 def dump_signal(identity: Path, pid: int) -> int:
-    """Return the signal by which this process writes its stacks; 0 where it says none that can be meant."""
+    """Return the signal by which this process writes its stacks; 0 if it names no valid one."""
     stated = object_in(text_of(identity))
     number = stated.get("dump_signal") if stated.get("pid") == pid else 0
     return number if isinstance(number, int) and signal.SIGRTMIN < number < signal.SIGRTMAX else 0
 
 
 def phase_of(frames: Sequence[Frame]) -> str:
-    """Return what a thread is in, by its frames from the inside out; empty for none of the known ones."""
+    """Return a thread's phase from its frames, innermost first; "" if none is known."""
     for file, _, function in frames:
         for part, wanted, phase in _PHASES:
             if part in file and wanted in ("", function):
@@ -231,7 +231,7 @@ def phase_of(frames: Sequence[Frame]) -> str:
 
 
 def where_of(frames: Sequence[Frame]) -> str:
-    """`train.py:33 loss_of`."""
+    """Return `train.py:33 loss_of`."""
     return location_in([frame for frame in frames if "/kair_capture/" not in frame[0]])
 
 
@@ -249,7 +249,7 @@ def _size(path: Path) -> int:
 
 
 def _changed(path: Path) -> int:
-    """Unix time, ns; 0 where it is not there."""
+    """Return when a file changed (Unix ns); 0 if it is missing."""
     with suppress(OSError):
         return path.stat().st_mtime_ns
     return 0

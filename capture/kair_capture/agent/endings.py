@@ -1,7 +1,7 @@
-"""How a rank's process ended: its exit status or signal, and who tells it.
+"""Finds out how a rank's process ended: its exit status or signal, and the source of that.
 
-The system tells it of any process of the same user while nobody has waited for that, and on Linux 6.15 and later for
-as long as a handle of it is open. Else the process itself left a mark, or nobody knows.
+The kernel shows it for any process of the same user until its parent collects it, and on Linux 6.15 and later as long
+as a pidfd is open. Otherwise the process may have left a mark.
 """
 
 import fcntl
@@ -30,14 +30,14 @@ _FAULTS: Final = {
     "Floating-point exception": signal.SIGFPE,
     "Illegal instruction": signal.SIGILL,
 }
-"""As `faulthandler` names them."""
+"""`faulthandler`'s names of signals."""
 _MOST_BYTES: Final = 1 << 16
 _THREAD: Final = re.compile(r"(Current thread|Thread) 0x[0-9a-f]+\b.*\(most recent call first\):")
 _FRAME: Final = re.compile(r'  File "(.*)", line (\d{1,9}|\?\?\?) in (.*)')
 
 
 class Ending(NamedTuple):
-    """Of a process that is gone."""
+    """How a process ended."""
 
     signal: int
     exit_status: int
@@ -45,15 +45,15 @@ class Ending(NamedTuple):
     error: str
     frames: list[Frame]
     at_ns: int
-    """When its exception ended it, Unix time; 0 where nothing says so."""
+    """When an exception ended it (Unix ns); 0 if not known."""
 
 
 def ending(
     handle: int | None, pid: int, began: int, fault: Path, end: Path, *, kills: tuple[int | None, int | None]
 ) -> Ending:
-    """Return what is known of it.
+    """Return what is known of a process's end.
 
-    `handle`: a pidfd; `kills`: kills for want of memory in its group at its begin and now.
+    `handle` is a pidfd; `kills` has the out-of-memory kills in its group at its begin and now.
     """
     mark, text = object_in(text_of(end)), text_of(fault)
     frames = _frames_of(mark) or frames_in(text)
@@ -77,8 +77,8 @@ _FAULT: Final = re.compile(rf"^Fatal Python error: ({'|'.join(_FAULTS)})", re.MU
 
 
 def wait_status(handle: int | None, pid: int, began: int) -> int | None:
-    """Return the status that its parent gets, as of `waitpid`; None where the system does not say it."""
-    for _ in range(2):  # it may be waited for between both questions
+    """Return the status that the parent gets, as from `waitpid`; None if the kernel does not show it."""
+    for _ in range(2):  # its parent may collect it between both attempts
         with suppress(OSError, ValueError, IndexError):
             status = Path(f"/proc/{pid}/stat").read_bytes()
             fields = status[status.rindex(b")") + 2 :].split()
@@ -95,7 +95,7 @@ def wait_status(handle: int | None, pid: int, began: int) -> int | None:
 
 
 def kills_file(pid: int) -> Path | None:
-    """Where the system counts kills for want of memory in the process's memory group; None where it does not."""
+    """Return the file that counts out-of-memory kills in the process's memory group; None without one."""
     with suppress(OSError, ValueError):
         lines = Path(f"/proc/{pid}/cgroup").read_text(encoding="ascii", errors="replace").splitlines()
         for line in lines:
@@ -110,7 +110,7 @@ def kills_file(pid: int) -> Path | None:
 
 
 def memory_kills(file: Path | None) -> int | None:
-    """How many there were; None where that is not told."""
+    """Return the number of kills; None if it is not known."""
     with suppress(OSError, ValueError):
         for one in [] if file is None else file.read_text(encoding="ascii").splitlines():
             if one.startswith("oom_kill "):
@@ -122,19 +122,19 @@ _EVENTS: Final = "memory.events"
 
 
 def frames_in(stacks: str) -> list[Frame]:
-    """Of what `faulthandler` wrote: the frames of the thread that was asked, or failed, from the inside out."""
+    """Return the frames of the thread that was dumped or failed, from `faulthandler`'s text, innermost first."""
     threads: list[tuple[bool, list[Frame]]] = []
     for line in stacks.splitlines():
         if (thread := _THREAD.match(line)) is not None:
             threads.append((thread[1] == "Current thread", []))
         elif threads and (frame := _FRAME.match(line)) is not None:
             threads[-1][1].append((printable(frame[1]), int(frame[2]) if frame[2].isdecimal() else -1, frame[3]))
-    # The last one is the first thread that there was: the one of the script.
+    # The last one is the first thread: the script's.
     return next((frames for is_current, frames in reversed(threads) if is_current), threads[-1][1] if threads else [])
 
 
 def text_of(path: Path) -> str:
-    """Return the begin of a file of the job's; nothing where it is none."""
+    """Return the begin of a file of the job; "" if it cannot be read."""
     with suppress(OSError):
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         with os.fdopen(handle, "rb") as file:

@@ -1,12 +1,10 @@
-"""The heartbeat of a host: a small process at normal priority that speaks with the coordinator.
+"""Runs the heartbeat of a host: a small process at normal priority that talks to the coordinator.
 
-The agent runs it: `python -m kair_capture.agent.heartbeat FD JOB KEY_FILE HOST:PORT|- ADDRESS_FILE`. It ends when the
+The agent starts it: `python -m kair_capture.agent.heartbeat FD JOB KEY_FILE HOST:PORT|- ADDRESS_FILE`. It ends when the
 agent does. It loads neither numpy nor pyarrow.
 
-Between the agent and its heartbeat, which are two processes: packets over a pair of sockets.
-
-The agent works at a low priority and may be late by milliseconds. The stamps of the clock's exchange must not be,
-so they are taken in a process of their own.
+The agent and its heartbeat exchange packets over a pair of sockets. They are two processes because the agent has a low
+priority and may be late by milliseconds, while the stamps of the clock's exchange must be exact.
 """
 
 import secrets
@@ -50,37 +48,37 @@ _MOST_BYTES: Final = 8192
 
 
 class Packet(IntEnum):
-    """What a packet holds."""
+    """The content of a packet."""
 
     BEAT = Kind.BEAT
-    """To the heartbeat, as all that are bodies of datagrams: Beat, but for its clock."""
+    """To the heartbeat, like all bodies of datagrams: Beat, without its clock."""
     ROWS = Kind.ROWS
     HOST = Kind.HOST
     COMMUNICATION = Kind.COMMUNICATION
     STANDING = Kind.STANDING
     KEPT = 11
-    """From it: Number, of a batch that the coordinator keeps."""
+    """From it: Number, of a batch that the coordinator has stored."""
     REPLY = 12
-    """From it: BeatReply, each one that comes."""
+    """From it: every BeatReply."""
     FIT = 13
     """From it: the clock, a ClockFit."""
     REACHED = 14
     """From it: whether the coordinator answers, one byte."""
     KEY = 15
-    """From it: the job's key. The store may hang where it is read, and the agent must not wait for that."""
+    """From it: the job's key. Reading it may hang with the store, which the agent must not wait for."""
     DELAYS = 16
     """From it: Delays, when their number is new."""
 
 
 class Link:
-    """One end. Sending never blocks: where the other end does not keep up, it says no."""
+    """One end of the connection. Sending never blocks: it fails if the other end is too slow."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.socket: Final = sock
         sock.setblocking(False)
 
     def send(self, kind: Packet, content: bytes) -> bool:
-        """Whether the packet was taken. Raises ConnectionError where the other end is gone."""
+        """Send a packet; return False if there is no room. Raises ConnectionError if the other end is gone."""
         try:
             self.socket.send(bytes((kind,)) + content)
         except (BlockingIOError, InterruptedError):
@@ -90,7 +88,7 @@ class Link:
         return True
 
     def received(self) -> list[tuple[Packet, bytes]]:
-        """Return the packets that are there. Raises ConnectionError where the other end is gone."""
+        """Return the packets that have arrived. Raises ConnectionError if the other end is gone."""
         found: list[tuple[Packet, bytes]] = []
         while True:
             try:
@@ -107,18 +105,18 @@ class Link:
                 found.append((Packet(data[0]), data[1:]))
 
     def close(self) -> None:
-        """Close this end; the other one hears of it."""
+        """Close this end; the other one notices."""
         self.socket.close()
 
 
 _INTERVAL_S: Final = 1.0
 _LEAST_S, _MOST_S = 0.05, 60.0
 _AGAIN_S: Final = 1.0
-"""A question without an answer is asked again after so long."""
+"""An unanswered request is repeated after this long."""
 _LOST_S: Final = 5.0
-"""Without an answer for so long the coordinator counts as away: rows wait, and beats go on."""
+"""Without an answer for this long the coordinator counts as away: rows wait, beats continue."""
 _MOST_BATCHES: Final = 64
-"""Of one kind, that may be on their way at once."""
+"""Batches of one kind in flight."""
 _MOST_OUTSTANDING: Final = 512
 
 
@@ -129,11 +127,11 @@ class _Asked:
     """Monotonic, s."""
     stamp_ns: int
     key: int
-    """Of ROWS and STANDING its number, of COMMUNICATION the rank; else 0."""
+    """The number for ROWS and STANDING, the rank for COMMUNICATION, else 0."""
 
 
 class Heartbeat:
-    """The conversation of one host; `turn` is called as often as something may have come."""
+    """The connection of one host with the coordinator; `turn` is called whenever something may have arrived."""
 
     def __init__(self, link: Link, coordinator: "Coordinator", host_clock: OnwardClock | None = None) -> None:
         self._link, self._coordinator = link, coordinator
@@ -142,9 +140,9 @@ class Heartbeat:
         self._sequence = self._epoch = 0
         self._asked: dict[int, _Asked] = {}
         self._told: dict[tuple[Kind, int], bytes] = {}
-        """What a coordinator that starts again has to hear of: the host, how ranks communicate, where they stand."""
+        """What a restarted coordinator must be sent again: the host, how ranks communicate, where they stand."""
         self._untold: dict[tuple[Kind, int], bytes] = {}
-        """What was not answered yet, rows too."""
+        """Requests without an answer, rows included."""
         self._standings = 0
         self._delays = 0
         """Number of the last order to delay ranks that was passed on."""
@@ -158,26 +156,26 @@ class Heartbeat:
 
     @property
     def is_reached(self) -> bool:
-        """Whether the coordinator answers."""
+        """Return whether the coordinator answers."""
         return self._reached
 
     @property
     def wakes_at(self) -> float:
-        """When there is something to do besides listening, monotonic."""
+        """Return when there is something to do besides listening (monotonic)."""
         return self._next_beat
 
     def use(self, key: bytes) -> None:
-        """Use the job's key; without one nothing is sent. Raises ConnectionError when the agent is gone."""
+        """Use the job's key; without one nothing is sent. Raises ConnectionError if the agent is gone."""
         self._key = key
         self._link.send(Packet.KEY, key)
 
     def turn(self, now: float) -> None:
-        """Says what is due. Raises ConnectionError when the agent is gone."""
+        """Send what is due. Raises ConnectionError if the agent is gone."""
         if not self._reached:
             self._coordinator.look(now)
         self._hear_agent()
         if now >= self._next_beat:
-            # Not at the same moment as all other hosts.
+            # Random, so that hosts do not beat at the same moment.
             self._next_beat = now + self._interval * (0.9 + 0.2 * (secrets.randbelow(1000) / 1000))
             self._again(now)
             self._beat(now)
@@ -186,16 +184,16 @@ class Heartbeat:
             self._reached = reached
 
     def take_leave(self) -> None:
-        """One more beat with what the agent said last.
+        """Send a last beat with the agent's final counters.
 
-        A coordinator that believes that rows are still to come would wait for a minute.
+        A coordinator that still expects rows would wait for a minute.
         """
         with suppress(ConnectionError):
             self._hear_agent()
         self._beat(time.monotonic())
 
     def hear(self, data: bytes, stamp_ns: int, now: float) -> None:
-        """Take a datagram that came. What is no answer to a question that is open is passed over."""
+        """Handle a datagram; any that does not answer an open request is ignored."""
         assert self._key is not None
         try:
             reply = unsealed(self._key, data)
@@ -208,7 +206,7 @@ class Heartbeat:
             return
 
     def refused(self) -> None:
-        """Nobody is there: it may be somewhere else by now."""
+        """Note that the address refuses datagrams: the coordinator may have moved."""
         self._answered = float("-inf")
 
     def _heard(self, reply: Datagram, asked: _Asked, stamp_ns: int) -> None:
@@ -222,7 +220,7 @@ class Heartbeat:
             self._heard_of_beat(reply, asked, stamp_ns)
         else:
             key = (asked.kind, asked.key)
-            # Rows whose receipt does not reach the agent are sent again: the coordinator drops those it has.
+            # Rows whose receipt does not reach the agent are sent again: the coordinator drops duplicates.
             if asked.kind != Kind.ROWS or (
                 key in self._untold and self._link.send(Packet.KEPT, Number(asked.key).packed())
             ):
@@ -243,10 +241,10 @@ class Heartbeat:
             self._ask(Kind.DELAYS, Done().packed())
 
     def _begin_epoch(self, epoch: int) -> None:
-        """Another coordinator, or the same one started anew: it does not know this host."""
+        """Start over with a new or restarted coordinator, which does not know this host."""
         if epoch != self._epoch:
             self._epoch = epoch
-            self._generation = 0  # it may have forgotten what an earlier one counted
+            self._generation = 0  # it may have lost an earlier count
             self._untold = {**self._told, **self._untold}
             self._asked.clear()
             self._next_beat = 0.0
@@ -271,7 +269,7 @@ class Heartbeat:
             self._ask(kind, content, key)
 
     def _again(self, now: float) -> None:
-        """Asks once more what was not answered; rows not too often, and not where nobody answers."""
+        """Repeat unanswered requests; rows not too often, and only if the coordinator answers."""
         rows = {asked.key for asked in self._asked.values() if asked.kind == Kind.ROWS and asked.at > now - _AGAIN_S}
         for kind in (Kind.HOST, Kind.COMMUNICATION, Kind.STANDING, Kind.ROWS):
             if kind == Kind.ROWS and now - self._answered >= _LOST_S:
@@ -308,7 +306,7 @@ class Heartbeat:
 
 
 class Coordinator:
-    """Where the coordinator is: as it was told, else as the store says, read again while nobody answers."""
+    """The coordinator's address: the given one, else that in the store, read again while it does not answer."""
 
     def __init__(self, named: tuple[str, int] | None, file: Path) -> None:
         self._named, self._file = named, file
@@ -317,13 +315,13 @@ class Coordinator:
         self._looked = float("-inf")
 
     def socket(self) -> socket.socket | None:
-        """Return a socket connected with it: nobody else is heard. None where nothing is known of it."""
+        """Return a socket connected to it, which ignores other senders; None if the address is not known."""
         if self._socket is None:
             self.look(time.monotonic())
         return self._socket
 
     def look(self, now: float) -> None:
-        """Look where it is now, at most once a second."""
+        """Read the address again, at most once a second."""
         if now - self._looked < 1:
             return
         self._looked = now
@@ -347,7 +345,7 @@ class Coordinator:
 
 
 def converse(link: Link, job: str, key_file: Path, coordinator: Coordinator, host_clock: OnwardClock) -> None:
-    """Until the agent is gone; its last counters are passed on."""
+    """Run until the agent is gone, then pass on its last counters."""
     heartbeat = Heartbeat(link, coordinator, host_clock)
     with suppress(ConnectionError):
         _go_on(heartbeat, link, job, key_file, coordinator)
@@ -361,7 +359,7 @@ def _go_on(heartbeat: Heartbeat, link: Link, job: str, key_file: Path, coordinat
         now = time.monotonic()
         if key is None or (not heartbeat.is_reached and now - looked >= 1):
             looked = now
-            # The coordinator makes the key when it starts, which may be later; or another one, in a new folder.
+            # The coordinator makes the key when it starts, maybe later, or another one in a new folder.
             with suppress(KeyFileError):
                 key = read_key(key_file, job)
                 heartbeat.use(key)
@@ -374,7 +372,7 @@ def _go_on(heartbeat: Heartbeat, link: Link, job: str, key_file: Path, coordinat
 
 
 def hear_all(sock: socket.socket | None, heartbeat: Heartbeat, now: float) -> None:
-    """Everything that came in."""
+    """Handle all datagrams that have arrived."""
     if sock is None:
         return
     for _ in range(_MOST_OUTSTANDING):
@@ -382,7 +380,7 @@ def hear_all(sock: socket.socket | None, heartbeat: Heartbeat, now: float) -> No
             data, _, stamp = receive(sock, MOST_BYTES + 1)
         except (BlockingIOError, InterruptedError):
             return
-        except OSError:  # nobody listens there: the kernel tells of the datagram before
+        except OSError:  # the previous datagram was refused
             heartbeat.refused()
             continue
         heartbeat.hear(data, stamp, now)

@@ -1,6 +1,6 @@
-"""What a host's kernel tells of itself and of a rank's process, in `/proc`, `/sys` and `/etc`.
+"""Reads facts about a host and a rank's process from `/proc`, `/sys` and `/etc`.
 
-Every function takes the folder that is the host's root. What is not there is None or left out.
+Every function takes the folder of the host's root. Missing facts are None or left out.
 """
 
 import re
@@ -16,12 +16,12 @@ _RUNTIMES: Final = (
     ("cri-containerd", "containerd"), ("containerd", "containerd"), ("crio", "cri-o"), ("libpod", "podman"),
     ("docker", "docker"), ("lxc", "lxc"), ("kubepods", "kubernetes"),
 )  # fmt: skip
-"""In the name of a control group, and whose that is."""
+"""Part of a control group's name → the container runtime."""
 _MARKS: Final = ((".dockerenv", "docker"), ("run/.containerenv", "podman"), (".singularity.d", "apptainer"))
 
 
 def cpus_in(listed: str) -> frozenset[int]:
-    """`0-3,8` as numbers; empty for what is no such list."""
+    """Return `0-3,8` as numbers; empty for other texts."""
     found: set[int] = set()
     for part in listed.split(","):
         match = re.fullmatch(r"(\d{1,5})(?:-(\d{1,5}))?", part.strip(), re.ASCII)
@@ -32,12 +32,12 @@ def cpus_in(listed: str) -> frozenset[int]:
 
 
 def boot_id(root: Path) -> str | None:
-    """Another one after every start of the host."""
+    """Return an id that changes with every boot."""
     return text_in(root / "proc/sys/kernel/random/boot_id") or None
 
 
 def host_versions(root: Path, process_root: Path) -> dict[str, str]:
-    """Of the kernel, BIOS, microcode and NICs' firmware; and of the system that the process sees in its own root."""
+    """Return versions of kernel, BIOS, microcode and NIC firmware, and of the OS in the process's own root."""
     firmware = {text_in(path) for path in (root / "sys/class/infiniband").glob("*/fw_ver")}
     found = {
         "kernel": text_in(root / "proc/sys/kernel/osrelease"),
@@ -60,7 +60,7 @@ def _of_processor(root: Path, name: str) -> str:
 
 
 def host_settings(root: Path, cpus: Iterable[int]) -> dict[str, str]:
-    """Return what changes how fast a host is: its processors (those that the rank may run on), memory and clock."""
+    """Return what affects a host's speed: the processors that the rank may use, memory and clock."""
     system, kernel = root / "sys/devices/system", root / "proc/sys"
     governors = {text_in(system / f"cpu/cpu{number}/cpufreq/scaling_governor") for number in cpus}
     memory = _memory(root)
@@ -79,7 +79,7 @@ def host_settings(root: Path, cpus: Iterable[int]) -> dict[str, str]:
         "numa_balancing": text_in(kernel / "kernel/numa_balancing"),
         "numa_nodes": str(len(_node_cpus(root)) or ""),
         "swappiness": text_in(kernel / "vm/swappiness"),
-        # To the full GiB: what the kernel keeps for itself is not the same on two equal hosts.
+        # In whole GiB: the kernel's own share differs between equal hosts.
         "memory_gib": str(round(memory["MemTotal"] * 1024 / _GIB)) if "MemTotal" in memory else "",
         "swap_gib": str(round(memory["SwapTotal"] * 1024 / _GIB)) if "SwapTotal" in memory else "",
         "hugepages": str(memory.get("HugePages_Total", "")),
@@ -88,28 +88,26 @@ def host_settings(root: Path, cpus: Iterable[int]) -> dict[str, str]:
 
 
 def _boost(system: Path) -> str:
-    """Whether cores may run faster than their base frequency: two drivers say it, one of them the other way round."""
+    """Return whether cores may exceed their base frequency: two drivers state it, one of them inverted."""
     if given := text_in(system / "cpu/cpufreq/boost"):
         return {"1": "on", "0": "off"}.get(given, "")
     return {"0": "on", "1": "off"}.get(text_in(system / "cpu/intel_pstate/no_turbo"), "")
 
 
 def _chosen(options: str) -> str:
-    """`madvise` of `always [madvise] never`."""
+    """Return `madvise` of `always [madvise] never`."""
     match = re.search(r"\[(\w+)\]", options)
     return match[1] if match else ""
 
 
 def _memory(root: Path) -> dict[str, int]:
-    """Of `/proc/meminfo`; sizes in KiB."""
+    """Return `/proc/meminfo`; sizes in KiB."""
     lines = re.findall(r"^(\w+):\s+(\d+)", text_in(root / "proc/meminfo"), re.MULTILINE)
     return {name: int(number) for name, number in lines}
 
 
 def control_group(root: Path, pid: int) -> str | None:
-    """Return the process's: of the second version, or the one that limits its cores or memory; `/` where all are the
-    root.
-    """
+    """Return the process's group: of cgroup v2, or the one that limits its cores or memory; `/` if all are the root."""
     groups: dict[str, str] = {}
     for line in text_in(root / f"proc/{pid}/cgroup").splitlines():
         _, controllers, name = (*line.split(":", 2), "", "")[:3]
@@ -119,37 +117,37 @@ def control_group(root: Path, pid: int) -> str | None:
 
 
 def container(root: Path, process_root: Path, group: str | None) -> str | None:
-    """Its image where the runtime says it, else the runtime; None outside of containers.
+    """Return a container's image if the runtime states it, else the runtime; None outside of containers.
 
-    How the runtime numbers it is in `group`: another number in every attempt, it says nothing of what is in it.
+    The runtime's number in `group` changes with every attempt and does not identify the content.
     """
     for line in text_in(process_root / "run/.containerenv").splitlines():
         if match := re.fullmatch(r'image="([^"]+)"', line):
             return match[1]
-    # A group that the process itself sees as `/` tells nothing; the first process's of its host may.
+    # A process may see its own group as `/`; the group of its host's first process may name the runtime.
     named = "\n".join(
         filter(None, (group, *(line.split(":")[-1] for line in text_in(root / "proc/1/cgroup").split("\n"))))
     )
     runtime = next((whose for part, whose in _RUNTIMES if re.search(_group_of(part), named)), None)
     if runtime is None:
-        with suppress(OSError):  # of a process into whose root this one may not look
+        with suppress(OSError):  # the process's root may not be readable
             runtime = next((whose for mark, whose in _MARKS if (process_root / mark).exists()), None)
     return runtime
 
 
 def _group_of(runtime: str) -> str:
-    """`docker-3f2a….scope`, `/docker/3f2a…`, `kubepods.slice`; not the group of the runtime's own service."""
+    """Return a pattern for `docker-3f2a….scope`, `/docker/3f2a…`, `kubepods.slice`, not the runtime's own service."""
     return rf"(?m)(?:^|/){re.escape(runtime)}(?:[-/]|\.slice|$)"
 
 
 def numa_of_device(root: Path, pci: str | None) -> int | None:
-    """Of what is at a PCI address."""
+    """Return the NUMA node of the device at a PCI address."""
     number = text_in(root / f"sys/bus/pci/devices/{pci}/numa_node") if pci is not None else ""
-    return int(number) if number.isdecimal() else None  # −1 where the firmware does not say
+    return int(number) if number.isdecimal() else None  # −1 if the firmware does not state it
 
 
 def numa_of_cpus(root: Path, cpus: Iterable[int]) -> int | None:
-    """Return the node that all of them are of."""
+    """Return the NUMA node of all these cores; None if they span several."""
     own = frozenset(cpus)
     return next((node for node, of in _node_cpus(root).items() if own and own <= of), None)
 
@@ -164,9 +162,9 @@ def _node_cpus(root: Path) -> dict[int, frozenset[int]]:
 
 
 def nics(root: Path, environment: Mapping[str, str], pci: str | None) -> tuple[str, ...]:
-    """Those that the rank may use: InfiniBand and RoCE ports (`mlx5_3/1`) that are up, else interfaces (`eth0`).
+    """Return the NICs that the rank may use: active InfiniBand and RoCE ports (`mlx5_3/1`), else interfaces (`eth0`).
 
-    NCCL's and Gloo's variables choose among them; and of several, those nearest to the device at `pci` are told.
+    NCCL's and Gloo's variables select them; of several, those nearest to the device at `pci` are returned.
     """
     ports = _ports(root) if environment.get("NCCL_IB_DISABLE", "0") == "0" else {}
     chosen = {name: at for name, at in ports.items() if _is_chosen(name, environment.get("NCCL_IB_HCA", ""))}
@@ -177,7 +175,7 @@ def nics(root: Path, environment: Mapping[str, str], pci: str | None) -> tuple[s
 
 
 def _is_chosen(name: str, wanted: str) -> bool:
-    """As NCCL reads its lists: beginnings of names, after `=` whole ones, and after `^` those that are left out.
+    """Return whether NCCL's list selects a name: by prefixes, exact names after `=`, or all others after `^`.
 
     Source: NCCL's documentation of NCCL_IB_HCA and NCCL_SOCKET_IFNAME.
     """
@@ -194,7 +192,7 @@ def _is_chosen(name: str, wanted: str) -> bool:
 
 
 def _ports(root: Path) -> dict[str, str]:
-    """`mlx5_3/1` → its place in the tree of devices."""
+    """Return `mlx5_3/1` → its path in the device tree."""
     found = {}
     for port in sorted((root / "sys/class/infiniband").glob("*/ports/*")):
         if "ACTIVE" in text_in(port / "state"):
@@ -204,9 +202,9 @@ def _ports(root: Path) -> dict[str, str]:
 
 
 def _interfaces(root: Path) -> dict[str, str]:
-    """Interfaces that are up → their place in the tree of devices.
+    """Return active interfaces → their path in the device tree.
 
-    Parts of a bond or of a bridge are not used themselves. In a container the only ones are virtual.
+    Members of a bond or bridge are not used themselves. A container may have only virtual ones.
     """
     up = [
         path
@@ -221,12 +219,12 @@ def _interfaces(root: Path) -> dict[str, str]:
 
 
 def _place(device: Path) -> str:
-    """`/sys/devices/pci0000:17/0000:17:01.0/…`; empty of one that is not there."""
+    """Return `/sys/devices/pci0000:17/0000:17:01.0/…`; "" if it does not exist."""
     return str(device.resolve()) if device.exists() else ""
 
 
 def _nearest(root: Path, places: Mapping[str, str], pci: str | None) -> tuple[str, ...]:
-    """Those with most of their way through PCI bridges in common with the device, else of its NUMA node, else all."""
+    """Return the NICs that share the longest PCI path with the device, else its NUMA node, else all."""
     of_device = _place(root / f"sys/bus/pci/devices/{pci}") if pci is not None else ""
     if not of_device or len(places) < 2:
         return tuple(places)
@@ -240,7 +238,7 @@ def _nearest(root: Path, places: Mapping[str, str], pci: str | None) -> tuple[st
 
 
 def _shared(one: str, other: str, root: str) -> int:
-    """Folders below the tree's root that both ways go through."""
+    """Return how many folders below the tree's root both paths share."""
     parts = [Path(place).relative_to(root).parts if place.startswith(root) else () for place in (one, other)]
     count = 0
     for mine, theirs in zip(*parts, strict=False):

@@ -1,6 +1,7 @@
-"""Who the ranks of this host are: what their processes say, completed by what the host and its devices tell.
+"""Reports the identities of this host's ranks: what their processes state, completed from the host and its devices.
 
-Delivers it into the job's folder of the store, for each process once it says something, and again where it says more.
+An identity goes into the job's folder of the store when its process first states something, and again when it adds
+more.
 """
 
 import re
@@ -28,18 +29,18 @@ _FILE: Final = re.compile(rf"rank-(\d{{1,7}})\.(\d{{1,10}})\.{IDENTITY}")
 _LEAST_WAIT_S: Final = 2.0
 _MOST_WAIT_S: Final = 60.0
 _HOSTS_PROCESSES: Final = 0xEFFFFFFC
-"""The kernel's number of the namespace in which the host itself counts processes (PROC_PID_INIT_INO)."""
+"""The kernel's number of the host's own PID namespace (PROC_PID_INIT_INO)."""
 
 Deliver = Callable[[Path, str], None]
-"""Puts a file into the store, below the job's folder. Raises OSError."""
+"""Copies a file into the store, below the job's folder. Raises OSError."""
 
 
 _DRIVER_S: Final = 5.0
-"""That the driver has to answer in; it goes on being waited for, for ranks that come later."""
+"""Time for the driver to answer; it may still answer later, for ranks that come then."""
 
 
 class RankIdentities:
-    """Of the ranks of a host. Reads, completes and delivers in a thread: a store may be slow, and away."""
+    """Identities of the ranks of a host. A thread does the work, because a store may be slow or away."""
 
     def __init__(
         self,
@@ -51,9 +52,9 @@ class RankIdentities:
         root: Path = Path("/"),
         ahead_ns: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`host`: its name in the job. `root`: of what the host says of itself.
+        """`host` is its name in the job, `root` the folder of its facts.
 
-        `ahead_ns`: of the host's clock, where that was set back.
+        `ahead_ns` is the correction for a host clock that was set back.
         """
         self._ahead_ns = ahead_ns
         self._run_dir, self._host, self._deliver = run_dir, host, deliver
@@ -61,16 +62,16 @@ class RankIdentities:
         self._devices: Nvml | None = None
         self._opening: threading.Thread | None = None
         self._told: dict[Trainer, tuple[int, int]] = {}
-        """Process → time and size of its file when that was delivered."""
+        """Process → time and size of its file when it was delivered."""
         self._known: dict[Trainer, tuple[ProcessOf, RankIdentity]] = {}
-        """What was delivered of it: an ended process says nothing more of itself."""
+        """Delivered identities: a process that ended adds nothing."""
         self._waiting = 0
         self._work: threading.Thread | None = None
         self._wait_s, self._not_before = _LEAST_WAIT_S, float("-inf")
 
     @property
     def is_idle(self) -> bool:
-        """Whether everything is delivered that was there at the last look."""
+        """Return whether everything seen at the last look is delivered."""
         return not self._waiting and not self._is_working
 
     @property
@@ -78,7 +79,7 @@ class RankIdentities:
         return self._work is not None and self._work.is_alive()
 
     def look(self, living: Collection[Trainer]) -> None:
-        """Delivers what is new, beside this thread, and removes the files of processes that are not `living`."""
+        """Deliver new files in the background, and remove the files of processes that are not `living`."""
         if self._is_working:
             return
         due = []
@@ -90,12 +91,12 @@ class RankIdentities:
         self._waiting = len(due)
         if due and time.monotonic() >= self._not_before:
             work = threading.Thread(target=self._tell, args=(due,), name="identities", daemon=True)
-            with suppress(RuntimeError):  # no room for a thread: at a later look
+            with suppress(RuntimeError):  # no thread available: at a later look
                 work.start()
                 self._work = work
 
     def stop(self, wait_s: float) -> None:
-        """Wait for what is under way."""
+        """Wait for current work."""
         if self._work is not None:
             self._work.join(wait_s)
 
@@ -118,7 +119,7 @@ class RankIdentities:
         try:
             for trainer in trainers:
                 self._tell_one(trainer)
-        except Exception:  # away, full, or whatever a store may be: again later
+        except Exception:  # store away or full: retry later
             self._not_before = time.monotonic() + self._wait_s
             self._wait_s = min(self._wait_s * 2, _MOST_WAIT_S)
         else:
@@ -126,23 +127,23 @@ class RankIdentities:
             self._waiting = 0
 
     def _tell_one(self, trainer: Trainer) -> None:
-        """Raise OSError where the store is away."""
+        """Deliver one identity. Raises OSError if the store is away."""
         path = identity_file(self._run_dir, trainer.rank, trainer.pid)
         try:
             status = path.stat()
             with path.open("rb") as file:
                 content = file.read(LARGEST + 1)
         except OSError:
-            return  # it went meanwhile
+            return  # it disappeared
         said, process = identity_in(content), process_in(content)
-        # One that says something else than its name, or nothing, is passed over: it may say it next time.
+        # A file that contradicts its name, or is empty, is skipped; it may be complete next time.
         if said is not None and process is not None and (said.rank, said.pid) == (trainer.rank, trainer.pid):
             identity = self._completed(said, process)
             before = self._known.get(trainer)
             if before is not None and before[0] == process:
                 identity = merged(identity, before[1])
             self._known[trainer] = process, identity
-            # Not by its number alone: in a container each attempt's process may have the same one.
+            # The pid alone is not unique: containers reuse it in each attempt.
             self._put(identity, f"identity-rank-{trainer.rank}.{trainer.pid}.{process.start_ticks}.json")
         self._told[trainer] = (status.st_mtime_ns, status.st_size)
 
@@ -158,7 +159,7 @@ class RankIdentities:
         if self._opening is None:
             self._opening = threading.Thread(target=self._open_devices, name="identities-driver", daemon=True)
             self._opening.start()
-            # A driver whose device is lost may never answer: then the rank is told without.
+            # A driver with a lost device may never answer: then deliver the rank without it.
             self._opening.join(_DRIVER_S)
         whole = replace(said, host=self._host, process_s=unix_of_ticks(process.start_ticks, self._ahead_ns()) or None)
         return completed(whole, process, self._devices, self._root)
@@ -168,7 +169,7 @@ class RankIdentities:
 
 
 class ProcessOf(msgspec.Struct, frozen=True):
-    """Which process a file is of."""
+    """The process that wrote a file."""
 
     pid: int
     start_ticks: int = 0
@@ -176,12 +177,12 @@ class ProcessOf(msgspec.Struct, frozen=True):
 
     @property
     def is_here(self) -> bool:
-        """Whether it lives, and has its number here as well: in another container that may be another process's."""
+        """Return whether it lives and has the same number here, which in another container may mean another process."""
         return self.pid_namespace == process_namespace() and is_running(self.pid, self.start_ticks)
 
 
 def process_in(content: bytes) -> ProcessOf | None:
-    """Of a process's file; None where it does not say."""
+    """Return the process of a file; None if it does not state it."""
     try:
         return msgspec.json.decode(content, type=ProcessOf)
     except (ValueError, RecursionError, msgspec.MsgspecError):
@@ -189,9 +190,7 @@ def process_in(content: bytes) -> ProcessOf | None:
 
 
 def completed(said: RankIdentity, process: ProcessOf, devices: Nvml | None, root: Path) -> RankIdentity:
-    """Return what a process says of itself, with what its host (whose root is `root`) and the host's devices tell of
-    it.
-    """
+    """Return a process's identity, completed from its host (whose root is `root`) and the host's devices."""
     is_here = process.is_here
     process_root = root / f"proc/{process.pid}/root" if is_here else root
     group = host_facts.control_group(root, process.pid) if is_here else None
@@ -222,10 +221,10 @@ def _shown(texts: Mapping[str, str]) -> dict[str, str]:
 def device_of(
     said: DeviceIdentity, environment: Mapping[str, str], devices: Sequence[Device], pid: int | None
 ) -> Device | None:
-    """Which of the host's devices a rank has: by UUID, else by PCI address, else the one that its process uses.
+    """Return the host's device of a rank: by UUID, else by PCI address, else the one that its process uses.
 
-    `pid`: as the host counts processes; None where that is not known. How a process counts devices says nothing: the
-    order may be another one than the driver's. But where it may see devices that are named by UUID, it counts those.
+    `pid` is the host's number of the process, None if not known. The process's own device numbers prove nothing,
+    because their order may differ from the driver's, unless its visible devices are named by UUID.
     """
     for uuid in filter(None, (said.uuid, _visible(environment, said.ordinal))):
         if (found := _only([one for one in devices if _is_called(one, uuid)])) is not None:
@@ -234,7 +233,7 @@ def device_of(
         at = pci_address(said.pci)
         if (found := _only([one for one in devices if one.pci is not None and pci_address(one.pci) == at])) is not None:
             return found
-    # One that is said, and is not among them, is another one than whatever the process uses besides.
+    # A stated device that is missing here differs from whatever the process uses as well.
     if pid is None or said.uuid is not None or said.pci is not None:
         return None
     return _only([one for one in devices if pid in one.processes()])
@@ -245,14 +244,14 @@ def _only(found: Sequence[Device]) -> Device | None:
 
 
 def _visible(environment: Mapping[str, str], ordinal: int | None) -> str | None:
-    """Return the UUID, or its beginning, that a process's n-th device was named by."""
+    """Return the UUID, or its prefix, that names a process's n-th device."""
     named = [one.strip() for one in environment.get("CUDA_VISIBLE_DEVICES", "").split(",")]
     is_there = ordinal is not None and ordinal < len(named) and named[ordinal].startswith(("GPU-", "MIG-"))
     return named[ordinal] if is_there and ordinal is not None else None
 
 
 def _is_called(device: Device, uuid: str) -> bool:
-    """By its digits: PyTorch writes them without the kind before them. CUDA takes beginnings for names, too."""
+    """Return whether a device has this UUID: PyTorch omits the prefix `GPU-`, and CUDA accepts prefixes of it."""
     own, wanted = _digits(device.uuid or ""), _digits(uuid)
     return bool(wanted) and own.startswith(wanted)
 
@@ -262,7 +261,7 @@ def _digits(uuid: str) -> str:
 
 
 def merged_device(said: DeviceIdentity, found: Device | None) -> DeviceIdentity:
-    """Return what a process says of its device, with what the driver tells of the same one."""
+    """Return a process's statements about its device, completed from the driver."""
     if found is None:
         return said
     return DeviceIdentity(

@@ -1,6 +1,6 @@
-"""One training process's rings: its records become step rows, and leave the rings once those are written down.
+"""Reads the rings of one training process: records become step rows, and leave the rings once those are written.
 
-Reads the records of a ring from another process, also after the producer was killed.
+Records are read from another process, even after the producer was killed.
 """
 
 import mmap
@@ -46,11 +46,11 @@ from kair_capture.ring import (
 _RING: Final = re.compile(r"rank-(\d{1,7})-(\d{1,10})-(\d{1,4})\.ring")
 _MOST_RINGS: Final = 64
 _HELD: Final = 0.5
-"""From this share of a ring on its records go, though their step is not over: a step must not lose those that come."""
+"""Fill level above which records leave a ring before their step is over, so that new ones are not lost."""
 
 _MOST_EARLY: Final = 1 << 20
 _PARTS: Final = (Kind.SCOPE, Kind.COLLECTIVE, Kind.INPUT)
-"""What a step consists of."""
+"""Kinds of records that a step consists of."""
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,10 @@ class Trainer:
 
 
 class TrainerRings:
-    """Of one process: it may have several threads that produce."""
+    """The rings of one process, one per producing thread."""
 
     def __init__(self, folder: Path, trainer: Trainer, ahead_ns: int = 0) -> None:
-        """`ahead_ns`: of the host's clock, which was set back before the process began."""
+        """`ahead_ns` is the correction for a host clock that was set back before the process began."""
         self.trainer: Final = trainer
         self._ahead_ns = ahead_ns
         self._unix_minus_monotonic: int | None = None
@@ -74,18 +74,18 @@ class TrainerRings:
         self._names = NameReader(folder / f"rank-{trainer.rank}-{trainer.pid}.names")
         self._began = start_ticks(trainer.pid)
         self._process_s = 0
-        """When it began, Unix; 0 before its first ring is there."""
+        """When it began (Unix); 0 before its first ring exists."""
         self._with_steps = ""
-        """The ring of the thread that makes the steps."""
+        """The ring of the thread that produces the steps."""
         self.sampled_every = 0
-        """Steps from one that the process samples without being asked to the next; 0 for none."""
+        """Interval, in steps, at which the process samples unasked; 0 for never."""
         self._recorded = np.zeros(0, ROW)
-        """The last row, none or one, of a step that was not thinned."""
+        """At most one row: the last step that was not thinned."""
         self._early: list[Rows] = []
-        """Records that left a ring that ran full before their step was over."""
+        """Records that left a full ring before their step was over."""
 
     def add(self, name: str) -> None:
-        """Another ring of the process. One that is not (yet) whole is passed over, and tried again."""
+        """Add a ring of the process. One that is incomplete is skipped and retried."""
         if name not in self._rings and len(self._rings) < _MOST_RINGS:
             with suppress(OSError, NotARingError):
                 ring = self._rings[name] = RingReader(self._folder / name)
@@ -93,24 +93,23 @@ class TrainerRings:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process runs."""
+        """Return whether the process runs."""
         rings = list(self._rings.values())
         return rings[0].is_producing if rings else is_running(self.trainer.pid, self._began)
 
     @property
     def drops(self) -> int:
-        """Records that were lost in its rings."""
+        """Return how many records were lost in its rings."""
         return sum(ring.drops + ring.lost for ring in self._rings.values())
 
     def peek(self, *, to_the_end: bool = False) -> "Drained | None":
-        """Return the rows of the steps that are over, and what may leave the rings then; None where there is nothing
-        new.
+        """Return the rows of finished steps, and what may leave the rings then; None without news.
 
-        With `to_the_end` records of a step that never came to its end may leave as well.
+        With `to_the_end`, records of a step that never ended may leave as well.
         """
         if not any(ring.waiting for ring in self._rings.values()):
             return None
-        # The ring with the steps first: what the others have for those steps is in them by then.
+        # Read the ring with steps first, so that the others have their records for those steps by then.
         in_order = sorted(self._rings, key=lambda name: (name != self._with_steps, name))
         held = {name: self._rings[name].peek() for name in in_order}
         for name, records in held.items():
@@ -134,16 +133,14 @@ class TrainerRings:
         return Drained(rows, taken, self._early_of(held, taken, over), scopes)
 
     def _shift_of(self, records: Rows) -> int:
-        """From the monotonic clock to a Unix time that does not go back where the host's clock is set back."""
+        """Return the shift from monotonic to Unix time, which never decreases even if the host's clock is set back."""
         shift, before = clocks_apart(records) + self._ahead_ns, self._unix_minus_monotonic
         if before is None or shift > before - SET_BACK_NS:
             self._unix_minus_monotonic = before = shift
         return before
 
     def place(self) -> tuple[int, str]:
-        """Return the step that the process is in, −1 where that is not known; and what it recorded last, and how long
-        ago.
-        """
+        """Return the step that the process is in (−1 if not known), and its last record with its age."""
         whole = [found[0] for ring in self._rings.values() if (found := ring.committed()) is not None]
         step = max(whole, default=-2) + 1
         own = [one for ring in self._rings.values() if len(one := ring.peek())]
@@ -158,13 +155,13 @@ class TrainerRings:
         return step, f"{name}, {ago_s:.0f} s ago"
 
     def take(self, drained: "Drained") -> None:
-        """Frees what became rows: call this once those are written down."""
+        """Free the records that became rows; call this once those are written."""
         for name, count in drained.taken.items():
             self._rings[name].read(count)
         self._early = drained.early
 
     def close(self, *, remove: bool) -> None:
-        """Lets the rings go, and removes the files of a process that is dead."""
+        """Release the rings, and remove the files of a dead process."""
         for ring in self._rings.values():
             ring.close()
             if remove:
@@ -173,7 +170,7 @@ class TrainerRings:
             (self._folder / f"rank-{self.trainer.rank}-{self.trainer.pid}.names").unlink(missing_ok=True)
 
     def _leaving(self, name: str, records: Rows, over: int | None, to_the_end: bool) -> int:
-        """How many of a ring's first records belong to steps that are over."""
+        """Return how many of a ring's first records belong to finished steps."""
         crowded = len(records) > _HELD * self._rings[name].capacity
         if to_the_end or crowded:
             return len(records)
@@ -183,7 +180,7 @@ class TrainerRings:
         return int(later[0]) if len(later) else len(records)
 
     def _early_of(self, held: dict[str, Rows], taken: dict[str, int], over: int | None) -> list[Rows]:
-        """Of what leaves, the records of steps that are not over."""
+        """Return the leaving records of steps that are not over."""
         after = -1 if over is None else over
         leaving = [*self._early, *(held[name][:count] for name, count in taken.items())]
         kept = [one for records in leaving if len(one := records[records["step"].astype(np.int64) > after])]
@@ -203,31 +200,30 @@ class TrainerRings:
 
 @dataclass(frozen=True)
 class Drained:
-    """What one look at the rings gave."""
+    """The result of one look at the rings."""
 
     rows: Rows | None
     taken: dict[str, int]
-    """ring → its first records that may leave it."""
+    """Ring → number of its first records that may leave."""
     early: list[Rows]
     scopes: list[ScopeSum] = field(default_factory=list)
-    """Of the script's own scopes, in the steps of the rows."""
+    """The script's own scopes in the steps of the rows."""
 
     def new_rows(self, last: tuple[int, int] | None) -> Rows | None:
-        """Return the rows that are not among those up to `last`: begin (µs) and number of a step; None where none is
-        left.
+        """Return the rows that are not among those up to `last`: begin (µs) and number of a step; None if none is left.
 
-        A row is old where it neither begins later nor has a higher number: a job that went back to a checkpoint counts
+        A row is old if it neither begins later nor has a higher number: a job that went back to a checkpoint repeats
         lower numbers at later times.
         """
         if self.rows is None or last is None:
             return self.rows
         begin, step = last
-        # A microsecond's slack: the same record read twice gives its begin by two readings of the clocks.
+        # A tolerance of 1 ms: re-reading a record converts its begin with another reading of the clocks.
         new = self.rows[(self.rows["begin_us"] > begin + 1000) | (self.rows["step"] > step)]
         return new if len(new) else None
 
     def scopes_of(self, rows: Rows) -> list[ScopeSum]:
-        """Those of the steps of `rows`."""
+        """Return the scopes in the steps of `rows`."""
         steps = set(rows["step"].tolist())
         return [one for one in self.scopes if one.step in steps]
 
@@ -255,21 +251,21 @@ RECORD_DTYPE: Final = np.dtype(
     ]
 )
 Records = npt.NDArray[Any]
-"""A structured array of RECORD_DTYPE, one element a record."""
+"""A structured array of RECORD_DTYPE, one element per record."""
 
 
 class NotARingError(Exception):
-    """The file is no ring, one of another version, or damaged."""
+    """Raised if the file is not a ring, has another version, or is damaged."""
 
 
 class RingReader:
-    """The one consumer of a ring. How far it has read is kept in the ring: a restarted reader goes on from there."""
+    """The only consumer of a ring. The read position is kept in the ring, so a restarted reader continues there."""
 
     def __init__(self, path: Path) -> None:
-        """Raise OSError where the file cannot be opened, NotARingError where it is no (whole) ring."""
+        """Raise OSError if the file cannot be opened, NotARingError if it is not a complete ring."""
         self.path: Final = path
         self.lost = 0
-        """Records whose sequence number was not their own: not yet whole, or overwritten. They are left out."""
+        """Records with a wrong sequence number, incomplete or overwritten, which are skipped."""
         self._map = _opened(path)
         self._words = memoryview(self._map).cast("Q")
         try:
@@ -279,44 +275,44 @@ class RingReader:
             raise
         self.pid: Final = int(self._words[WORD_PID])
         self.began: Final = int(self._words[WORD_START])
-        """When that process began, ticks since boot."""
+        """When that process began, in ticks since boot."""
         self._records = np.frombuffer(self._map, RECORD_DTYPE, self.capacity, HEADER_BYTES)
 
     @property
     def drops(self) -> int:
-        """Records that found no room."""
+        """Return how many records found no room."""
         return int(self._words[WORD_DROPS])
 
     @property
     def waiting(self) -> int:
-        """Records that can be read now."""
+        """Return how many records can be read now."""
         return self._span()[1] - self._span()[0]
 
     @property
     def is_producing(self) -> bool:
-        """Whether the process that made the ring still runs."""
+        """Return whether the process that made the ring still runs."""
         return is_running(self.pid, self.began)
 
     def committed(self) -> tuple[int, int] | None:
-        """Return the last whole step, and a number of records among which all of its are; None before the first."""
+        """Return the last complete step and a number of records that includes all of its; None before the first."""
         step = int(self._words[WORD_COMMITTED_STEP])
         return (step - 1, int(self._words[WORD_COMMITTED_HEAD])) if step else None
 
     def read(self, limit: int | None = None) -> Records:
-        """Return the records that were not read yet, oldest first, at most `limit`.
+        """Return the unread records, oldest first, at most `limit`.
 
-        Their places are free from then on.
+        Their slots are free afterwards.
         """
         records, past = self._copied(limit)
         self._words[WORD_TAIL] = past
         return records
 
     def peek(self) -> Records:
-        """Return the same without taking them."""
+        """Return the same records without consuming them."""
         return self._copied(None)[0]
 
     def close(self) -> None:
-        """Lets the memory go; the file stays."""
+        """Release the memory; the file stays."""
         if hasattr(self, "_records"):
             del self._records
         self._words.release()
@@ -335,7 +331,7 @@ class RingReader:
 
     def _span(self) -> tuple[int, int]:
         tail, head = int(self._words[WORD_TAIL]), int(self._words[WORD_HEAD])
-        # Words that cannot be (a damaged file) must not make the reader ask for all memory.
+        # Impossible words (a damaged file) must not make the reader allocate all memory.
         if not tail <= head <= tail + self.capacity:
             return head, head
         return tail, head

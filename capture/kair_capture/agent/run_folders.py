@@ -1,6 +1,6 @@
-"""The run folders of jobs on this host: what ranks say of themselves in them, and what is removed of dead ones.
+"""Handles the run folders of jobs on this host: ranks' statements in them, and the removal of dead ones.
 
-Those of jobs that are dead lie in memory, and nobody else would remove them.
+Folders of dead jobs occupy memory, and nothing else would remove them.
 """
 
 import os
@@ -22,16 +22,16 @@ from kair_capture.unheard import has_untold
 from kair_capture.wire import MOST_CALLS, MOST_PARTNERS, BadMessageError, Communication
 
 DEAD_AFTER_S: Final = 3600.0
-"""A job that just begins, or whose agent is being started again, has changed its folder more lately."""
+"""A job that just begins, or restarts its agent, has changed its folder more recently."""
 UNTOLD_AFTER_S: Final = 24 * 3600.0
-"""The same where steps or windows wait for a coordinator: the job's next agent would deliver them."""
+"""The same if steps or windows wait for a coordinator: the job's next agent would deliver them."""
 _GOING: Final = ".dead-"
 
 
 def remove_dead_folders(run_dir: Path, now_s: float | None = None) -> list[str]:
-    """Remove the folders beside `run_dir` in which nobody lives, and name them. `now_s`: Unix.
+    """Remove the folders next to `run_dir` without living processes; return their names. `now_s` is Unix.
 
-    Those that this user alone owns; what cannot be removed stays.
+    Only folders owned by this user are removed; failures are ignored.
     """
     now, removed = time.time() if now_s is None else now_s, []
     for folder in _beside(run_dir):
@@ -39,7 +39,7 @@ def remove_dead_folders(run_dir: Path, now_s: float | None = None) -> list[str]:
             if folder.name.startswith(_GOING):
                 shutil.rmtree(folder)
             elif _is_dead(folder, now):
-                # Out of the way at once: a job of that name that begins now makes a folder of its own.
+                # Rename it first, so that a job of that name that begins now creates a new folder.
                 going = folder.with_name(f"{_GOING}{folder.name}-{time.time_ns()}")
                 folder.rename(going)
                 shutil.rmtree(going)
@@ -49,7 +49,7 @@ def remove_dead_folders(run_dir: Path, now_s: float | None = None) -> list[str]:
 
 def _beside(run_dir: Path) -> Iterator[Path]:
     with suppress(OSError):
-        # Who led the folder of all run folders elsewhere would have that tidied.
+        # A symbolic link in place of the parent would direct the removal elsewhere.
         for folder in [] if run_dir.parent.is_symlink() else sorted(run_dir.parent.iterdir()):
             is_folder = folder != run_dir and folder.is_dir() and not folder.is_symlink()
             if is_folder and folder.stat().st_uid == os.geteuid():
@@ -57,7 +57,7 @@ def _beside(run_dir: Path) -> Iterator[Path]:
 
 
 def _is_dead(folder: Path, now: float) -> bool:
-    """Whether it is a run folder without an agent and without a rank, and has been for long."""
+    """Return whether it is a run folder that has long been without an agent and ranks."""
     names = {path.name for path in folder.iterdir()}
     if not any(name == "agent.lock" or name.startswith("rank-") for name in names):
         return False
@@ -77,7 +77,7 @@ def _has_agent(folder: Path) -> bool:
 
 
 def _has_ranks(folder: Path, names: set[str]) -> bool:
-    """Whether a rank lives; one of another container may, for all that can be seen here."""
+    """Return whether a rank lives; one in another container may, as far as is visible here."""
     for _, stated in identities(folder):
         if stated.get("pid_namespace") != process_namespace():
             return True
@@ -99,7 +99,7 @@ def _is_producing(ring: Path) -> bool:
 
 
 def world_size_in(run_dir: Path) -> int | None:
-    """Return the job's size, as the rank of this host says it that began last: others may be of an earlier attempt."""
+    """Return the job's size as stated by the rank that began last: others may be of an earlier attempt."""
     stated = ((one.get("started_ns"), one.get("world_size")) for _, one in identities(run_dir))
     sizes = [
         (began if isinstance(began, int) else 0, size)
@@ -110,7 +110,7 @@ def world_size_in(run_dir: Path) -> int | None:
 
 
 def communication_in(run_dir: Path, trainer: Trainer) -> Communication | None:
-    """How a rank communicates; None where it does not say, or another process of the rank does."""
+    """Return how a rank communicates; None if it, or this process of it, does not state it."""
     stated = _read(run_dir / f"rank-{trainer.rank}.json")
     world_size = stated.get("world_size")
     if stated.get("pid") != trainer.pid or not isinstance(world_size, int):
@@ -133,7 +133,7 @@ def _takes_delays(stated: dict[str, Any]) -> TakesDelays:
 
 
 def identities(run_dir: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Yield the file of every rank, and what is in it; those that cannot be read are left out."""
+    """Yield every rank's file and content; unreadable ones are left out."""
     for path in sorted(run_dir.glob("rank-*.json")):
         if found := _read(path):
             yield path, found

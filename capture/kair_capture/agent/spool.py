@@ -1,8 +1,7 @@
-"""Fragments on their way to the store: in a bounded folder of this host, until the store has them.
+"""Delivers fragments to the store: they wait in a bounded folder of this host until the store has them.
 
-Whatever the store does (away, full, read-only, hanging), only the delivery's own thread waits for it.
-
-The name of a fragment, which says that an agent of this job made its content.
+Whatever the store does (away, full, read-only, hanging), only the delivery thread waits for it. The name of a fragment
+contains a signature that proves an agent of this job made its content.
 """
 
 import errno
@@ -31,22 +30,22 @@ _TAG_BYTES: Final = 16
 
 @dataclass(frozen=True)
 class FragmentName:
-    """What a name says."""
+    """The parts of a fragment's name."""
 
     first: int
     last: int
     number: str
-    """Random: a window may be delivered in parts, when a rank was late."""
+    """Random: a window may be delivered in parts if a rank was late."""
     tag: str
     kind: FragmentKind = "steps"
 
     @property
     def text(self) -> str:
-        """The name of the file."""
+        """Return the name of the file."""
         return f"{self.kind}-{self.first:010}-{self.last:010}-{self.number}-{self.tag}.parquet"
 
     def is_of(self, path: Path, host: str, key: bytes) -> bool:
-        """Whether the file's content is what was signed for this host and these steps. Raises OSError."""
+        """Return whether the file's content was signed for this host and these steps. Raises OSError."""
         about = f"{self.kind}\0{host}\0{self.first}\0{self.last}\0{self.number}"
         return hmac.compare_digest(self.tag, _tag(path, about, key))
 
@@ -58,7 +57,7 @@ def named(path: Path, host: str, first: int, last: int, key: bytes, *, kind: Fra
 
 
 def read_name(text: str) -> FragmentName | None:
-    """Return what a file's name says, None where it is no fragment's."""
+    """Return the parts of a file's name; None if it is not a fragment's."""
     match = _NAME.fullmatch(text)
     if match is None:
         return None
@@ -77,12 +76,12 @@ _COPIED_AT_ONCE: Final = 1 << 20
 
 
 class Spool:
-    """The folder, and what became of what was in it."""
+    """The folder of waiting fragments, with counts of delivered and discarded ones."""
 
     def __init__(self, folder: Path, limit: int, target: Path, host: str, remote: RemoteStore | None = None) -> None:
-        """`target`: the folder of delivered fragments in the store, or in the mirror of `remote`.
+        """`target` is the folder of delivered fragments in the store, or in the mirror of `remote`.
 
-        Raises OSError where `folder` cannot be made.
+        Raises OSError if `folder` cannot be created.
         """
         self.folder: Final = folder
         self._remote = remote
@@ -90,10 +89,10 @@ class Spool:
         self._target = target / f"host={host}"
         self.delivered = 0
         self.discarded = 0
-        """Given up for want of room."""
+        """Fragments discarded for lack of room."""
         make_secure_dir(folder)
         if remote is None:
-            with suppress(OSError):  # from here on a store that is not there is away
+            with suppress(OSError):  # from now on a missing store counts as away
                 make_folder(target.parents[1])
         self._lock = threading.Lock()
         self._changed = threading.Event()
@@ -101,19 +100,19 @@ class Spool:
         self._thread = threading.Thread(target=self._deliver_all, name="delivery", daemon=True)
 
     def start(self) -> None:
-        """Begins to deliver, also what an agent before left."""
+        """Start delivering, including what an earlier agent left."""
         for path in self.folder.glob(".*"):
-            if read_name(path.name[1:]):  # the folder may be one that somebody chose, with files of their own
+            if read_name(path.name[1:]):  # a custom folder may hold other files
                 path.unlink(missing_ok=True)
         self._thread.start()
 
     @property
     def waiting(self) -> int:
-        """Fragments that the store does not have yet."""
+        """Return how many fragments the store does not have yet."""
         return len(self._names())
 
     def put(self, fragment: Path, first: int, last: int, key: bytes, *, kind: FragmentKind = "steps") -> None:
-        """Take a fragment, which goes from where it is. Without room the oldest go. Raises OSError."""
+        """Move a fragment into the spool; without room the oldest are discarded. Raises OSError."""
         name = named(fragment, self._host, first, last, key, kind=kind).text
         beside = self.folder / f".{name}"
         shutil.move(fragment, beside)
@@ -125,13 +124,13 @@ class Spool:
         self._changed.set()
 
     def stop(self, wait_s: float) -> None:
-        """End the delivery; what is not delivered by then stays for the next agent."""
+        """End the delivery; what is left stays for the next agent."""
         self._ended.set()
         self._changed.set()
         self._thread.join(wait_s)
 
     def _names(self) -> list[str]:
-        """Return the oldest first; sums of scopes, which are small, go last."""
+        """Return the names, oldest first; sums of scopes, which are small, come last."""
         with suppress(OSError):
             names = [name for name in os.listdir(self.folder) if read_name(name)]  # noqa: PTH208  (names alone)
             return sorted(names, key=lambda name: (name.startswith("scopes"), name))
@@ -146,17 +145,17 @@ class Spool:
                 wait = _LEAST_WAIT_S
                 self._changed.wait(_MOST_WAIT_S)
             except (OSError, UsageError):
-                # Away, full or read-only: again later.
+                # store away, full or read-only: retry later
                 self._ended.wait(wait)
                 wait = min(wait * 2, _MOST_WAIT_S)
 
     def deliver_waiting(self) -> None:
-        """Delivers what waits. Raises OSError where the store is not there."""
+        """Deliver what waits. Raises OSError if the store is missing."""
         for name in self._names():
             self._deliver(name)
 
     def _deliver(self, name: str) -> None:
-        """Whole or not at all; a second time under the same name is harmless."""
+        """Deliver a file atomically; repeating it under the same name is harmless."""
         if self._remote is None:
             deliver_file(self.folder / name, self._target / name)
         elif (self.folder / name).exists():
@@ -168,9 +167,9 @@ class Spool:
 
 
 def deliver_file(source: Path, target: Path) -> None:
-    """Copy a file so that it appears whole and stays through a power cut. Raises OSError.
+    """Copy a file atomically and durably. Raises OSError.
 
-    A store that is away is not made. FileNotFoundError where `source` was given up meanwhile is passed over.
+    A missing store is not created. A `source` that was discarded meanwhile is ignored.
     """
     job = target.parents[2]
     if not job.parent.is_dir():
@@ -183,7 +182,7 @@ def deliver_file(source: Path, target: Path) -> None:
         return
     with content:
         temporary, handle = begin_file(target, OWN)
-        # The file stays locked until it has its name: the coordinator removes those of agents that were killed.
+        # Locked until it has its name: the coordinator removes unlocked files of killed agents.
         with os.fdopen(handle, "wb") as copy:
             try:
                 shutil.copyfileobj(content, copy, _COPIED_AT_ONCE)

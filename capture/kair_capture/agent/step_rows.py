@@ -1,14 +1,13 @@
-"""Rows of step times and sums of scopes: made of records, and written down until the coordinator has them.
+"""Makes rows of step times and sums of scopes from records, and stores them until the coordinator has them.
 
-A row for every step of every rank is summed from the records of its threads' rings. Rows that the coordinator does not
-have yet are in a file that outlives the agent. A row is in this file before its records leave the ring, so that an
-agent that is killed in between finds it again. It then sees the same records once more: `last_step` says which of them
-became rows already. The file begins with the number of its rows that are acknowledged: an agent that starts again does
-not send those once more.
+There is a row for every step of every rank, summed from the records of its threads' rings. Rows wait in a file that
+outlives the agent. A row is in this file before its records leave the ring, so that an agent killed in between finds it
+again; it then reads the same records once more, and `last_step` shows which of them are rows already. The file begins
+with the number of its acknowledged rows, which a restarted agent does not send again.
 
-Sums of the script's own scopes of every step are delivered now and then as a small Parquet file. They are written down
-in the run folder, a line each, before their records leave the ring; an agent that is killed loses those of a moment at
-most. If it is killed between handing a file on and removing its lines, these count twice.
+Sums of the script's own scopes of every step are delivered now and then as a small Parquet file. They are written into
+the run folder, one per line, before their records leave the ring; a killed agent loses at most those of a moment. If it
+is killed between handing a file on and removing its lines, these count twice.
 """
 
 import os
@@ -40,20 +39,20 @@ ROW: Final = np.dtype(
         ("begin_us", "<u8"),  # Unix, by the host's clock
         ("flags", "<u4"),  # bits of StepFlag
         ("step_us", "<u4"),
-        ("self_us", "<u4"),  # the step without what was waited in collectives
+        ("self_us", "<u4"),  # the step without waiting in collectives
         ("forward_us", "<u4"),
         ("backward_us", "<u4"),
         ("optimizer_us", "<u4"),
         ("input_us", "<u4"),
         ("waited_us", "<u4"),
         ("gc_us", "<u4"),
-        ("cpu_us", "<u4"),  # that the training thread computed; 0 where that is not told
-        ("delay_us", "<u4"),  # that it was ready and had no core
-        ("samples", "<u4"),  # that the rank took; 0 where nobody said so
-        ("process_s", "<u4"),  # when the rank's process began, Unix; 0 where that is not known
-        ("attempt", "<u2"),  # of the job, from 1 on; the coordinator says which, 0 before
-        ("inserted_us", "<u4"),  # by which `kair confirm` delayed the rank, as measured
-        ("device_us", "<u4"),  # own time of the steps that its device has ended since it told last, their mean; 0: none
+        ("cpu_us", "<u4"),  # CPU time of the training thread; 0 if not known
+        ("delay_us", "<u4"),  # time it was ready without a core
+        ("samples", "<u4"),  # of the rank; 0 if not known
+        ("process_s", "<u4"),  # when the rank's process began, Unix; 0 if not known
+        ("attempt", "<u2"),  # of the job, from 1; set by the coordinator, 0 before
+        ("inserted_us", "<u4"),  # delay of the rank by `kair confirm`, as measured
+        ("device_us", "<u4"),  # mean own time of the device in steps it ended since its last report; 0: none
     ]
 )
 """Times of one row; all but `begin_us` saturate at 71 minutes."""
@@ -65,12 +64,12 @@ Rows = npt.NDArray[Any]
 PHASES: Final = ("forward", "backward", "optimizer", "input")
 _PARTS_OF_A_ROW: Final = (*(f"{phase}_us" for phase in PHASES), "cpu_us", "delay_us")
 MOST_SCOPES: Final = 64
-"""The script's own, of a step and rank."""
+"""Scopes of the script that are kept per step and rank."""
 _MOST: Final = 0xFFFF_FFFF
 
 
 def rows_in(content: bytes) -> Rows:
-    """Return the rows that were written down; one that is cut off is left out."""
+    """Return the stored rows; an incomplete one is left out."""
     return np.frombuffer(content[: len(content) // ROW.itemsize * ROW.itemsize], ROW)
 
 
@@ -84,18 +83,18 @@ class ScopeSum(NamedTuple):
     rank: _Int32
     step: _Int32
     begin_us: _Int64
-    """Of the step, Unix, by the host's clock."""
+    """Begin of the step, Unix, by the host's clock."""
     scope: str
     time_us: _Int64
-    """How much of the step it covers; within each other, and on several threads at once, it counts once."""
+    """Part of the step that it covers; nested and concurrent calls count once."""
     calls: _Int32
 
 
 def rows_of(rank: int, records: Rows, phase_of: dict[int, str], unix_minus_monotonic_ns: int | None = None) -> Rows:
-    """Return a row for each STEP record among `records`, which are of one rank's rings together.
+    """Return a row for each STEP record in `records`, which are of all rings of one rank.
 
-    `phase_of` gives the phase of a name's number. Records of steps without a STEP record are left out. Overlapping
-    waits, and scopes of one name within each other, count once.
+    `phase_of` maps a name's number to its phase. Records of steps without a STEP record are left out. Overlapping
+    waits, and nested scopes of one name, count once.
     """
     steps = records[records["kind"] == Kind.STEP]
     rows = np.zeros(len(steps), ROW)
@@ -127,15 +126,15 @@ def rows_of(rank: int, records: Rows, phase_of: dict[int, str], unix_minus_monot
 
 
 def fill_thinned(rows: Rows, before: Rows) -> Rows:
-    """Give thinned steps the parts of the last step that recorded them, where they did not; returns that step's row.
+    """Fill parts that thinned steps did not record from the last step that did; return that step's row.
 
-    `before`: that of the rows before these, none or one. A shorter step has parts as much shorter.
+    `before` is the one of earlier rows, none or one. For a shorter step the parts shrink in proportion.
     """
     thinned = rows["flags"] & StepFlag.THINNED > 0
     is_source = ~thinned & (rows["flags"] & UNFIT == 0)
     sources = np.concatenate([before, rows[is_source]])
     if thinned.any() and len(sources):
-        # Before the first one, its own parts stand for those of the steps before it.
+        # Steps before the first recorded one use its parts.
         of = sources[np.maximum(len(before) + np.cumsum(is_source)[thinned] - 1, 0)]
         share = np.minimum(rows["step_us"][thinned] / np.maximum(of["step_us"], 1), 1.0)
         for name in _PARTS_OF_A_ROW:
@@ -144,13 +143,13 @@ def fill_thinned(rows: Rows, before: Rows) -> Rows:
 
 
 def scope_sums(rows: Rows, records: Rows, name_of: dict[int, str]) -> list[ScopeSum]:
-    """For each of `rows` what the scopes in `name_of` (number → name) cover of it: the MOST_SCOPES longest."""
+    """Return, for each of `rows`, what the scopes in `name_of` (number → name) cover: the MOST_SCOPES longest."""
     wanted = records[(records["kind"] == Kind.SCOPE) & np.isin(records["name"], list(name_of))]
     steps = records[records["kind"] == Kind.STEP]
     found: list[ScopeSum] = []
     for row, step in zip(rows, steps, strict=True):
         begin, end = int(step["time_ns"]), int(step["time_ns"]) + int(step["value"])
-        # A job that was stopped and started again has two steps of this number.
+        # After a restart two steps may have this number.
         is_within = (wanted["time_ns"] <= end) & (wanted["time_ns"] + wanted["value"] >= begin)
         own = wanted[(wanted["step"] == step["step"]) & is_within]
         place = (int(row["rank"]), int(row["step"]), int(row["begin_us"]))
@@ -163,7 +162,7 @@ def scope_sums(rows: Rows, records: Rows, name_of: dict[int, str]) -> list[Scope
 
 
 def _covered(records: Rows, begin: int, end: int) -> int:
-    """How much of a step the records' intervals cover together, ns; those of another step of this number, nothing."""
+    """Return how much of a step the intervals cover together, in ns; those of another step of this number, nothing."""
     covered, until = 0, begin
     for start, length in sorted(zip(records["time_ns"].tolist(), records["value"].tolist(), strict=True)):
         stop = min(start + length, end)
@@ -173,7 +172,7 @@ def _covered(records: Rows, begin: int, end: int) -> int:
 
 
 def clocks_apart(records: Rows) -> int:
-    """Unix minus monotonic, ns: by the latest pair among the records, else as seen here (one host, the same clocks)."""
+    """Return Unix minus monotonic, in ns: by the latest pair in the records, else measured here (same host)."""
     pairs = records[records["kind"] == Kind.CLOCK]
     if len(pairs):
         return int(pairs["value"][-1]) - int(pairs["time_ns"][-1])
@@ -186,21 +185,21 @@ def _us(nanoseconds: int) -> int:
 
 _HEAD: Final = ROW.itemsize
 MOST_ROWS: Final = 200_000
-"""10 MB. Beyond that the oldest go: the coordinator has been away for long."""
+"""10 MB; beyond that the oldest are discarded, because the coordinator has long been away."""
 
 
 class Journal:
-    """Rows in order, waiting to be sent and acknowledged."""
+    """Rows in order that wait to be sent and acknowledged."""
 
     def __init__(self, path: Path) -> None:
-        """Take up what an agent before left. Raises OSError."""
+        """Continue the file of an earlier agent. Raises OSError."""
         self.path: Final = path
         self.discarded = 0
         self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         content = path.read_bytes()
         rows = rows_in(content[_HEAD:])
         acknowledged = int.from_bytes(content[:8], "little")
-        # Killed while the file was emptied: what came after is not acknowledged.
+        # A kill while the file was emptied: later rows are not acknowledged.
         self._acknowledged = acknowledged if acknowledged <= len(rows) else 0
         waiting = range(self._acknowledged, len(rows))
         self._waiting: deque[bytes] = deque(rows[at : at + 1].tobytes() for at in waiting)
@@ -208,14 +207,14 @@ class Journal:
         os.ftruncate(self._handle, _HEAD + rows.nbytes)
         self._mark()
         self.last_step: Final[dict[int, tuple[int, int]]] = {}
-        """rank → begin (µs) and number of its last step that is written down here."""
+        """rank → begin (µs) and number of its last stored step."""
         self._note(rows)
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def append(self, rows: Rows) -> None:
-        """Write rows down. Raises OSError when there is no room; then none of them is."""
+        """Store rows; without room none is stored. Raises OSError."""
         append_whole(self._handle, rows.tobytes())
         self._waiting.extend(rows[at : at + 1].tobytes() for at in range(len(rows)))
         self._written += len(rows)
@@ -224,11 +223,11 @@ class Journal:
             self._discard(len(self._waiting) - MOST_ROWS * 9 // 10)
 
     def first(self, count: int, behind: int = 0) -> list[bytes]:
-        """Up to `count` waiting rows, without taking them, from place `behind` on."""
+        """Return up to `count` waiting rows after the first `behind`, without removing them."""
         return [self._waiting[at] for at in range(behind, min(behind + count, len(self._waiting)))]
 
     def acknowledge(self, count: int) -> None:
-        """Drop the first `count` of them, which are kept elsewhere."""
+        """Drop the first `count` rows, which are stored elsewhere."""
         for _ in range(min(count, len(self._waiting))):
             self._waiting.popleft()
         self._acknowledged = self._written - len(self._waiting)
@@ -251,7 +250,7 @@ class Journal:
         self._rewrite()
 
     def _rewrite(self) -> None:
-        """Put a new file in the place of the old one: whoever is killed here leaves one of both."""
+        """Replace the file by a new one: a kill leaves either of both."""
         write_atomically(self.path, _head(0) + b"".join(self._waiting))
         os.close(self._handle)
         self._handle = os.open(self.path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -273,7 +272,7 @@ def _head(acknowledged: int) -> bytes:
 
 DELIVERED_EVERY_S: Final = 300.0
 _MOST_BYTES: Final = 4 << 20
-"""Written down before they are delivered at once."""
+"""Bytes that are delivered without waiting longer."""
 _JOURNAL: Final = "scopes.journal"
 
 
@@ -283,7 +282,7 @@ SCHEMA: Final = pa.schema(
 
 
 class ScopeSums:
-    """One thread adds, another one delivers."""
+    """Sums of scopes; one thread adds, another one delivers."""
 
     def __init__(self, run_dir: Path) -> None:
         self._path = run_dir / _JOURNAL
@@ -293,7 +292,7 @@ class ScopeSums:
         """Sums that found no room."""
 
     def add(self, sums: Sequence[ScopeSum]) -> None:
-        """Write them down; without room they are counted, and training is not held up."""
+        """Store sums; without room they are counted, and training is not delayed."""
         if not sums:
             return
         content = b"".join(msgspec.json.encode(one) + b"\n" for one in sums)
@@ -305,11 +304,11 @@ class ScopeSums:
 
     @property
     def waiting(self) -> bool:
-        """Whether some are not delivered."""
+        """Return whether some are not delivered."""
         return any(True for _ in self._path.parent.glob(f"{_JOURNAL}*"))
 
     def deliver(self, spool: Spool, work: Path, key: bytes, *, at_once: bool = False) -> None:
-        """Put what was written down into the spool, if it is time. Raises OSError when the disk is full."""
+        """Put the stored sums into the spool, if it is time. Raises OSError if the disk is full."""
         if at_once or self._is_due():
             self._since = time.monotonic()
             with self._lock, suppress(FileNotFoundError):
@@ -333,7 +332,7 @@ def _private(path: str, flags: int) -> int:
 
 
 def _read(path: Path) -> list[ScopeSum]:
-    """Return what is whole: a line may be cut where an agent was killed, or damaged."""
+    """Return the complete lines: one may be damaged, or cut by a kill of the agent."""
     found = []
     for line in path.read_bytes().splitlines():
         with suppress(msgspec.MsgspecError, ValueError, RecursionError):
@@ -348,7 +347,7 @@ def _write(path: Path, sums: Sequence[ScopeSum]) -> None:
 
 
 def write_table(path: Path, table: pa.Table, **options: Any) -> None:  # noqa: ANN401  (pyarrow's)
-    """Parquet of its owner alone; whole or not at all. Raises OSError."""
+    """Write a Parquet file readable by its owner only, atomically. Raises OSError."""
     temporary = path.with_name(f".{path.name}")
     try:
         pq.write_table(table, temporary, compression="zstd", **options)

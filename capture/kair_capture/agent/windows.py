@@ -1,6 +1,6 @@
-"""Sampled windows: the files that ranks leave become one fragment of the operations table.
+"""Converts sampled windows: the files that ranks leave become one fragment of the operations table.
 
-A thread that makes fragments of windows: reading a trace takes seconds, and draining must not wait for it.
+A separate thread does it, because reading a trace takes seconds and draining must not wait.
 """
 
 import os
@@ -33,7 +33,7 @@ _NAME: Final = re.compile(r"rank-(\d{1,7})-(\d{1,10})-(\d{1,10})(\.json|\.xplane
 
 @dataclass(frozen=True)
 class WindowFile:
-    """What a rank left of a window."""
+    """A rank's file of a window."""
 
     path: Path
     rank: int
@@ -43,7 +43,7 @@ class WindowFile:
 
 @dataclass(frozen=True)
 class Converted:
-    """A fragment that is written, and the windows that could not be read."""
+    """A fragment that was written."""
 
     path: Path
     ranks: tuple[int, ...]
@@ -52,7 +52,7 @@ class Converted:
 
 
 def window_files(folder: Path) -> list[WindowFile]:
-    """Those that are whole; they are renamed into their place."""
+    """Return the complete files; they are renamed when finished."""
     try:
         matches = [(path, _NAME.fullmatch(path.name)) for path in folder.iterdir()]
     except FileNotFoundError:
@@ -63,7 +63,7 @@ def window_files(folder: Path) -> list[WindowFile]:
 
 @dataclass(frozen=True)
 class HostOfWindow:
-    """What the files themselves do not say."""
+    """What the files themselves do not contain."""
 
     host: str
     world_size: int | None
@@ -71,17 +71,17 @@ class HostOfWindow:
     """This host's clock minus the coordinator's."""
     drops: int
     missing: frozenset[int] = frozenset()
-    """Its ranks that were asked for the window, and left nothing that can be read."""
+    """Ranks that were asked for the window and left nothing readable."""
     ahead_ns: int = 0
-    """By which the clock of `fit` is ahead of the host's, which was set back."""
+    """Correction of a host clock that was set back, included in `fit`."""
 
 
 def convert(
     files: Sequence[WindowFile], work: Path, about: HostOfWindow
 ) -> tuple[list[Converted], list[tuple[WindowFile, str]]]:
-    """One fragment in the folder `work`, and the files that are no traces, with the reason.
+    """Return fragments in the folder `work`, and the files that are not traces, with the reason.
 
-    There are several fragments where ranks state different process groups. Raises OSError when the disk is full.
+    There are several fragments if ranks state different process groups. Raises OSError if the disk is full.
     """
     parsed: list[tuple[WindowFile, Path, FragmentInfo]] = []
     refused = []
@@ -105,12 +105,12 @@ def convert(
 
 
 def _read(file: WindowFile, out: Path, about: HostOfWindow) -> FragmentInfo:
-    """Raise InputError where the file is no trace, or claims to be of another rank than its name."""
+    """Read one file. Raises InputError if it is not a trace, or states another rank than its name."""
     if file.path.suffix == ".pb":
         from kair_engine.readers.xplane.reader import read_xplane  # with protobuf, which few jobs need
 
         info = read_xplane(file.path, out, rank_hint=file.rank)
-        # A device is a rank: those of processes with several each count on from the ones before.
+        # Each device is a rank: with several per process, numbers continue from process to process.
         if len(info.ranks) > 1:
             info = read_xplane(file.path, out, rank_hint=file.rank * len(info.ranks))
     else:
@@ -122,7 +122,7 @@ def _read(file: WindowFile, out: Path, about: HostOfWindow) -> FragmentInfo:
 
 
 def _joined(group: Sequence[tuple[WindowFile, Path, FragmentInfo]], out: Path, about: HostOfWindow) -> Converted:
-    """One fragment, its times shifted to the coordinator's clock."""
+    """Join files to one fragment, its times shifted to the coordinator's clock."""
     first, last = group[0][0].first, group[0][0].last
     shift = _shift([info for *_, info in group], about)
     more = {"capture": _metadata(about, shift, first, last)}
@@ -139,9 +139,9 @@ def join_fragments(
     shift: int = 0,
     more: Mapping[str, object] = MappingProxyType({}),
 ) -> FragmentInfo:
-    """All row groups, by their first step and rank, as the file `out`. Raises OSError.
+    """Write all row groups, by first step and rank, into the file `out`. Raises OSError.
 
-    `shift`: ns that are subtracted from all times; `more`: what the file says besides.
+    `shift` (ns) is subtracted from all times; `more` is added to the file's metadata.
     """
     readers = [pq.ParquetFile(path) for path, _ in group]
     order = sorted(
@@ -159,12 +159,12 @@ def join_fragments(
 
 
 def alike(info: FragmentInfo) -> str:
-    """Return what is equal of fragments that can be one."""
+    """Return a key that is equal for fragments that can be joined."""
     return repr((info.world_size, info.device, info.only_group, info.process_groups))
 
 
 def _shift(infos: Sequence[FragmentInfo], about: HostOfWindow) -> int:
-    """ns to subtract. A clock that is within its bound of the coordinator's stays as it is."""
+    """Return the ns to subtract; a clock within its bound of the coordinator's is left alone."""
     fit, ahead = about.fit, about.ahead_ns
     if not all(info.absolute_time for info in infos):
         return 0
@@ -182,7 +182,7 @@ def _shifted(table: pa.Table, shift: int) -> pa.Table:
 
 
 def joined_info(infos: Sequence[FragmentInfo], source: str, shift: int) -> FragmentInfo:
-    """One fragment's info; what ranks must state alike is the first one's."""
+    """Return the info of a joined fragment; what ranks must agree on is taken from the first."""
     times = StepTimes.of_rows(row for info in infos for row in info.step_times.rows())
     warnings: dict[str, KairWarning] = {}
     for info in infos:
@@ -205,7 +205,7 @@ def joined_info(infos: Sequence[FragmentInfo], source: str, shift: int) -> Fragm
 
 
 def _metadata(about: HostOfWindow, shift: int, first: int, last: int) -> dict[str, Any]:
-    """Return what a fragment says of its capture, beside what it holds."""
+    """Return a fragment's metadata about its capture."""
     fit = about.fit
     clock = None if fit is None else {
         "at_ns": fit.at_ns, "offset_ns": fit.offset_ns, "drift": fit.drift, "bound_ns": fit.bound_ns,
@@ -221,30 +221,28 @@ def _metadata(about: HostOfWindow, shift: int, first: int, last: int) -> dict[st
 
 
 _PATIENCE_S: Final = 5.0
-"""A window is delivered in parts when a rank's is so much later than the others'."""
+"""A rank later than this is delivered in a separate part of the window."""
 _LOOK_S: Final = 0.2
 _MOST_BYTES: Final = 256 << 20
-"""Of windows that wait because the disk is full."""
+"""Most bytes of windows that wait while the disk is full."""
 _UNFINISHED: Final = re.compile(r"\.?((rank|window)-\d+-\d+-.+|scopes)\.parquet(\..+)?")
 
 
 class HostState(Protocol):
-    """What a conversion asks the agent."""
+    """What a conversion asks of the agent."""
 
     def about(self, first: int) -> HostOfWindow:
-        """Return what the files themselves of the window from step `first` on do not say; `missing`: all that were
-        asked.
-        """
+        """Return what files of the window from step `first` on do not contain; `missing` has all ranks asked."""
 
     def expected(self, first: int) -> frozenset[int]:
         """Return the living ranks that were asked for the window from step `first` on."""
 
     def keep(self, file: Path, first: int) -> None:
-        """Keep the profiler's own file where stacks, memory or shapes were asked for. Raises OSError."""
+        """Keep the profiler's own file if stacks, memory or shapes were requested. Raises OSError."""
 
 
 class Conversion:
-    """From the folder of windows to the spool."""
+    """Converts files from the folder of windows into the spool."""
 
     def __init__(  # noqa: PLR0917  (each of another type)
         self, folder: Path, work: Path, spool: Spool, key: "KeyBox", host: HostState, scopes: ScopeSums
@@ -259,35 +257,35 @@ class Conversion:
         self._thread = threading.Thread(target=self._run, name="conversion", daemon=True)
 
     def start(self) -> None:
-        """Begins; windows that an agent before left are there too."""
+        """Start, including windows that an earlier agent left."""
         self._work.mkdir(mode=0o700, exist_ok=True)
-        # A run folder that somebody chose may have had a folder of this name, with other things in it.
+        # A custom run folder may already have a folder of this name with other content.
         for path in self._work.iterdir():
             if _UNFINISHED.fullmatch(path.name):
                 path.unlink(missing_ok=True)
         self._thread.start()
 
     def stop(self, wait_s: float) -> None:
-        """End after the window that is being converted."""
+        """End after the current window."""
         self._ended.set()
         self._thread.join(wait_s)
 
     def hurry(self) -> None:
-        """Deliver everything as the job is over: what is otherwise delivered now and then is delivered at once."""
+        """Deliver everything at once because the job is over, also what is normally delivered now and then."""
         self._hurries = True
 
     @property
     def waiting(self) -> int:
-        """Windows that are no fragments yet."""
+        """Return how many windows are not fragments yet."""
         return len({(file.first, file.last) for file in window_files(self._folder)})
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing waits that can be delivered."""
+        """Return whether nothing deliverable waits."""
         return not self.waiting and not (self._key.key is not None and self._scopes.waiting)
 
     def _run(self) -> None:
-        # The priority of this thread alone: a trace takes seconds of CPU, and nobody waits for it.
+        # Lowest priority for this thread: a trace takes seconds of CPU, and it is not urgent.
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
         while not self._ended.wait(_LOOK_S):
@@ -300,7 +298,7 @@ class Conversion:
             try:
                 self._scopes.deliver(self._spool, self._work, self._key.key, at_once=self._hurries)
             except OSError as error:
-                self.last_error = str(error)  # a full disk: the sums wait
+                self.last_error = str(error)  # disk full: the sums wait
 
     def _ready(self, now: float) -> list[list[WindowFile]]:
         """Return the windows that all ranks left, or have had time to."""
@@ -317,7 +315,7 @@ class Conversion:
     def _convert(self, files: list[WindowFile]) -> None:
         key = self._key.key
         if key is None:
-            return  # the coordinator has not been there yet
+            return  # the coordinator has not made it yet
         try:
             for file in files:
                 self._host.keep(file.path, file.first)
@@ -325,7 +323,7 @@ class Conversion:
             for fragment in fragments:
                 self._spool.put(fragment.path, fragment.first, fragment.last, key)
         except OSError as error:
-            # A full disk: the windows wait here, in memory of which a job may have so much, and no more.
+            # Disk full: windows wait here in memory, up to a limit.
             self.last_error = str(error)
             self.discarded += len(remove_beyond((file.path for file in window_files(self._folder)), _MOST_BYTES))
             return
@@ -340,6 +338,6 @@ class Conversion:
 
 
 class KeyBox:
-    """The job's key, once there is one."""
+    """The job's key, once it exists."""
 
     key: bytes | None = None

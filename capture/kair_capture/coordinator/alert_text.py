@@ -1,4 +1,4 @@
-"""Alerts in words: a line each, for logs and for `kair watch`."""
+"""Puts alerts into words: a line each, for logs and for `kair watch`."""
 
 from typing import Final
 
@@ -32,9 +32,9 @@ def in_words(alert: Alert) -> str:
 
 
 def longer(alert: Alert, its: str) -> str:
-    """`: its own time is 12 ms longer (20% of the step)`, which is no price: others may wait for less, or for more.
+    """Return `: its own time is 12 ms longer (20% of the step)`, which is no price: others may wait for more or less.
 
-    A share of a rank's own short time alone can be any number.
+    The share of a rank's short own time alone can be any number, so the step's is given.
     """
     if alert.excess is None:
         return ""
@@ -46,7 +46,7 @@ def longer(alert: Alert, its: str) -> str:
 
 
 def _how_much(alert: Alert) -> str:
-    """` by 12 ms (20%)`."""
+    """Return ` by 12 ms (20%)`."""
     if alert.excess is None:
         return ""
     if alert.excess_us is None or alert.kind != "longer_steps":
@@ -60,7 +60,7 @@ def _time(us: float) -> str:
 
 
 def standing_in_words(one: StandingRank) -> str:
-    """`rank 3 on node-1 died of SIGSEGV in step 41, in forward, at train.py:33 loss_of`."""
+    """Return `rank 3 on node-1 died of SIGSEGV in step 41, in forward, at train.py:33 loss_of`."""
     text = f"rank {one.rank}" + (f" on {one.host}" if one.host else "")
     if one.state == "unheard":
         return f"{text} is on a host that does not report"

@@ -1,10 +1,10 @@
-"""Attempts of a job: which start of its processes a step belongs to.
+"""Assigns steps to attempts of a job: the starts of its processes.
 
-A job that is started again, by hand or by an elastic launcher, may have fewer, more or other ranks, and counts its
-steps anew. What tells is when each rank's process began, which its agent reads from the rank's ring: all processes of a
-synchronous job are there before its first step is over. So an attempt begins with a process that began after the last
-step of the one before, or with another process of a rank that told steps in it. Processes that live through the start
-of another one (as where a launcher replaces a single rank) take part in that attempt with the steps that begin then.
+A job that is restarted, by hand or by an elastic launcher, may have fewer, more or other ranks, and counts its steps
+from 0 again. Attempts are recognised by when each rank's process began, which its agent reads from the rank's ring: all
+processes of a synchronous job exist before its first step is over. So an attempt begins with a process that began after
+the last step of the previous one, or with a second process of a rank that reported steps in it. Processes that survive
+the start of another one (such as when a launcher replaces a single rank) belong to the new attempt with later steps.
 """
 
 from math import inf
@@ -18,28 +18,28 @@ from kair_capture.agent.step_rows import Rows
 Column = npt.NDArray[Any]
 
 _SAME_S = 1
-"""An agent that is started again reads the clocks anew: the second in which a process began may be the next one."""
+"""A restarted agent reads the clocks again: a process's begin may shift to the next second."""
 
 
 class Attempts:
-    """Of one job; the first has the number 1."""
+    """Attempts of one job; the first has the number 1."""
 
     def __init__(self) -> None:
         self.number = 0
-        """The present one's; 0 before the first step."""
+        """The present attempt; 0 before the first step."""
         self._began_s: dict[int, float] = {}
-        """Attempt → when the first of its processes began, Unix."""
+        """Attempt → when the first of its processes began (Unix)."""
         self._ended_s: dict[int, float] = {}
-        """Attempt → the end of its last step that was told."""
+        """Attempt → end of its last reported step."""
         self._process_s: dict[int, int] = {}
-        """Rank → its latest process, by when that began."""
+        """Rank → begin of its latest process."""
         self._first: dict[tuple[int, int], int] = {}
         """Rank and process → the attempt that it began in."""
         self._told: dict[int, int] = {}
         """Rank → the attempt of its last step."""
 
     def label(self, rows: Rows, ahead_us: float = 0.0) -> None:
-        """Write into `rows` which attempt each is of. `ahead_us`: their host's clock minus the coordinator's."""
+        """Write each row's attempt into `rows`. `ahead_us` is their host's clock minus the coordinator's."""
         for rank, process_s in np.unique(rows[["rank", "process_s"]]).tolist():
             own = np.flatnonzero((rows["rank"] == rank) & (rows["process_s"] == process_s))
             begin_s = rows["begin_us"][own] * 1e-6 - ahead_us * 1e-6
@@ -51,7 +51,7 @@ class Attempts:
             self._note(rows["rank"][own], numbers, begin_s + rows["step_us"][own] * 1e-6)
 
     def learn(self, rows: Rows) -> None:
-        """From rows that were labelled before a restart of the coordinator."""
+        """Learn from rows that were labelled before the coordinator restarted."""
         rows = rows[rows["attempt"] > 0]
         for number in np.unique(rows["attempt"]).tolist():
             of = rows[rows["attempt"] == number]
@@ -64,7 +64,7 @@ class Attempts:
             self._note(of["rank"], of["attempt"], (of["begin_us"] + of["step_us"]) * 1e-6)
 
     def _attempts_of(self, rank: int, process_s: int, ahead_s: float) -> tuple[int, int]:
-        """Return the first and the last that a process takes part in, as far as is known."""
+        """Return the first and the last attempt that a process belongs to, as far as is known."""
         if not process_s:
             return (self.number or self._begin(1, -inf),) * 2
         latest = self._process_s.get(rank, 0)
@@ -77,7 +77,7 @@ class Attempts:
         return first, self.number if process_s >= latest else first
 
     def _begun_in(self, rank: int, process_s: int, began_s: float) -> int:
-        """Return the attempt of a process that is new here; another one, where it is of none so far."""
+        """Return the attempt of a new process; start another one if it belongs to none so far."""
         now, latest = self.number, self._process_s.get(rank, 0)
         if not now:
             return self._begin(1, -inf)

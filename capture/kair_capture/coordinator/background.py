@@ -1,4 +1,4 @@
-"""A command of Kair that the coordinator runs next to itself, at low priority while the job trains, one at a time."""
+"""Runs a command of Kair next to the coordinator, one at a time, at low priority while the job trains."""
 
 import os
 import subprocess
@@ -7,18 +7,18 @@ from collections.abc import Sequence
 from typing import IO, Final
 
 _NICE: Final = 10
-"""The replay of a large job takes a core for a minute."""
+"""Replaying a large job takes a core for a minute."""
 
 
 class Background:
-    """Runs `command`, and says how it ended."""
+    """Runs `command`, and reports how it ended."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._command = tuple(command)
         self._process: subprocess.Popen[bytes] | None = None
         self._began_s = 0.0
         self.took_s = 0.0
-        """How long it ran the last time."""
+        """Duration of the last run, in s."""
 
     def __bool__(self) -> bool:
         """Return whether there is a command."""
@@ -26,11 +26,11 @@ class Background:
 
     @property
     def is_running(self) -> bool:
-        """Whether it has begun, and `ended` has not said how it ended."""
+        """Return whether it runs, or its end was not read by `ended` yet."""
         return self._process is not None
 
     def begin(self, output: IO[bytes] | None = None, *, is_urgent: bool = False) -> str | None:
-        """Start it; return why that could not be, or None."""
+        """Start it; return the reason if that fails, else None."""
         self._began_s = time.monotonic()
         try:
             self._process = subprocess.Popen(
@@ -46,14 +46,14 @@ class Background:
         return None
 
     def ended(self) -> str | None:
-        """Return `""` once it ended in order, how it ended otherwise; None while it runs, or where it does not."""
+        """Return "" after success, a text after failure, and None while it runs or is not started."""
         if self._process is None or (status := self._process.poll()) is None:
             return None
         self._process, self.took_s = None, time.monotonic() - self._began_s
         return f"{self._command[0]} ended with status {status}" if status else ""
 
     def close(self) -> None:
-        """End what is under way: what it had written is kept."""
+        """End the current run; what it has written stays."""
         if self._process is not None:
             self._process.terminate()
             self._process.wait()

@@ -1,7 +1,7 @@
-"""Puts what agents delivered into the job: its `job.json` is written anew, whole, and names every fragment.
+"""Commits delivered fragments to the job: `job.json`, which names all of them, is replaced atomically.
 
-Fragments stay where they were delivered until they are compacted, so that to commit one is to write one small file.
-Readers hold the folder that `job.json` names as the recording; what is compacted goes when nobody holds the one before.
+Fragments stay where they were delivered until they are compacted, so a commit writes one small file. Readers lock the
+folder that `job.json` names as the recording; compacted fragments are removed when no reader holds the previous one.
 """
 
 import os
@@ -35,21 +35,22 @@ from kair_engine.trace.format import read_metadata
 from kair_engine.trace.model import FragmentInfo
 
 COMPACT_FROM: Final = 32
-"""Fragments of their own that a job may have; every scan opens each."""
+"""Most single fragments of a job; every scan opens each."""
 _PART_BYTES: Final = 128 << 20
 _MOST_BYTES: Final = 4 << 30
 _FIRST_RECORDING: Final = "captured"
-"""The recording before the first compaction, empty but for what analyses keep. Were it there before `job.json` under
-the name of an import's, the job would count as damaged in between."""
+"""The recording before the first compaction, empty except for analyses' caches. With an import's name and no `job.json`
+yet, the job would count as damaged.
+"""
 
 
 class NotOursError(Exception):
-    """The job's name was taken by an import: nothing is committed over it."""
+    """Raised if an import has taken the job's name, which is not overwritten."""
 
 
 @dataclass(frozen=True)
 class Committed:
-    """What one round did."""
+    """Result of one round."""
 
     windows: tuple[tuple[int, int, tuple[int, ...]], ...] = ()
     """First and last step and ranks of every fragment that became part of the job."""
@@ -58,17 +59,17 @@ class Committed:
 
 
 class Committer:
-    """Of one job. The engine's readers see each of its rounds whole or not at all."""
+    """Commits of one job. The engine's readers see each round entirely or not at all."""
 
     def __init__(self, places: JobPlaces, key: bytes) -> None:
         self._places, self._key = places, key
         self._useless: set[Path] = set()
-        """Delivered again, or compacted: someone may still read them."""
+        """Duplicates and compacted fragments, which may still have readers."""
         self.refused: Counter[str] = Counter()
-        """Delivered files that were not what they should be, by reason."""
+        """Invalid delivered files, by reason."""
 
     def round(self) -> Committed:
-        """Commit what is there. Raises OSError when the store cannot be written, NotOursError."""
+        """Commit what was delivered. Raises OSError if the store cannot be written, NotOursError."""
         delivered = sorted(self._places.delivered.glob("host=*/steps-*.parquet"))
         job = self._job()
         listed = set() if job is None else {fragment.path for fragment in job.fragments}
@@ -84,11 +85,11 @@ class Committer:
             if info is None:
                 refused += 1
                 self._useless.add(path)
-                with suppress(OSError):  # what is no file holds up nobody's fragments
+                with suppress(OSError):  # something that is not a file must not block others
                     path.unlink()
                 continue
             one = KeptFragment(self._relative(path), checksum_of(path), info)
-            # The job went back to a checkpoint: what was sampled of these steps before is of nothing that counts.
+            # The job went back to a checkpoint: earlier samples of these steps no longer count.
             for lost in [kept for kept in (*fragments, *added) if self._is_alone(kept) and _shows_again(one, kept)]:
                 (fragments if lost in fragments else added).remove(lost)
                 self._useless.add(self._places.folder / lost.path)
@@ -109,11 +110,11 @@ class Committer:
         return Committed(tuple(windows), refused, duplicates)
 
     def _is_alone(self, kept: KeptFragment) -> bool:
-        """Whether the fragment is as it was delivered, not joined with others."""
+        """Return whether the fragment is as delivered, not joined with others."""
         return (self._places.folder / kept.path).is_relative_to(self._places.delivered)
 
     def compact(self, least: int = COMPACT_FROM) -> bool:
-        """Join small fragments once there are `least`; whether it did. Raises OSError."""
+        """Join small fragments once there are `least`; return whether it did. Raises OSError."""
         job = self._job()
         if job is None:
             return False
@@ -124,9 +125,9 @@ class Committer:
         return False
 
     def tidy(self) -> None:
-        """Remove what was compacted, or delivered twice, once nobody reads a recording from before.
+        """Remove compacted fragments and duplicates once no reader holds an earlier recording.
 
-        And at once what agents had half delivered when they were killed.
+        Partial deliveries of killed agents are removed at once.
         """
         for folder in self._places.delivered.glob("host=*"):
             remove_unwritten(folder)
@@ -158,7 +159,7 @@ class Committer:
         return job
 
     def _checked(self, path: Path) -> FragmentInfo | None:
-        """Return what a delivered file holds, None where an agent of this job did not make it."""
+        """Return the content of a delivered file; None if no agent of this job made it."""
         name, host = read_name(path.name), path.parent.name.removeprefix("host=")
         try:
             if name is None or path.is_symlink() or not path.is_file() or path.stat().st_size > _MOST_BYTES:
@@ -184,7 +185,7 @@ class Committer:
         write_job_file(folder, document, modes_below(self._places.store))
 
     def _compacted(self, job: JobFile, small: Sequence[KeptFragment]) -> None:
-        """`small` as few large fragments in a new recording's folder, then `job.json`, which names that one."""
+        """Join `small` into a few large fragments in a new recording's folder, then point `job.json` to it."""
         folder = self._places.folder
         recording = folder / f"{RECORDING}{os.urandom(4).hex()}"
         recording.mkdir(modes_below(self._places.store).folder)
@@ -219,7 +220,7 @@ def _cells(fragments: Sequence[KeptFragment]) -> set[tuple[int, int]]:
 
 
 def _shows_again(one: KeptFragment, kept: KeptFragment) -> bool:
-    """Whether a fragment has steps of another one that were trained once more, after those were over."""
+    """Return whether a fragment repeats steps of another one that were trained again after those were over."""
     times, before = one.info.step_times, kept.info.step_times
     ended = zip(before.step, before.begin_ns, before.duration_ns, strict=True)
     over = {step: begin + length for step, begin, length in sorted(ended)}
@@ -228,7 +229,7 @@ def _shows_again(one: KeptFragment, kept: KeptFragment) -> bool:
 
 
 def _groups(small: Sequence[KeptFragment]) -> list[list[KeptFragment]]:
-    """Those that can be one fragment, up to a part's size."""
+    """Return groups that can be one fragment, up to a part's size."""
     found: dict[str, list[list[KeptFragment]]] = {}
     for one in small:
         groups = found.setdefault(alike(one.info), [[]])
@@ -239,7 +240,7 @@ def _groups(small: Sequence[KeptFragment]) -> list[list[KeptFragment]]:
 
 
 def _is_free(folder: Path) -> bool:
-    """Whether nobody reads the recording of this folder."""
+    """Return whether no reader holds the recording in this folder."""
     try:
         claimed = claim(folder)
     except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""`kair confirm` at the coordinator: when ranks may be delayed, by which order, and when that is over.
+"""Runs `kair confirm` at the coordinator: when ranks may be delayed, by which order, and when that ends.
 
-An order is renewed as long as nothing speaks against it. What does: a job that stands still or was begun anew, a rank
-that is gone, steps that take far too long, a spent budget, or a person.
+An order is renewed unless something forbids it: a job that hangs or was restarted, a missing rank, steps that take far
+too long, a spent budget, or a user.
 """
 
 import math
@@ -42,33 +42,34 @@ from kair_engine.results.confirm import ConfirmResult, ConfirmRun
 from kair_engine.trace.files import make_folder, write_whole
 
 STEPS: Final = 400
-"""That it may take, where nobody says otherwise: in 9 of 10 simulated runs it was decided by then."""
+"""Default number of steps: 9 of 10 simulated runs were decided by then."""
 MOST_STEPS: Final = 20_000
 MOST_ACCUSED: Final = 64
 """So that an order fits into a datagram."""
 _BEFORE: Final = 200
-"""Undelayed steps whose noise says how long it will take."""
+"""Undelayed steps whose noise predicts the number of steps needed."""
 _FEWEST_BEFORE: Final = 40
 _LEAD: Final = 40
-"""Undelayed steps that are looked at with the delayed ones, for the level of the first of these."""
+"""Undelayed steps before the delayed ones, for the level of the first of these."""
 _SHARE_OF_ALL: Final = 0.03
-"""The dose, of the step, where nobody is accused: a larger one decides sooner and costs less, and in half of the
-steps it is paid."""
+"""Dose as a share of the step if no rank is accused: a larger one decides sooner and costs less, and half of the steps
+pay it.
+"""
 _QUIET: Final = 20
 """Steps without a delay after one that took far too long."""
 _MOST_QUIETS: Final = 3
 _LATE: Final = 64
-"""Steps: so long it is waited for ranks whose steps are told late."""
+"""Steps to wait for ranks that report late."""
 _WRITE_EVERY_S: Final = 2.0
-"""Where a look is long in coming, the record is written anew so often: a reader sees that delays go on."""
+"""Seconds after which the record is written even without a new result, so that readers see the delays continue."""
 
 
 class RefusedError(Exception):
-    """No rank is delayed; the text says why, and what to do, in one line."""
+    """Raised if no rank may be delayed; the text says why, and what to do, in one line."""
 
 
 class Confirming:
-    """Of one job; one experiment at a time."""
+    """Experiments on one job, one at a time."""
 
     def __init__(
         self,
@@ -80,10 +81,10 @@ class Confirming:
         allowed: bool,
         say: Callable[[str], None],
     ) -> None:
-        """Take `allowed`: whether ranks may be delayed that do not speak against it (--allow-delays)."""
+        """`allowed` is whether ranks without a setting may be delayed (--allow-delays)."""
         self._places, self._table, self._hosts, self._watching = places, table, hosts, watching
         self._allowed, self._say = allowed, say
-        # Above those of the coordinator before, of which ranks may know.
+        # Above those of an earlier coordinator, which ranks may know.
         self._generation = time.time_ns() // 1_000_000
         self._told = Delays(0)
         self._account = Account(0.0)
@@ -97,22 +98,22 @@ class Confirming:
 
     @property
     def is_on(self) -> bool:
-        """Whether ranks are being delayed, or are about to be."""
+        """Return whether ranks are being delayed, or are about to be."""
         return self._now is not None
 
     @property
     def number(self) -> int:
-        """Of the last order, or of its end; 0 where there was none."""
+        """Return the number of the last order, or of its end; 0 without one."""
         return self._told.number
 
     def order(self) -> Delays:
-        """Return what agents ask for."""
+        """Return the present order, which agents request."""
         return self._told
 
     def ask(self, asked: Mapping[str, str], *, why_not: str = "") -> Values:
-        """Answer a person who wants to begin (`do=start`), to see what that would do (`plan`), to stop, or to know.
+        """Answer a user: start (`do=start`), show the plan (`plan`), stop, or report.
 
-        `why_not`: what speaks against a begin.
+        `why_not` is a reason against a start.
         """
         if asked.get("do") == "stop":
             if self._now is None:
@@ -133,14 +134,14 @@ class Confirming:
         return Values(self._state())
 
     def mark(self, rows: Rows) -> None:
-        """Flag the steps in which a rank was to be delayed, also of ranks that did not know."""
+        """Flag the steps in which a rank was to be delayed, even if it did not know."""
         for one in filter(None, (self._now, self._last)):
             steps = np.unique(rows["step"]).tolist()
             covered = np.array([step for step in steps if one.covers(step)], np.uint32)
             rows["flags"][np.isin(rows["step"], covered) & (rows["attempt"] == self._attempt)] |= int(StepFlag.DELAYED)
 
     def turn(self, *, why_off: str = "") -> None:
-        """Take the steps that were reported, look at them, and renew the order, or end it. `why_off`: why it must."""
+        """Process reported steps, and renew the order, or end it. `why_off` is a reason to end it."""
         one = self._now
         if one is None:
             return
@@ -169,7 +170,7 @@ class Confirming:
     # Beginning.
 
     def _planned(self, asked: Mapping[str, str]) -> tuple[Plan, ConfirmRun]:
-        """Return what would be done, and the record of it before the first delay. Raises RefusedError, InputError."""
+        """Return the plan, and its record before the first delay. Raises RefusedError, InputError."""
         if self._now is not None:
             raise RefusedError(f"kair confirm runs already (kair confirm {self._places.job} --stop)")
         watching = self._watching
@@ -216,7 +217,7 @@ class Confirming:
         )
 
     def _terms(self, plan: Plan, run: ConfirmRun) -> dict[str, str]:
-        """Return what a person is asked to agree to: the delays, and the most that they can cost."""
+        """Return what the user has to agree to: the delays, and their maximum cost."""
         last, spent_us = int(self._table.latest.max()) + plan.most_steps, self._account.spent_us
         most_us = min(allowed_us(plan.step_us, last, plan.budget) - spent_us, plan.most_steps * plan.doses_us[-1])
         return {
@@ -260,7 +261,7 @@ class Confirming:
             )
 
     def _accused(self, text: str, ranks: tuple[int, ...]) -> tuple[int, ...]:
-        """Those that are named, else the slow rank with the largest excess; empty where nobody is to be."""
+        """Return the named ranks, else the slow rank with the largest excess; () if none is to be accused."""
         if text == "all":
             return ()
         if not text:
@@ -279,7 +280,7 @@ class Confirming:
     # While it runs.
 
     def _told_until(self, one: Experiment) -> int:
-        """Return the last step that all ranks have told, without waiting long for any."""
+        """Return the last step that all ranks have reported, without waiting long for any."""
         latest = self._table.latest[list(one.plan.ranks)]
         return max(int(latest.min()), self._table.last_common_step - _LATE)
 
@@ -297,7 +298,7 @@ class Confirming:
         return ""
 
     def _pause(self, one: Experiment, why: str) -> None:
-        """Nobody is delayed for some steps; after that by other draws, since a rank may have left the last order."""
+        """Pause delays for some steps; then draw anew, because a rank may have left the last order."""
         self._quiets += 1
         if self._quiets > _MOST_QUIETS:
             self._end(f"{why}, {self._quiets} times")
@@ -340,7 +341,7 @@ class Confirming:
         self._start(replace(one.plan, mode=Mode.SWEEP, doses_us=doses))
 
     def _end(self, why: str) -> None:
-        """End it; decided, unless something else is given."""
+        """End it: decided, unless `why` gives another reason."""
         one, self._now, self._why = self._now, None, why
         assert one is not None
         self._tell(b"")
@@ -356,9 +357,9 @@ class Confirming:
         assert run is not None  # it was planned
         if one.plan.mode is not Mode.SWEEP:
             known = {each.name: getattr(result, each.name) for each in fields(ConfirmResult)} if result else {}
-            if result is None or result.would_see_us is None:  # nothing better is known than what was forecast
+            if result is None or result.would_see_us is None:  # the forecast is still the best estimate
                 known["steps_needed"] = max(self._forecast - one.covered, 1)
-            known["dose_us"] = known.get("dose_us") or run.dose_us  # of no delay yet it is 0
+            known["dose_us"] = known.get("dose_us") or run.dose_us  # it is 0 before the first delay
             run = replace(run, **known)
         elif result is not None:
             run = replace(run, worth=result.worth, cost_us=one.account.spent_us - self._spent_before_us)
@@ -414,7 +415,7 @@ def _place(text: str) -> Place:
 
 
 def _dose(text: str, step_us: float, excess_us: float) -> float:
-    """Return the dose that is asked for, else half of the excess; both within what is safe. Raises InputError."""
+    """Return the requested dose, else half of the excess; both within safe limits. Raises InputError."""
     if not text:
         return dose_us(step_us, excess_us)
     most = min(LARGEST_SHARE * step_us, LARGEST_US)

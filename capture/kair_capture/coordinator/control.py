@@ -1,4 +1,4 @@
-"""What may be set while the job runs: `kair capture set JOB key=value`, its keys, and what they mean."""
+"""Defines what `kair capture set JOB key=value` can change while the job runs."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -10,24 +10,24 @@ from kair_capture.coordinator.detection import LEAST_EXCESS, LEAST_EXCESS_OF_MAN
 from kair_capture.settings import share_in
 
 DEFAULT: Final = "default"
-"""The value that takes back what was set."""
+"""The value that resets a key."""
 _LEAST_STALLED_S, _MOST_STALLED_S = 1.0, 1e6
 
 
 class SettingError(ValueError):
-    """A key or a value that cannot be; the text is one line that names it."""
+    """Raised for an invalid key or value; the text is one line that names it."""
 
 
 @dataclass(frozen=True)
 class Key:
-    """One that may be set."""
+    """A key that can be set."""
 
     wanted: str
     """The values that it takes, in words."""
     does: str
-    """What it changes, in a few words."""
+    """Its effect, in a few words."""
     value: Callable[[str], Any]
-    """Raises ValueError."""
+    """Parses a value. Raises ValueError."""
 
 
 def _switch(text: str) -> bool:
@@ -70,17 +70,17 @@ KEYS: Final[Mapping[str, Key]] = {
 
 @dataclass(frozen=True)
 class Control:
-    """What was set, as it was typed: key → value."""
+    """What was set, as typed: key → value."""
 
     values: Mapping[str, str]
 
     @classmethod
     def remembered(cls, values: Mapping[str, str]) -> "Control":
-        """Of a file: what is none of today's keys and values counts for nothing."""
+        """Return the settings of a file; unknown keys and values are ignored."""
         return cls({key: value for key, value in values.items() if key in KEYS and _is_value(key, value)})
 
     def changed(self, changes: Mapping[str, str]) -> "Control":
-        """With these set, or taken back. Raises SettingError, and then none of them is."""
+        """Return the settings with these set or reset. Raises SettingError, and then none changes."""
         for key, value in changes.items():
             require(key, value)
         kept = {key: value for key, value in {**self.values, **changes}.items() if value != DEFAULT}
@@ -92,27 +92,27 @@ class Control:
 
     @property
     def is_on(self) -> bool:
-        """Whether ranks record."""
+        """Return whether ranks record."""
         return self.value("capture") is not False
 
     @property
     def samples(self) -> bool:
-        """Whether windows are ordered that nobody asked for."""
+        """Return whether windows are ordered without a request."""
         return self.is_on and self.value("level") != 0
 
     @property
     def least(self) -> Least:
-        """From which excesses on it is told."""
+        """Return the thresholds of alerts."""
         return Least(self.value("slow-rank"), self.value("longer-steps", LEAST_SHIFT))
 
     @property
     def of_ranks(self) -> RankControl:
-        """What ranks are told."""
+        """Return the settings of ranks."""
         every = self.value("sample-every") if self.samples else 0
         return RankControl(self.is_on, every, self.value("max-overhead"))
 
     def in_force(self, *, max_overhead: float, stalled_after_s: float) -> dict[str, str]:
-        """Key → its value now, in words, those that were not set too; given what the coordinator was started with."""
+        """Return key → present value, in words, defaults included; the arguments are the coordinator's start values."""
         usual = {
             "capture": "on",
             "level": "1",
@@ -126,7 +126,7 @@ class Control:
 
 
 def require(key: str, value: str) -> None:
-    """Raise SettingError unless the key may be set to the value, or taken back."""
+    """Raise SettingError unless the key can be set to the value, or reset."""
     if key not in KEYS:
         raise SettingError(f"there is no setting {key[:40]!r}: {', '.join(KEYS)}")
     if value != DEFAULT and not _is_value(key, value):

@@ -1,4 +1,4 @@
-"""The coordinator of a job: hears agents, watches, orders windows, and has commits made."""
+"""Runs the coordinator of a job: it receives from agents, watches, orders windows, and has commits made."""
 
 import errno
 import json
@@ -64,58 +64,58 @@ from kair_engine.trace.files import append_kept, make_folder, modes_below, remov
 
 @dataclass(frozen=True)
 class CoordinatorSettings:
-    """What `kair coordinator` is told."""
+    """The settings of `kair coordinator`."""
 
     places: JobPlaces
     listen: tuple[str, int]
     """Where agents reach it; port 0 for any."""
     may_move: bool = False
-    """Whether it takes any free port where that one is taken."""
+    """Whether it takes any free port if that one is taken."""
     advertise: str | None = None
-    """The name by which agents on other hosts find it; else this host's, or the address that it listens at."""
+    """Its name for agents on other hosts; by default this host's, or the address that it listens on."""
     key_file: Path | None = None
-    """Else the one in the job's folder, which is made where there is none."""
+    """By default the one in the job's folder, which is created if missing."""
     max_overhead: float = 0.01
-    """The share of the job's time that sampling may take."""
+    """Share of the job's time that sampling may take."""
     metrics: tuple[str, int] | None = None
-    """Where Prometheus may ask."""
+    """Address for Prometheus."""
     alert_webhook: str | None = None
-    """The URL that alerts are posted to."""
+    """URL that alerts are posted to."""
     leave_after_s: float | None = None
-    """End so long after the job's last rank; where none begins after ten minutes, if not later. None to stay."""
+    """Seconds after the job's last rank at which it ends; at least ten minutes if no rank begins. None to stay."""
     stalled_after_s: float = STALLED_S
-    """Without a step's end for so long the job stands still, and its ranks are asked where they are."""
+    """Seconds without the end of a step after which the job hangs, and its ranks are asked where they are."""
     allow_delays: bool = False
-    """Whether `kair confirm` may delay ranks that do not say anything of it."""
+    """Whether `kair confirm` may delay ranks that do not state it themselves."""
     pricing: tuple[str, ...] = ()
-    """The command that prices sampled windows, run after each commit; empty where nobody wants that."""
+    """Command that prices sampled windows, run after each commit; empty for none."""
     judging: tuple[str, ...] = ()
-    """The command that answers what triage says of the job, as JSON; empty where nobody wants that."""
+    """Command that prints triage's answer as JSON; empty for none."""
 
 
 _TURN_S: Final = 0.1
 _FIRST_RANK_S: Final = 600.0
-"""A job may take long until its first rank is there: its agents wait as long."""
+"""A job's first rank may start late: its agents wait as long."""
 _LEAST_INTERVAL_MS: Final = 200
 _MS_A_HOST: Final = 1.0
-"""So that a coordinator hears a thousand beats a second at most."""
+"""Limits a coordinator to a thousand beats a second."""
 _STATUS_S: Final = 1.0
 _COMMITTED_S: Final = 3.0
-"""After a job's end, until what was delivered last is in the store: it is looked for every second."""
+"""Seconds after a job's end until the last delivery is in the store, which is checked every second."""
 _STATUS_S_A_RANK: Final = 1 / 2000
 _ASK_WHY_S: Final = 5.0
 _MOST_STEPS: Final = 50
 _OF_SAMPLER: Final = ("budget", "generation", "sampled", "charged_us", "step_cost_us")
-"""What is remembered of it."""
+"""The parts of it that are stored."""
 
 
 class Coordinator:
-    """`run` returns when it is told to stop, or when the job is over and it was to leave then."""
+    """The coordinator; `run` returns when it is stopped, or after the job if it was to leave then."""
 
     def __init__(self, settings: CoordinatorSettings, say: Callable[[str], None] = lambda _: None) -> None:
-        """Raise BusyError, KeyFileError, OSError or KairError where the address or the store cannot be had.
+        """Raise BusyError, KeyFileError, OSError or KairError if the address or the store cannot be used.
 
-        ValueError for a webhook that cannot be asked.
+        Raise ValueError for an invalid webhook.
         """
         self._settings, self._say = settings, say
         places = settings.places
@@ -151,10 +151,10 @@ class Coordinator:
         self._log_gone = False
         self._unwritten_since: str | None = None
         self._has_begun = False
-        """Whether a rank was heard of since the coordinator started."""
+        """Whether a rank was reported since the coordinator started."""
         self._heard_s = self._asked_why_s = time.monotonic()
         self._refused = 0
-        """Datagrams with a wrong signature, when it was last asked why no rank is heard."""
+        """Datagrams with a wrong signature, at the last check why no rank reports."""
         self._unheard_because: str | None = None
         self._learn()
         with _listening(settings.listen, "--listen"):
@@ -181,7 +181,7 @@ class Coordinator:
                 raise
             return Endpoint((host, 0), key, self._handlers())
 
-    # What the endpoint asks.
+    # Requests from the endpoint.
 
     def _handlers(self) -> Handlers:
         return {
@@ -197,7 +197,7 @@ class Coordinator:
         }
 
     def on_beat(self, sender: int, beat: Beat) -> BeatReply:
-        """Return an agent lives: when to beat again, and the last window."""
+        """Handle an agent's beat; return when to beat again, and the last window."""
         state = self._hosts.hear(sender, beat, time.monotonic())
         interval_ms = max(_LEAST_INTERVAL_MS, round(_MS_A_HOST * len(self._hosts)))
         self._watching.interval_s = interval_ms / 1000
@@ -216,7 +216,7 @@ class Coordinator:
         return replace_fields(reply, ranks=here, options=what, **order)
 
     def on_host(self, sender: int, host: Host) -> Done | None:
-        """Take in an agent that says who it is."""
+        """Register an agent."""
         if not self._hosts.introduce(host, sender, time.monotonic()):
             return None
         self._hangs.lives(host.ranks)
@@ -225,17 +225,17 @@ class Coordinator:
         return Done()
 
     def on_communication(self, communication: Communication) -> Done:
-        """How one of its ranks communicates."""
+        """Store how a rank communicates."""
         self._changed |= self._watching.roles.tell(communication)
         return Done()
 
     def on_standing(self, standing: Standing) -> Done:
-        """Where a rank stands, or how it ended."""
+        """Store where a rank stands, or how it ended."""
         self._hangs.hear(standing)
         return Done()
 
     def on_rows(self, sender: int, rows: Rows) -> Number | None:
-        """Step times; kept once they are written down. An agent that hears of a window by this asks at once for it."""
+        """Store step times; the reply may announce a window, which the agent then requests at once."""
         found = np.frombuffer(rows.rows, ROW)
         new = self._table.unknown(found)
         self._attempts.label(new, self._hosts.clock_offset_us(sender))
@@ -249,7 +249,7 @@ class Coordinator:
         except OSError as error:
             self._log_gone = True
             self._note_unwritten(error)
-            return None  # the agent keeps them, and asks again
+            return None  # the agent keeps them and retries
         before = self._table.attempt
         self._table.add(new)
         if self._table.attempt != before:
@@ -257,15 +257,15 @@ class Coordinator:
         for rank in new["rank"][(new["flags"] & StepFlag.MISSED) > 0].tolist():
             self._note_missed(rank)
         if len(new):
-            self._has_begun = True  # a short job's ranks may all have ended before any beat told of them
+            self._has_begun = True  # a short job's ranks may all end before a beat reports them
             ended_us = int(new["begin_us"][-1]) + int(new["step_us"][-1])
-            # By the host's clock, which may be wrong by any time.
+            # By the host's clock, which may be arbitrarily wrong.
             now_us = self.endpoint.clock.now_ns() / 1e3 + self._hosts.clock_offset_us(sender)
             self._watching.note_lag((now_us - ended_us) / 1e6)
         return Number(self._sampler.generation)
 
     def on_capture(self, capture: Capture) -> CaptureReply:
-        """Return a person wants a window."""
+        """Order a window for a user."""
         if not self._control.is_on:
             return CaptureReply(0, 0, f"capture is off (kair capture set {self._settings.places.job} capture=on)")
         if self._hangs.is_open or self._watching.is_stalled:
@@ -288,7 +288,7 @@ class Coordinator:
         return CaptureReply(ordered.first, ordered.steps)
 
     def on_control(self, asked: Values) -> Values:
-        """Return a person sets something, or asks what is set."""
+        """Change settings for a user, or return the present ones."""
         changes = asked.values
         try:
             control = self._control.changed(changes)
@@ -305,7 +305,7 @@ class Coordinator:
         return Values(control.in_force(max_overhead=started.max_overhead, stalled_after_s=started.stalled_after_s))
 
     def on_confirm(self, asked: Values) -> Values:
-        """Return a person wants ranks to be delayed, or asks how far that is."""
+        """Start, stop or report `kair confirm` for a user."""
         why = "" if self._confirming.is_on else self._why_busy()
         if not self._control.is_on:
             why = f"capture is off (kair capture set {self._settings.places.job} capture=on)"
@@ -314,7 +314,7 @@ class Coordinator:
         return self._confirming.ask(asked.values, why_not=why)
 
     def _why_busy(self) -> str:
-        """Which steps are sampled or delayed, so that none can be besides; empty where none are."""
+        """Return which steps are sampled or delayed, and so exclude other requests; "" if none are."""
         window = self._sampler.window
         if self._confirming.is_on:
             return f"kair confirm runs (kair confirm {self._settings.places.job} --stop)"
@@ -330,7 +330,7 @@ class Coordinator:
     # The loop.
 
     def run(self) -> None:
-        """Until `stop`."""
+        """Run until `stop`."""
         self._store.start()
         written, over_since = float("-inf"), None
         while not self._stopping:
@@ -356,11 +356,11 @@ class Coordinator:
         self._close()
 
     def _is_judged(self, now: float) -> bool:
-        """Return whether triage answered about all that the job left; of one without a step nothing is asked."""
+        """Return whether triage has answered on all that the job left; a job without a step needs no answer."""
         return not self._is_over or self._judging.is_final(now, self._table.last_common_step)
 
     def _ask_triage(self, now: float) -> None:
-        """Say what triage answers, where that is anything new."""
+        """Print triage's answer, if it is new."""
         is_over = self._is_through and self._is_over
         told = self._judging.turn(now, self._table.last_common_step, is_over=is_over)
         if told is None:
@@ -369,12 +369,12 @@ class Coordinator:
         if told:
             self._say(told)
         elif is_over:
-            self._write_status(now)  # it is summed up with that
+            self._write_status(now)  # the summary includes it
         elif last is not None:
             self._say(f"triage of the steps up to {last.step}: {last.summary}")
 
     def _sum_up(self) -> None:
-        """Once the job is over, and what was delivered is committed."""
+        """Print the summary once the job is over and all deliveries are committed."""
         status = self.status
         if not self._is_summed_up and status is not None and self._is_over:
             self._is_summed_up = True
@@ -383,12 +383,12 @@ class Coordinator:
 
     @property
     def _is_over(self) -> bool:
-        """Whether a job that had steps is over."""
+        """Return whether a job that had steps is over."""
         return self.status is not None and self.status.step >= 0 and self.status.state in ("over", "failed")
 
     @property
     def _is_idle(self) -> bool:
-        """Whether the job is over, or none has begun so far: no agent is heard, and none had ranks."""
+        """Return whether the job is over, or none has begun: no agent reports, and none had ranks."""
         is_over = self.status is not None and self.status.state in ("over", "failed")
         return is_over or not any(state.had or not state.is_silent for state in self._hosts)
 
@@ -425,7 +425,7 @@ class Coordinator:
             self._note_commit()
 
     def _settle(self) -> None:
-        """Once a window's steps are told, their cost is known; where they were forgotten already, its guess stays."""
+        """Charge a window's measured cost once its steps are reported; if they were forgotten, the estimate stays."""
         window = self._sampler.window
         if window is None or window.generation == self._settled:
             return
@@ -442,7 +442,7 @@ class Coordinator:
         self._changed = True
 
     def _charge_unasked(self) -> None:
-        """Charge what ranks sampled by themselves: it took the job's time as well, and waits to be earned."""
+        """Charge what ranks sampled by themselves, which took the job's time as well."""
         asked = ((one.first_step, one.last_step) for one in self._memory.windows)
         cost = self._unasked.cost_us(self._table, asked)
         if cost > 0:
@@ -455,12 +455,12 @@ class Coordinator:
         self._memory.windows = bounded([*self._memory.windows, noted])
         self._say(f"steps {window.first} to {window.last} are sampled on {len(window.ranks)} ranks ({window.why})")
         self._changed = True
-        # Before any agent hears of it: after a restart the next window must not have the same number.
+        # Before any agent receives it: after a restart the next window must have another number.
         with suppress(OSError):
             self._remember()
 
     def _note_missed(self, rank: int) -> None:
-        """Note that a rank did not sample though it was asked: its last window has one fewer."""
+        """Note that a rank did not sample as asked, so its last window lacks it."""
         windows = self._memory.windows
         at = next((at for at in reversed(range(len(windows))) if rank in windows[at].ranks), None)
         if at is not None and rank not in windows[at].missed:
@@ -484,7 +484,7 @@ class Coordinator:
         self._judging.look(self._table.last_common_step)
 
     def _tell_news(self) -> None:
-        """Alerts go to a file, a line each, for who follows it."""
+        """Append alerts to a file, a line each, for readers that follow it."""
         lines = b""
         while self._watching.news:
             alert = self._watching.news.popleft()
@@ -499,7 +499,7 @@ class Coordinator:
         self._changed = True
 
     def _why_unheard(self, now: float) -> str | None:
-        """Why no rank is heard, as far as it can be seen from here; said once for each reason."""
+        """Return why no rank reports, as far as it is visible here; each reason is printed once."""
         if self._hosts.ranks(living=True):
             self._heard_s = now
             return None
@@ -534,7 +534,7 @@ class Coordinator:
             is_undecided=self._hangs.is_undecided,
             unheard_because=self._unheard_because,
         )
-        # A store that is away is written again when it is back; what is shown is never needed to go on.
+        # A missing store is written when it is back; the status is never needed to continue.
         try:
             self._follow_folder()
             write_whole(self._settings.places.status, msgspec.json.encode(self.status))
@@ -548,9 +548,9 @@ class Coordinator:
                 self._note_unwritten(None)
 
     def _follow_folder(self) -> None:
-        """Goes on in the job's folder of the store where that is another one than before, and says so.
+        """Continue in the job's folder of the store if it was replaced, and report that.
 
-        Raises OSError while the store is away: where a file system was mounted, nothing is made in its place.
+        Raises OSError while the store is away: nothing is created in place of an unmounted file system.
         """
         places = self._settings.places
         lock = places.capture / "lock"
@@ -594,11 +594,11 @@ class Coordinator:
         remember(self._settings.places.capture / "memory.json", self._memory)
 
     def _learn(self) -> None:
-        """From the steps of before a restart: what is usual, and what is chance."""
+        """Learn from the steps before a restart what is usual, and what is chance."""
         rows = self._log.recover()
         self._attempts.learn(rows)
         order = np.argsort(rows["begin_us"], kind="stable")
-        # 80 steps at a time: so many are tested at once.
+        # 80 steps at a time, as many as are tested at once.
         at_a_time = 80 * max(len(np.unique(rows["rank"])), 1)
         for part in np.array_split(rows[order], max(len(rows) // at_a_time, 1)):
             self._table.add(part)
@@ -649,7 +649,7 @@ def _listening(address: tuple[str, int], option: str) -> Iterator[None]:
 
 
 def _remove_leftovers(places: JobPlaces) -> None:
-    """Remove what a coordinator that was killed had not finished."""
+    """Remove unfinished files of a killed coordinator."""
     remove_unwritten(places.capture)
     for folder in (places.steps, places.scopes):
         for path in folder.glob(".*.parquet"):

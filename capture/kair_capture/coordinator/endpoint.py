@@ -1,7 +1,7 @@
-"""Who speaks with the coordinator: its socket, a person who asks it, and the hosts of the job.
+"""Connects the coordinator: its socket, requests of users, and the hosts of the job.
 
-What comes in is checked, and only then looked at. Of hosts it is known who lives, what their agents count, and how well
-their clocks are known.
+Input is authenticated before it is parsed. For hosts it keeps which live, their agents' counters, and how well their
+clocks are known.
 """
 
 import secrets
@@ -35,14 +35,14 @@ from kair_capture.wire import (
 )
 
 _PER_SENDER: Final = (2000.0, 4000.0)
-"""Datagrams a second and at once that one sender is answered: an agent has 10 beats, and rows in bursts."""
+"""Datagrams per second, and burst, per sender: an agent has 10 beats, and rows in bursts."""
 _BUFFER: Final = 4 << 20
 
 
 Handlers = Mapping[Kind, tuple[type[Body], Callable[[int, Any], Body | None]]]
 """Maps each kind of request to its body's type and its handler (sender, body); a handler returns None for no reply.
 
-Everything that gets there is signed, and new.
+Handlers receive signed and new requests only.
 """
 
 
@@ -50,7 +50,7 @@ class Endpoint:
     """One UDP socket."""
 
     def __init__(self, address: tuple[str, int], key: bytes, handlers: Handlers) -> None:
-        """Raise OSError where the address cannot be had."""
+        """Raise OSError if the address cannot be used."""
         family, kind, protocol, _, found = socket.getaddrinfo(
             *address, type=socket.SOCK_DGRAM, flags=socket.AI_PASSIVE
         )[0]
@@ -64,23 +64,23 @@ class Endpoint:
             self.socket.close()
             raise
         self._key, self._handlers = key, handlers
-        # Drawn anew at each start: what was recorded of an earlier conversation is of another epoch.
+        # New at each start: recordings of earlier traffic have another epoch.
         self._epoch = secrets.randbits(63) + 1
         self._replays = Replays()
         self._rate = RateLimit(*_PER_SENDER)
         self._rate_of_strays = RateLimit(*_PER_SENDER)
         self.clock: Final = OnwardClock()
         self.refused: Counter[str] = Counter()
-        """Datagrams that were not looked at, by reason."""
+        """Rejected datagrams, by reason."""
         self.heard = 0
 
     @property
     def port(self) -> int:
-        """The one it has, also where any was asked for."""
+        """Return the actual port, also if any was requested."""
         return int(self.socket.getsockname()[1])
 
     def turn(self, most: int = 1000) -> int:
-        """Answers what is there, up to so many; says how many there were."""
+        """Answer waiting datagrams, up to `most`; return their number."""
         for number in range(most):
             try:
                 data, address, stamp = receive(self.socket, MOST_BYTES + 1)
@@ -101,9 +101,10 @@ class Endpoint:
         self.socket.close()
 
     def _answer(self, data: bytes, source: object, stamp_ns: int) -> bytes | None:
-        """Rates are of what is signed and new alone: others at an agent's address, or who repeat it, take none of its.
+        """Answer a datagram. Only signed and new ones count towards rates, so forgers and replays use up none of an
+        agent's.
 
-        To refuse costs a few µs, most of them the receiving.
+        A rejection costs a few µs, most of them for receiving.
         """
         try:
             asked = unsealed(self._key, data)
@@ -111,7 +112,7 @@ class Endpoint:
                 raise RefusedError("kind")
             if asked.epoch != self._epoch:
                 self._require(self._rate_of_strays, source)
-                # No longer than the question: nobody can be flooded by way of this.
+                # Not longer than the request, so that it cannot amplify a flood.
                 return self._sealed(asked, Kind.EPOCH_REPLY, b"")
             if not self._replays.admits(asked.sender, asked.sequence):
                 raise RefusedError("replay")
@@ -132,7 +133,7 @@ class Endpoint:
         kind, answer = self._handlers[asked.kind]
         reply = answer(asked.sender, kind.read(asked.body))
         if isinstance(reply, BeatReply):
-            # The second stamp last of all; what follows it is 10 µs.
+            # The second stamp comes last; what follows it takes 10 µs.
             ahead_ns = self.clock.ahead_ns()
             reply = replace(reply, received_ns=stamp_ns + ahead_ns, sent_ns=time.time_ns() + ahead_ns)
         return None if reply is None else self._sealed(asked, reply_of(asked.kind), reply.packed())
@@ -146,14 +147,14 @@ _TIMES: Final = 5
 
 
 class NoAnswerError(Exception):
-    """Nobody answers at the address."""
+    """Raised if the address does not answer."""
 
 
 Reply = TypeVar("Reply", bound=Body)
 
 
 def ask(address: tuple[str, int], key: bytes, kind: Kind, body: Body, reply: type[Reply]) -> Reply:
-    """Return the coordinator's answer. Raises NoAnswerError, OSError for an address that cannot be."""
+    """Return the coordinator's answer. Raises NoAnswerError, OSError for an invalid address."""
     family, of_socket, protocol, _, found = socket.getaddrinfo(*address, type=socket.SOCK_DGRAM)[0]
     sender, epoch = secrets.randbits(64), 0
     with socket.socket(family, of_socket, protocol) as sock:
@@ -164,7 +165,7 @@ def ask(address: tuple[str, int], key: bytes, kind: Kind, body: Body, reply: typ
                 epoch = answer.epoch
             elif answer is not None:
                 return reply.read(answer.body)
-            # Without an answer the same is not asked again under the same epoch: it may have been heard.
+            # Do not repeat an unanswered request in the same epoch: it may have been received.
             elif epoch:
                 break
     raise NoAnswerError(f"no coordinator answers at {address[0]}:{address[1]}")
@@ -195,37 +196,37 @@ MOST_HOSTS = 1 << 15
 
 @dataclass
 class HostState:
-    """One agent; another one of the same ranks takes its place."""
+    """One agent; another one with the same ranks replaces it."""
 
     name: str
     sender: int
     ranks: tuple[int, ...] = ()
     had: frozenset[int] = frozenset()
-    """Those that have ended as well."""
+    """Including those that have ended."""
     beat: Beat = field(default_factory=Beat)
     heard_s: float = 0.0
     is_silent: bool = False
     world_size: int = 0
-    """As its ranks say it; 0 before they do."""
+    """As its ranks state it; 0 before they do."""
 
     def lives(self, now: float) -> bool:
-        """Whether it was heard of late, and has ranks."""
+        """Return whether it was heard recently, and has ranks."""
         return bool(self.beat.ranks) and now - self.heard_s <= _SILENT_S
 
     @property
     def clock_bound_us(self) -> float | None:
-        """How well its clock is known."""
+        """Return the error of its clock, in µs; None if not known."""
         return None if self.beat.bound_ns is None else self.beat.bound_ns / 1000
 
 
 class Hosts:
-    """By name, and by the number that an agent signs with."""
+    """Hosts by name, and by the number that an agent signs with."""
 
     def __init__(self) -> None:
         self._by_name: dict[str, HostState] = {}
         self._by_sender: dict[int, HostState] = {}
         self._alike: dict[str, list[HostState]] = {}
-        """The name that agents say → those that say it: launchers, or containers, may share a host's."""
+        """Name that agents give → agents with it: launchers or containers may share a host's."""
 
     def __len__(self) -> int:
         return len(self._by_name)
@@ -234,17 +235,17 @@ class Hosts:
         return iter(self._by_name.values())
 
     def introduce(self, host: Host, sender: int, now: float) -> bool:
-        """Take in an agent that says who it is. Return False where there are too many hosts already."""
+        """Register an agent. Return False if there are too many hosts already."""
         state = self._state_of(host, sender, now)
         if state is None:
             return False
         if state.sender != sender:
             self._by_sender.pop(state.sender, None)
             state.sender = sender
-        # An agent that ends says that it has no ranks: those that it had keep their place.
+        # An ending agent reports no ranks: its former ones keep their place.
         if host.ranks:
             state.ranks, state.had = host.ranks, state.had | set(host.ranks)
-            # Its beat has not come yet; until then it is not taken for one whose ranks have ended.
+            # Before its first beat, it must not count as an agent whose ranks have ended.
             state.beat = replace(state.beat, ranks=len(host.ranks))
         state.heard_s = now
         self._by_sender[sender] = state
@@ -252,7 +253,7 @@ class Hosts:
         return True
 
     def _state_of(self, host: Host, sender: int, now: float) -> HostState | None:
-        """Its own, that of the agent before it, or a new one: None where there are too many."""
+        """Return its own state, its predecessor's, or a new one; None if there are too many."""
         alike, own = self._alike.setdefault(host.name, []), self._by_sender.get(sender)
         before = next((one for one in alike if one is not own and not set(one.ranks).isdisjoint(host.ranks)), None)
         if before is not None:
@@ -269,7 +270,7 @@ class Hosts:
         return state
 
     def hear(self, sender: int, beat: Beat, now: float) -> HostState | None:
-        """Return a beat of an agent; None where that has not said who it is."""
+        """Store a beat; return its host, None if the agent is not registered."""
         state = self._by_sender.get(sender)
         if state is not None:
             state.beat, state.heard_s = beat, now
@@ -279,7 +280,7 @@ class Hosts:
 
     @property
     def world_size(self) -> int:
-        """The job's, as hosts say it on which ranks live; of a job that is over, as any says it. 0 where none does."""
+        """Return the job's size as stated by hosts with living ranks, after the job by any; 0 if not known."""
         living = [state for state in self if state.beat.ranks and not state.is_silent]
         return max((state.world_size for state in living or self), default=0)
 
@@ -289,22 +290,22 @@ class Hosts:
         return 0.0 if state is None or state.beat.bound_ns is None else state.beat.offset_ns / 1000
 
     def by_rank(self) -> dict[int, str]:
-        """rank → its host, or where it was last."""
+        """Return rank → its host, or its last one."""
         had = {rank: state.name for state in self._by_name.values() for rank in state.had}
         return had | {rank: state.name for state in self._by_name.values() if state.had for rank in state.ranks}
 
     def ranks(self, *, living: bool = False) -> list[int]:
-        """All ranks, of hosts that are heard; `living`: of those where any lives."""
+        """Return the ranks of hosts that report; with `living`, of those where any rank lives."""
         heard = (state for state in self._by_name.values() if not state.is_silent)
         return sorted({rank for state in heard if state.beat.ranks or not living for rank in state.ranks})
 
     def forget_departed(self) -> None:
-        """Forget ranks that do not live, since the job was started again and may not have them."""
+        """Forget ranks that do not live, because a restarted job may not have them."""
         for state in self:
             state.had = frozenset(state.ranks if state.beat.ranks and not state.is_silent else ())
 
     def listen(self, now: float, interval_s: float) -> tuple[list[HostState], list[HostState]]:
-        """Hosts that fell silent since the last call, and those that are heard again."""
+        """Return the hosts that became silent since the last call, and those that returned."""
         lost: list[HostState] = []
         found: list[HostState] = []
         patience = max(_SILENT_S, _SILENT_BEATS * interval_s)
@@ -317,11 +318,11 @@ class Hosts:
 
     @property
     def sampled_every(self) -> int:
-        """Steps between those that ranks sample unasked, of the living rank that does so least; 0 for none."""
+        """Return the largest interval, in steps, at which a living rank samples unasked; 0 for none."""
         living = (state.beat for state in self._by_name.values() if not state.is_silent)
         return max((beat.sampled_every for beat in living if beat.ranks), default=0)
 
     @property
     def delivered(self) -> int:
-        """Fragments that the agents delivered: when it changes, there is something to commit."""
+        """Return how many fragments the agents delivered; a change means something to commit."""
         return sum(state.beat.delivered for state in self._by_name.values())

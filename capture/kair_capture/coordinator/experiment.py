@@ -1,6 +1,6 @@
-"""One `kair confirm`: the steps as they are told, the leases by which ranks are delayed, and what both say so far.
+"""Holds one `kair confirm`: the reported steps, the leases by which ranks are delayed, and the result so far.
 
-A lease is charged before it is given, and settled once its steps are told: what delays cost is never above the budget.
+A lease is charged before it is given and settled once its steps are reported: delays never cost more than the budget.
 """
 
 from dataclasses import dataclass, field, replace
@@ -32,31 +32,31 @@ from kair_engine.results.confirm import ConfirmResult, DelayPlace
 from kair_engine.stats import known_median
 
 SHORTEST_LEASE: Final = 8
-"""Steps: below, the budget is waited for."""
+"""Steps; a shorter lease waits for the budget."""
 LOOK_AT_ALL_EVERY: Final = 100
-"""Steps, where nobody is accused: the test is for one look, and few of them change little."""
+"""Steps between looks if no rank is accused: the test is for one look, and a few change little."""
 _LEFT_OUT: Final = StepFlag.SAMPLED | StepFlag.INCOMPLETE | StepFlag.SKIPPED
 _OVERSHOOT: Final = 1.5
-"""A delay that takes more than so many times as long as ordered cannot be dosed."""
+"""A delay this many times longer than ordered cannot be dosed."""
 _FEWEST_DOSES: Final = 8
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be found out."""
+    """What to find out."""
 
     accused: tuple[int, ...]
-    """Empty where nobody is."""
+    """Empty if no rank is accused."""
     ranks: tuple[int, ...]
-    """All of the job's."""
+    """All ranks of the job."""
     place: Place
     mode: Mode
     doses_us: tuple[float, ...]
     most_steps: int
     budget: float
-    """The share of the job's time that delays may cost."""
+    """Share of the job's time that delays may cost."""
     step_us: float
-    """The median step before."""
+    """Median of earlier steps."""
 
 
 @dataclass
@@ -68,7 +68,7 @@ class _Lease:
 
 @dataclass
 class Experiment:
-    """Of one plan. `first`: the step from which on steps are looked at, those before `begun` without delays."""
+    """Experiment on one plan. Steps count from `first` on, those before `begun` without delays."""
 
     plan: Plan
     seed: int
@@ -79,9 +79,9 @@ class Experiment:
     result: ConfirmResult | None = None
     is_answered: bool = False
     overshoot: float | None = None
-    """How many times as long as ordered a delay takes, where that is so many that nothing can be dosed."""
+    """Ratio of actual to ordered delay, if too large to dose."""
     is_ignored: bool = False
-    """Whether a rank followed none of the last doses that it was to have."""
+    """Whether a rank followed none of its last doses."""
     _told: list[Told] = field(default_factory=list)
     _taken: int = 0
     _looked: int = 0
@@ -89,26 +89,26 @@ class Experiment:
 
     @property
     def until(self) -> int:
-        """The last step that was taken."""
+        """Return the last step that was processed."""
         return self.first + self._taken - 1
 
     @property
     def last_order(self) -> Order | None:
-        """The one that was given last."""
+        """Return the last order."""
         return self.leases[-1].order if self.leases else None
 
     @property
     def covered(self) -> int:
-        """Steps since it began."""
+        """Return the steps since it began."""
         return max(self.until - self.begun, 0)
 
     @property
     def ordered(self) -> int:
-        """Steps of all leases."""
+        """Return the steps of all leases."""
         return sum(lease.order.last_step - lease.order.first_step + 1 for lease in self.leases)
 
     def take(self, table: StepTable, until: int) -> bool:
-        """Note that the steps up to this one were reported; return whether one of them took far longer than usual."""
+        """Add the reported steps up to this one; return whether one of them took far longer than usual."""
         if until <= self.until:
             return False
         steps: Ints = np.arange(self.until + 1, until + 1)
@@ -117,7 +117,7 @@ class Experiment:
         return bool((known_median(self._told[-1].step_us) > TOO_LONG * self.plan.step_us).any())
 
     def recorded(self) -> Recorded:
-        """All of them, with the doses that were ordered. Raises ValueError where there is one or none."""
+        """Return all of them, with the ordered doses. Raises ValueError for fewer than two."""
         begin_us, step_us, own_us, inserted_us = (
             np.concatenate([getattr(one, name) for one in self._told], axis=1)
             for name in ("begin_us", "step_us", "own_us", "inserted_us")
@@ -140,7 +140,7 @@ class Experiment:
         return planned
 
     def look(self) -> None:
-        """Look at the steps, if enough are new since the last time."""
+        """Evaluate the steps, if enough are new since the last time."""
         every = LOOK_AT_ALL_EVERY if self.plan.mode is Mode.HALVES else LOOK_EVERY
         if not self.leases or (self.covered // every <= self._looked // every and not self.is_through):
             return
@@ -157,19 +157,19 @@ class Experiment:
 
     @property
     def is_through(self) -> bool:
-        """Whether as many steps were covered as it may take."""
+        """Return whether the allowed steps are used up."""
         return self.covered >= self.plan.most_steps
 
     def covers(self, step: int) -> bool:
-        """Whether a rank was to be delayed in this step or in the one before."""
+        """Return whether a rank was to be delayed in this step or the one before."""
         return any(arm_of(lease.order, one) is not Arm.NONE for lease in self.leases for one in (step, step - 1))
 
     def earn(self, steps: int) -> None:
-        """Earn what so many steps of the job allow."""
+        """Add the budget that this many steps of the job allow."""
         self.account = replace(self.account, allowed_us=allowed_us(self.plan.step_us, steps, self.plan.budget))
 
     def lease(self, generation: int, first: int) -> Order | None:
-        """Return an order from `first` on, for as long as the account allows; None where that is too short."""
+        """Return an order from `first` on, as long as the account allows; None if that is too short."""
         steps = min(LONGEST_LEASE, self.begun + self.plan.most_steps - first)
         while steps >= SHORTEST_LEASE:
             order = Order(
@@ -192,7 +192,7 @@ class Experiment:
         return None
 
     def cut(self, until: int) -> None:
-        """Ranks follow no lease from step `until` on: those that would begin later cost nothing."""
+        """Cut leases at step `until`; those that would begin later cost nothing."""
         kept = []
         for lease in self.leases:
             if lease.order.first_step >= until:
@@ -204,10 +204,9 @@ class Experiment:
         self.leases = kept
 
     def settle(self, *, at_once: bool = False) -> None:
-        """Settle what leases cost whose steps are known: as estimated, and all that was charged where nothing is known
-        of it.
+        """Settle finished leases: at the estimated cost, or all that was charged if none is known.
 
-        `at_once`: no more steps are told of them.
+        `at_once`: no more steps will be reported.
         """
         for lease in self.leases:
             if lease.is_settled or not (at_once or self.until > lease.order.last_step + 1):
@@ -230,7 +229,7 @@ def _overshoot(recorded: Recorded) -> float | None:
 
 
 def _is_ignored(recorded: Recorded) -> bool:
-    """Whether a rank had none of its last doses: a step was too long for it alone, or it never heard of the order."""
+    """Return whether a rank got none of its last doses: a step was too long for it alone, or it missed the order."""
     for planned, given in zip(recorded.planned_us, recorded.dose_us, strict=True):
         last = np.flatnonzero((planned > 0) & np.isfinite(given))[-_FEWEST_DOSES:]
         if len(last) == _FEWEST_DOSES and not given[last].any():

@@ -1,7 +1,7 @@
-"""Hangs and deaths: when the job stands still or a rank dies, all ranks are asked where they are, and one is named.
+"""Handles hangs and deaths: if the job hangs or a rank dies, all ranks are asked where they are, and one is named.
 
-What ranks answered lies in `hangs/<number>/` of the job's folder: `rank-<r>.json` (PyTorch's Flight Recorder),
-`rank-<r>.stacks` (of Python, all threads), `rank-<r>.native` (py-spy, where it is installed), and `ranks.json`.
+Their answers are in `hangs/<number>/` of the job's folder: `rank-<r>.json` (PyTorch's Flight Recorder),
+`rank-<r>.stacks` (Python, all threads), `rank-<r>.native` (py-spy, if it is installed), and `ranks.json`.
 """
 
 import json
@@ -31,23 +31,23 @@ from kair_engine.triage.hangs.ending import ending_of
 from kair_engine.triage.hangs.standing import standing_verdict
 
 _ANSWERS_S: Final = 9.0
-"""Ranks have 3 s to answer and the store as long; a host that is gone is known to be within 6 s."""
+"""Ranks have 3 s to answer, and the store as long; a missing host is known within 6 s."""
 _TOGETHER_S: Final = 2.0
-"""Who dies takes others along: an end is told within a second, whoever tells it."""
+"""A dying rank takes others along; all ends are reported within a second."""
 _MOST_DUMP: Final = 1 << 24
 
 
 class Hangs:
-    """Of one job. `turn` is called a few times a second."""
+    """Hangs of one job. `turn` is called a few times a second."""
 
     def __init__(self, places: JobPlaces, table: StepTable, hosts: Hosts, last: Hang | None) -> None:
-        """`last`: the one that a coordinator before this one knew."""
+        """`last` is the hang that an earlier coordinator knew."""
         self._places, self._table, self._hosts = places, table, hosts
         self.last = last
         self.number = max(last.number if last else 0, *_numbers(places.hangs))
-        """Of the last hang, for which ranks are asked; what is there of another run of the job has its own."""
+        """Number of the last hang for which ranks are asked; hangs of other runs of the job keep theirs."""
         self._open: tuple[Literal["stalled", "rank_died"], str, float] | None = None
-        """Its kind, when it was noticed (UTC), and the same as monotonic s; None while nobody is asked."""
+        """Its kind and when it was noticed (UTC, and monotonic s); None while ranks are not asked."""
         self._died: dict[int, Standing] = {}
         self._ended: dict[int, Standing] = {}
         self._lives: dict[int, Standing] = {}
@@ -58,16 +58,16 @@ class Hangs:
 
     @property
     def is_open(self) -> bool:
-        """Whether the job stood still, or lost a rank, and has not gone on since."""
+        """Return whether the job hung, or lost a rank, and has not continued since."""
         return self._open is not None or (self.last is not None and not self.last.over)
 
     @property
     def is_undecided(self) -> bool:
-        """Whether the job stood still, or lost a rank, and it is not told yet why."""
+        """Return whether the job hung, or lost a rank, and the cause is not known yet."""
         return self._open is not None or (bool(self._died) and not self.is_open)
 
     def hear(self, told: Standing) -> None:
-        """Where a rank stands, or how it ended; what an earlier coordinator knew already is passed over."""
+        """Store where a rank stands, or how it ended; what an earlier coordinator knew is skipped."""
         if told.lives:
             if told.hang == self.number:
                 self._lives[told.rank] = told
@@ -75,14 +75,14 @@ class Hangs:
             (self._ended if told.exit_status == 0 else self._died)[told.rank] = told
 
     def lives(self, ranks: Sequence[int]) -> None:
-        """Note that an agent reports these ranks as living: those that had ended were started again."""
+        """Note that these ranks live: those that had ended were restarted."""
         if self._open is None:
             for rank in ranks:
                 self._ended.pop(rank, None)
                 self._died.pop(rank, None)
 
     def turn(self, now: float, *, is_stalled: bool) -> Hang | None:
-        """Return the hang of which everything is known now, once; `now`: monotonic, s."""
+        """Return a hang once, when everything is known; `now` is monotonic, in s."""
         if self.is_open:
             return self._follow(now)
         if self._died or is_stalled:
@@ -92,7 +92,7 @@ class Hangs:
         return None
 
     def close(self) -> None:
-        """End the work on it."""
+        """End its work."""
         self._work.shutdown(wait=False, cancel_futures=True)
 
     def _follow(self, now: float) -> Hang | None:
@@ -119,9 +119,9 @@ class Hangs:
         return None
 
     def _goes_on(self, last: Hang) -> bool:
-        """Return whether the ranks that were missing have ended other steps since, or, if none was, the job has."""
+        """Return whether the missing ranks have ended other steps since, or, without any, the job has."""
         if not self._died and all(rank in self._ended for rank in self._hosts.by_rank()):
-            return True  # what took so long was no hang
+            return True  # the long step was no hang
         if last.missing:
             return all(self._step_of(rank) != self._steps_then.get(rank, -1) for rank in last.missing)
         return self._table.last_common_step != last.step
@@ -130,7 +130,7 @@ class Hangs:
         return int(self._table.latest[rank]) if rank < len(self._table.latest) else -1
 
     def _has_answers(self) -> bool:
-        """Of every rank that is said to live by a host that is heard."""
+        """Return whether every rank that reporting hosts call living has answered."""
         return all(rank in self._lives or self._gone(rank) is not None for rank in self._hosts.ranks())
 
     def _gone(self, rank: int) -> Standing | None:
@@ -163,15 +163,15 @@ class Hangs:
 
 
 def hang_of(places: JobPlaces, asked: Hang) -> Hang:
-    """Return the same with who is missing; what ranks answered is kept beside their dumps."""
+    """Return the hang with its missing ranks; the answers are stored next to their dumps."""
     folder = places.hang(asked.number)
     found = verdict_of(places, asked)
     named = {rank for finding in found.findings for rank in finding.ranks}
-    with suppress(OSError):  # a store that is away: what is told is told all the same
+    with suppress(OSError):  # store away: the report does not need it
         make_folder(folder.parent)
         make_folder(folder)
         write_whole(folder / "ranks.json", msgspec.json.encode(asked.ranks))
-    # One that is noticed first by the steps that no longer end may be a death: a process can take long to go.
+    # A hang noticed by its steps may be a death, because a process can take long to end.
     ending = ending_of(asked.ranks)
     has_died = any(one.state == "died" for one in asked.ranks)
     kind: HangKind = "ended" if ending.is_from_outside else "rank_died" if has_died else "stalled"
@@ -180,7 +180,7 @@ def hang_of(places: JobPlaces, asked: Hang) -> Hang:
 
 
 def verdict_of(places: JobPlaces, known: Hang) -> TriageResult:
-    """Return what the dumps in the store, and where ranks stand, say together."""
+    """Return the verdict on the dumps in the store and where ranks stand."""
     ranks = tuple(Rank(one.rank) for one in known.ranks)
     progress = _progress_in(places.hang(known.number), {one.rank for one in known.ranks})
     job = Job(
@@ -204,7 +204,7 @@ def verdict_of(places: JobPlaces, known: Hang) -> TriageResult:
 
 
 def _progress_in(folder: Path, ranks: set[int]) -> dict[int, tuple[GroupProgress, ...]]:
-    """Return what can be read: a rank's dump is its own, and may be anything."""
+    """Return the readable dumps; a rank's dump is untrusted."""
     found = {}
     for rank in sorted(ranks):
         with suppress(Exception):
@@ -225,7 +225,7 @@ def _in_words(ranks: Sequence[StandingRank], named: set[Rank], found: TriageResu
 
 
 def _numbers(folder: Path) -> list[int]:
-    """0, and those of the hangs that are there."""
+    """Return 0, and the numbers of existing hangs."""
     with suppress(OSError):
         return [0, *(int(one.name) for one in folder.iterdir() if one.name.isdecimal() and len(one.name) < 10)]
     return [0]

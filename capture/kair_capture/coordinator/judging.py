@@ -1,4 +1,4 @@
-"""Asks triage about the running job, so that whoever watches it has its verdict, onset and price, and no other."""
+"""Runs triage on the running job, so that its watchers get triage's verdict, onset and price."""
 
 import tempfile
 from collections.abc import Sequence
@@ -12,14 +12,14 @@ from kair_engine.results.watch import WatchedVerdict
 from kair_engine.results.whatif import PricedRanks
 
 _STEPS: Final = 20
-"""After an alert, which comes as soon as the slow steps are as many."""
+"""Steps after an alert, which itself comes after as many slow steps."""
 _FIRST_STEPS: Final = 200
-"""From so many on it is asked though nothing was noticed."""
+"""From this many steps on it runs without an alert."""
 _SHARE: Final = 0.01
-"""Of a core, that it takes while the job trains."""
+"""Share of a core that it takes while the job trains."""
 _PAUSE_S: Final = 10.0
 _MOST_S: Final = 60.0
-"""A job is summed up without the answer that takes longer."""
+"""Longest wait for an answer before a job is summed up."""
 
 
 class _Found(msgspec.Struct):
@@ -42,29 +42,29 @@ class _Document(msgspec.Struct):
 class Judging:
     """Runs `command`, which writes triage's answer as JSON: after an alert, as its steps double, and at the end.
 
-    Who is slow from the first step on opens no alert where ranks have no peers.
+    A rank without peers that is slow from the first step raises no alert.
     """
 
     def __init__(self, command: Sequence[str], known: WatchedVerdict | None = None) -> None:
-        """`known`: what it said before the coordinator was started again."""
+        """`known` is its answer before the coordinator restarted."""
         self._command, self.last = Background(command), known
         self._output: IO[bytes] | None = None
         self._due_at: int | None = None
         self._began_s, self._began_at = float("-inf"), -1
         self._ended_at: int | None = None
-        """The last step of the job that is over, once it was asked about."""
+        """The job's last step, once it was judged."""
 
     def look(self, step: int) -> None:
-        """Something was noticed, or committed: the steps after it say more of it."""
+        """Note an alert or commit at this step: the steps after it show more."""
         self._due_at = step + _STEPS
 
     def is_final(self, now: float, step: int) -> bool:
-        """Return whether the answer about the job that ended in a step is there, or nobody waits for it any more."""
+        """Return whether the answer on the finished job is there, or is no longer waited for."""
         is_waited_for = self._command.is_running and now - self._began_s < _MOST_S
         return not self._command or (self._ended_at == step and not is_waited_for)
 
     def turn(self, now: float, step: int, *, is_over: bool) -> str | None:
-        """Go on; `""` once there is another answer, what went wrong where there is none, None where nothing happened.
+        """Continue; return "" after a new answer, a text after a failure, else None.
 
         `is_over`: all that the job left is in the store.
         """
@@ -82,7 +82,7 @@ class Judging:
         return f"triage could not be asked: {why_not}"
 
     def _is_due(self, now: float, step: int) -> bool:
-        """Whether there is anything to ask, and that takes no more than its share of a core."""
+        """Return whether there is news to judge, within its share of a core."""
         due_at = min(max(_FIRST_STEPS, 2 * self._began_at), step + 1 if self._due_at is None else self._due_at)
         return step >= due_at and now - self._began_s >= max(_PAUSE_S, self._command.took_s / _SHARE)
 
@@ -107,7 +107,7 @@ class Judging:
         return "" if before is None or before.summary != self.last.summary else None
 
     def close(self) -> None:
-        """End what is under way."""
+        """End the current run."""
         self._command.close()
         if self._output is not None:
             self._output.close()

@@ -1,4 +1,4 @@
-"""Prices the windows of sampled steps as they are committed: S, M_W and S_w over time, by a process of its own."""
+"""Prices windows of sampled steps as they are committed: S, M_W and S_w over time, in a separate process."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,27 +11,27 @@ from kair_engine.trace.files import read_kept
 
 
 class Pricing:
-    """Runs `command`, which keeps the prices in a file, whenever something was committed; one at a time."""
+    """Runs `command`, which stores the prices in a file, after each commit; one at a time."""
 
     def __init__(self, command: Sequence[str], kept: Path) -> None:
-        """`kept`: the file that the command writes."""
+        """`kept` is the file that the command writes."""
         self._command, self._kept = Background(command), kept
         self._is_due = True
-        """At the start too: windows may have been committed before a restart."""
+        """True at the start: windows may have been committed before a restart."""
         self.windows = _read(kept)
-        """Those that are priced, the oldest first."""
+        """Priced windows, oldest first."""
 
     @property
     def is_open(self) -> bool:
-        """Whether windows are being priced, or have to be."""
+        """Return whether windows are being priced, or must be."""
         return bool(self._command) and (self._is_due or self._command.is_running)
 
     def look(self) -> None:
-        """Something was committed."""
+        """Note a commit."""
         self._is_due = True
 
     def turn(self) -> str | None:
-        """Go on; `""` once prices are new, what went wrong where they could not be had, None where nothing happened."""
+        """Continue; return "" after new prices, a text after a failure, else None."""
         if not self._command.is_running:
             if not (self._command and self._is_due):
                 return None
@@ -46,12 +46,12 @@ class Pricing:
         return "" if self.windows != before else None
 
     def close(self) -> None:
-        """End what is under way: what it had priced is kept."""
+        """End the current run; its prices so far are kept."""
         self._command.close()
 
 
 def _read(kept: Path) -> tuple[PricedWindow, ...]:
-    """Return what the file has; nothing where it is missing or damaged."""
+    """Return the file's prices; () if it is missing or damaged."""
     try:
         return tuple(msgspec.json.decode(read_kept(kept), type=dict[str, PricedWindow]).values())
     except (OSError, ValueError, msgspec.MsgspecError, RecursionError):

@@ -1,4 +1,4 @@
-"""What the control groups of a process let it have, of the first version of them or the second."""
+"""Reads the limits and counters of a process's control groups, v1 or v2."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -8,31 +8,31 @@ from kair_capture.job.limits import GROUPS, groups_around, quota_of
 
 
 class Throttling(NamedTuple):
-    """How a quota stopped a group so far: the time of its threads, s, each core's for itself, and how often."""
+    """Throttling of a group by its quota so far: time of its threads (s, summed over cores), and how often."""
 
     time_s: float | None
     times: float | None
 
 
 class ControlGroups:
-    """Of the processes that are in the same. `look` finds them; what they count is read from files that stay open."""
+    """The groups of processes that share them. `look` finds them; their counter files stay open."""
 
     def __init__(self, cgroup: str, groups: Path = GROUPS) -> None:
-        """`cgroup`: the text of /proc/PID/cgroup."""
+        """`cgroup` is the text of /proc/PID/cgroup."""
         self._own, self._groups = cgroup, groups
         self.quota: float | None = None
-        """Cores' time that it may use, by the least quota around it; None where there is none."""
+        """Usable cores by the smallest quota around it; None if unlimited."""
         self.memory_limit: float | None = None
-        """Bytes, by the least limit around it; None where there is none."""
+        """Bytes by the smallest limit around it; None if unlimited."""
         self._is_seen = False
-        """Whether its groups of CPU time are."""
+        """Whether its groups of CPU time are visible."""
         self._stat: KeptFile | None = None
         self._pressure: KeptFile | None = None
         self._read_ns = -1
         self._texts = (b"", b"")
 
     def look(self) -> None:
-        """Which groups these are now, and their limits."""
+        """Find the present groups and their limits."""
         around = {one: groups_around(one, self._own, self._groups) for one in ("cpu", "memory")}
         self._is_seen = bool(around["cpu"])
         quotas = [(cores, folder) for folder in around["cpu"] if (cores := quota_of(folder)) is not None]
@@ -44,9 +44,9 @@ class ControlGroups:
         self._pressure = _kept(self._pressure, next(with_pressure, None), "memory.pressure")
 
     def throttling(self, time_ns: int) -> Throttling | None:
-        """By the least quota; without any nothing stops it; None where the groups of CPU time are not seen.
+        """Return the throttling by the smallest quota, 0 without one; None if the groups of CPU time are not visible.
 
-        What is asked at the same time again is read once.
+        Calls with the same time share one reading.
         """
         if self._stat is None:
             return Throttling(0.0, 0.0) if self._is_seen else None
@@ -58,7 +58,7 @@ class ControlGroups:
         return Throttling(time_s, number_after(text, b"nr_throttled "))
 
     def memory_stalls_s(self, time_ns: int) -> float | None:
-        """How long some task of the group has waited for memory; None where that is not told."""
+        """Return how long some task of the group has waited for memory (s); None if not known."""
         return _us(number_after(self._read(time_ns)[1], b"total="))
 
     def _read(self, time_ns: int) -> tuple[bytes, bytes]:
@@ -69,21 +69,21 @@ class ControlGroups:
         return self._texts
 
     def close(self) -> None:
-        """Lets the files go."""
+        """Close the files."""
         for file in (self._stat, self._pressure):
             if file is not None:
                 file.close()
 
 
 def _memory_limit(folder: Path) -> float | None:
-    """`memory.max`, or `memory.limit_in_bytes`, which is about 2⁶³ where there is none."""
+    """Return `memory.max`, or `memory.limit_in_bytes`, which is about 2⁶³ without a limit."""
     text = read_once(folder / "memory.max") or read_once(folder / "memory.limit_in_bytes")
     limit = number_in(text)
     return limit if limit is not None and limit < 2**62 else None
 
 
 def _kept(before: KeptFile | None, folder: Path | None, name: str) -> KeptFile | None:
-    """Return the same file as before where that is still meant."""
+    """Return the open file if it is still the right one, else a new one."""
     path = None if folder is None else str(folder / name)
     if before is not None:
         if before.path == path:

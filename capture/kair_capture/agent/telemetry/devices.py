@@ -1,4 +1,4 @@
-"""The devices of this host, each second: what NVML says of them, and who else computes on them."""
+"""Reads the devices of this host every second: NVML's readings, and other processes on them."""
 
 from collections.abc import Callable
 from typing import Final
@@ -10,18 +10,18 @@ from kair_engine.trace.measures import gpu, gpu_index, pci
 
 
 class Devices:
-    """All that this process may see: which of them is which rank's, ranks themselves tell."""
+    """All devices visible to this process; ranks themselves report which is theirs."""
 
     def __init__(self, rows: Rows, nvml: Nvml, family: Callable[[], set[int]]) -> None:
-        """`family`: the processes of this host's ranks, and all that they began."""
+        """`family` returns the processes of this host's ranks with all their descendants."""
         self._of = [_OfDevice(rows, device, family) for device in nvml.devices()]
 
     def tasks(self) -> list[Task]:
-        """Return what is to be read of them."""
+        """Return the tasks that read them."""
         return [Task("devices", EACH, self._each), Task("processes on devices", SELDOM, self._seldom)]
 
     def notes(self) -> tuple[str, ...]:
-        """Return what is not told, in words."""
+        """Return what is missing, in words."""
         if not self._of:
             return ("NVML: no device may be seen",)
         return ("NVML: no permission for a part",) if any(one.device.was_refused for one in self._of) else ()
@@ -46,10 +46,9 @@ class _OfDevice:
             self._add(name, time_ns, value)
 
     def seldom(self, time_ns: int) -> None:
-        """Read processes of others.
+        """Read other jobs' processes.
 
-        Only where those of the job are among a device's: in a container they may be numbered otherwise, and all would
-        seem to be others.
+        Only if the job's own are among a device's: a container may number them differently, and all would seem foreign.
         """
         family = self._family()
         found = self.device.memory_of_processes()
@@ -68,7 +67,7 @@ class _OfDevice:
 
 
 def entity_of(device: Device) -> str:
-    """By its UUID, else by its address, else by the driver's number."""
+    """Return a device's entity by UUID, else by address, else by the driver's number."""
     for name, of in ((device.uuid, gpu), (device.pci, pci)):
         try:
             if name is not None:

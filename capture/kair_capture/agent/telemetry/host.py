@@ -1,4 +1,4 @@
-"""The host as a whole: cores, pressure, memory, disks, NFS mounts, and links to other hosts."""
+"""Reads the host as a whole: cores, pressure, memory, disks, NFS mounts, and links to other hosts."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -25,9 +25,9 @@ from kair_engine.trace.measures import HOST, disk, nic
 
 _NO_DISK: Final = re.compile(r"(loop|ram|zram|sr|fd|nbd)\d+")
 _MOST_ENTITIES: Final = 64
-"""Disks, mounts, interfaces or ports that are looked at."""
+"""Most disks, mounts, interfaces or ports that are read."""
 _SECTOR: Final = 512
-"""Bytes, of the kernel's counts, whatever the disk's are."""
+"""Bytes in the kernel's counts, whatever the disk's sectors are."""
 _RATE: Final = re.compile(rb"\s*([\d.]+) Gb/sec")
 
 _COUNTERS: Final = {
@@ -42,7 +42,7 @@ _COUNTERS: Final = {
     "port_rcv_data": "nic_received",
     "port_xmit_data": "nic_sent",
 }
-"""Files in `counters/` of a port of InfiniBand or RoCE → measures."""
+"""Files in `counters/` of an InfiniBand or RoCE port → measures."""
 _HARDWARE_COUNTERS: Final = {
     "rnr_nak_retry_err": "ib_receiver_not_ready",
     "packet_seq_err": "ib_packet_sequence_errors",
@@ -65,7 +65,7 @@ _PRESSURE: Final = (
     ("pressure/io", "psi_io_time", b"some", b"total=", 1e-6),
     ("pressure/io", "psi_io_full_time", b"full", b"total=", 1e-6),
 )
-"""How long tasks of the host lacked a core, memory or a disk: file, measure, where its line begins, label, unit."""
+"""Time that tasks lacked a core, memory or a disk: file, measure, begin of its line, label, unit."""
 _MEMORY: Final = (
     ("meminfo", "memory_available", b"\n", b"MemAvailable:", 1024),
     ("meminfo", "memory_total", b"\n", b"MemTotal:", 1024),
@@ -73,11 +73,11 @@ _MEMORY: Final = (
     ("vmstat", "swap_out", b"\n", b"\npswpout ", PAGE),
     ("vmstat", "major_faults", b"\n", b"\npgmajfault ", 1),
 )
-"""What is free, and what went to disks and back."""
+"""Free memory, and traffic to and from disks."""
 
 
 def host_tasks(rows: Rows, proc: Path = PROC, sys: Path = SYS) -> list[Task]:
-    """Return what there is to read on this host."""
+    """Return the tasks that read this host."""
     host = _Host(rows, proc, sys)
     return [
         Task("pressure", EACH, partial(host.read_counts, _PRESSURE, EACH)),
@@ -120,7 +120,7 @@ class _Host:
             self._note(HOST, name, pace, time_ns, _scaled(number_after(begin + rest, label), unit))
 
     def read_cores(self, time_ns: int) -> None:
-        """Read what all cores did, and what the hypervisor took of them."""
+        """Read the busy time of all cores, and the time the hypervisor took from them."""
         words = self._text("stat").partition(b"\n")[0].split()
         if len(words) >= 9 and words[0] == b"cpu":
             user, nice, system, _, _, interrupts, soft, steal = (number_in(one) or 0.0 for one in words[1:9])
@@ -137,7 +137,7 @@ class _Host:
         self._disks = frozenset(names)
 
     def read_disks(self, time_ns: int) -> None:
-        """Those that did something since the host began."""
+        """Read disks that were used since boot."""
         for line in self._text("diskstats").splitlines():
             words = line.split()
             if len(words) < 13 or words[2] not in self._disks or words[3] == words[7] == b"0":
@@ -157,7 +157,7 @@ class _Host:
                     self._note(disk(mount), name, SELDOM, time_ns, value)
 
     def find_interfaces(self, time_ns: int) -> None:
-        """Ethernet: devices, where there are any; inside a container whatever is not the host itself."""
+        """Find Ethernet devices, if any; in a container, all interfaces except the loopback."""
         folder = self._sys / "class/net"
         names = [name for name in names_in(folder) if name != "lo"]
         devices = [name for name in names if (folder / name / "device").exists()]
@@ -184,7 +184,7 @@ class _Host:
         self._note(HOST, "tcp_retransmits", OFTEN, time_ns, _tcp_retransmits(self._text("net/snmp")))
 
     def read_memory_errors(self, time_ns: int) -> None:
-        """Of the host's own memory (EDAC)."""
+        """Read error counts of the host's own memory (EDAC)."""
         folder = self._sys / "devices/system/edac/mc"
         controllers = [name for name in names_in(folder) if re.fullmatch(r"mc\d+", name)]
         for file, measure in (("ce_count", "edac_corrected"), ("ue_count", "edac_uncorrected")):
@@ -194,10 +194,10 @@ class _Host:
 
 
 def nfs_requests(text: str) -> Iterable[tuple[str, float, float, float]]:
-    """Of /proc/PID/mountstats: each NFS mount, its requests, those of them sent again, and their time, s.
+    """Yield each NFS mount of /proc/PID/mountstats with its requests, retransmissions, and their time in s.
 
-    Of an operation the kernel tells requests, transmissions, timeouts, bytes out and in, and ms in the queue, on the
-    way, and altogether.
+    The kernel lists, per operation: requests, transmissions, timeouts, bytes out and in, and ms in the queue, on the
+    way, and in total.
     """
     for block in re.split(r"^device ", text, flags=re.MULTILINE)[1:]:
         head, _, rest = block.partition("\n")
@@ -225,7 +225,7 @@ def _tcp_retransmits(text: bytes) -> float | None:
 
 
 def _port_tasks(rows: Rows, sys: Path) -> list[Task]:
-    """Of InfiniBand and RoCE, one for each port: a device's firmware is asked, which takes long."""
+    """Return a task per InfiniBand or RoCE port, because the device's firmware answers slowly."""
     folder = sys / "class/infiniband"
     ports = [(device, port) for device in names_in(folder) for port in names_in(folder / device / "ports")]
     of = [_Port(rows, folder / device / "ports" / port, nic(device, port)) for device, port in ports[:_MOST_ENTITIES]]
@@ -244,7 +244,7 @@ class _Port:
         self._speed, self._state = KeptFile(folder / "rate", 64), KeptFile(folder / "state", 64)
 
     def read(self, time_ns: int) -> None:
-        """All that it counts."""
+        """Read all its counters."""
         for name, files in self._counters.items():
             known = [number for file in files if (number := file.number()) is not None]
             self._note(name, SELDOM, time_ns, sum(known) * (4 if name in _WORDS else 1) if known else None)
@@ -255,7 +255,7 @@ class _Port:
 
 
 def unescaped(path: str) -> str:
-    r"""Return a path in a list of mounts, where a blank is written `\040`."""
+    r"""Return a path from a list of mounts, where a blank is written `\040`."""
     return re.sub(r"\\([0-3][0-7]{2})", lambda found: chr(int(found[1], 8)), path)
 
 

@@ -1,7 +1,7 @@
-"""Joins files that the agent delivered, so that a job of many hosts and hours has few of them.
+"""Joins delivered files, so that a job of many hosts and hours has few of them.
 
-The joined file is delivered before its parts are removed, and names them: who reads while both are there, or after the
-agent was killed in between, leaves the parts out. The next agent goes on from what this one left in its folder.
+The joined file names its parts and is delivered before they are removed: readers ignore the parts while both exist,
+also if the agent was killed in between. The next agent continues from the folder of this one.
 """
 
 from collections.abc import Callable
@@ -17,20 +17,20 @@ from kair_engine.trace.evidence_table import EvidenceFile, read_evidence, togeth
 from kair_engine.trace.files import remove_unwritten
 
 JOIN_FROM: Final = 16
-"""Files: of a day's 280 that makes 17, and no more than 15 are not joined yet."""
+"""Files: a day's 280 become 17, and at most 15 are not joined yet."""
 JOIN_BYTES: Final = 4 << 20
-"""That are joined though they are fewer: 400,000 rows, of which the agent needs 40 MB for a moment."""
+"""Bytes that are joined even if they are fewer files: 400,000 rows, which briefly need 40 MB."""
 
 
 class DeliveredFiles:
-    """Copies of what one host has delivered and not joined yet: `samples-MS.parquet`, the later the greater MS."""
+    """Copies of delivered files that are not joined yet: `samples-MS.parquet`, later ones with greater MS."""
 
     def __init__(self, folder: Path, put: Callable[[Path, str], None], remove: Callable[[str], None]) -> None:
-        """`put` brings a file into the store beside those delivered, by a name, `remove` takes one away, or raises."""
+        """`put` brings a file into the store next to delivered ones, `remove` deletes one there; both may raise."""
         self._folder, self._put, self._remove = folder, put, remove
 
     def keep(self, path: Path) -> None:
-        """Take a file that was delivered. One that cannot be kept is joined with none."""
+        """Keep a delivered file; one that cannot be kept is never joined."""
         try:
             make_secure_dir(self._folder)
             path.rename(self._folder / path.name)
@@ -38,24 +38,24 @@ class DeliveredFiles:
             path.unlink(missing_ok=True)
 
     def join(self, *, is_last: bool = False) -> None:
-        """Join what is there once that is enough, or the last. Raises what `put` does; again it goes on from there."""
+        """Join what is there if it is enough, or the last. Raises what `put` does; the next call continues."""
         for joined in self._folder.glob("joined-*.parquet"):
             self._deliver(joined)
-        # After a store was away there are many: as much at once as at other times.
+        # After a store was away there are many: join the usual amount at a time.
         while len(parts := _at_once(in_order(self._folder))) > 1:
             is_enough = len(parts) >= JOIN_FROM or sum(part.stat().st_size for part in parts) >= JOIN_BYTES
             if not is_enough and not is_last:
                 break
             self._join(parts)
             if parts[0].exists():
-                break  # the same would come again
+                break  # it would be the same again
         if is_last:
             self._forget(in_order(self._folder))
             with suppress(OSError):
                 self._folder.rmdir()
 
     def _join(self, parts: list[Path]) -> None:
-        """Where this host has no room for it they stay alone, and so does a damaged one."""
+        """Join files; without room, or if one is damaged, they stay as they are."""
         remove_unwritten(self._folder)
         joined = self._folder / parts[-1].name.replace("samples", "joined")
         read: dict[str, EvidenceFile] = {}
@@ -67,7 +67,7 @@ class DeliveredFiles:
             return
         try:
             write_evidence(joined, replace(together(read.values()), parts=tuple(read)))
-            # Else a power cut could leave the parts to be joined again, under another name.
+            # Otherwise a power cut could join the parts again under another name.
             sync(joined)
             sync(self._folder)
         except OSError:
@@ -77,14 +77,14 @@ class DeliveredFiles:
             self._deliver(joined)
 
     def _deliver(self, joined: Path) -> None:
-        """And then removes its parts, here the last: where a store removes nothing they stay there."""
+        """Deliver a joined file, then remove its parts, here last; a store may refuse to remove."""
         try:
             names = read_evidence(joined).parts
-        except InputError:  # a power cut, before it was delivered
+        except InputError:  # a power cut before delivery
             joined.unlink(missing_ok=True)
             return
         self._put(joined, joined.name)
-        with suppress(Exception):  # whatever a store that only takes may raise
+        with suppress(Exception):  # any error of a write-only store
             for name in names:
                 self._remove(name)
         self._forget([self._folder / name for name in names])
@@ -96,7 +96,7 @@ class DeliveredFiles:
 
 
 def _at_once(parts: list[Path]) -> list[Path]:
-    """Return the oldest, up to as many bytes as are joined at once, and two at least."""
+    """Return the oldest files, up to the bytes that are joined at once, but at least two."""
     sizes, count = 0, 0
     for part in parts:
         sizes, count = sizes + part.stat().st_size, count + 1
@@ -106,6 +106,6 @@ def _at_once(parts: list[Path]) -> list[Path]:
 
 
 def in_order(folder: Path) -> list[Path]:
-    """Return a sampler's files in a folder, the oldest first."""
+    """Return a sampler's files in a folder, oldest first."""
     found = [path for path in folder.glob("samples-*.parquet") if path.stem[8:].isdecimal()]
     return sorted(found, key=lambda path: int(path.stem[8:]))

@@ -1,4 +1,4 @@
-"""Files of the system that are read again and again: they stay open, and what cannot be read is no error."""
+"""Reads files of the system repeatedly: they stay open, and unreadable ones are no error."""
 
 import os
 from contextlib import suppress
@@ -9,17 +9,17 @@ PROC: Final = Path("/proc")
 SYS: Final = Path("/sys")
 _MOST_BYTES: Final = 1 << 20
 TICKS: Final = os.sysconf("SC_CLK_TCK")
-"""Of the kernel's times of processes, a second."""
+"""Per second, of the kernel's process times."""
 PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 class KeptFile:
-    """Of /proc or /sys. A process's file never becomes that of another process with its number."""
+    """A file of /proc or /sys. A process's file never switches to another process with the same number."""
 
     __slots__ = ("_handle", "_is_gone", "_size", "path")
 
     def __init__(self, path: Path | str, size: int = 4096) -> None:
-        """`size`: bytes that it has at most; more are not read but by `read_whole`."""
+        """`size` is the most bytes that `read` returns."""
         self.path: Final = str(path)
         self._size = size
         self._handle = -1
@@ -27,11 +27,11 @@ class KeptFile:
 
     @property
     def is_gone(self) -> bool:
-        """Whether it cannot be read: not there, not permitted, or its process has ended."""
+        """Return whether it is unreadable: missing, not permitted, or its process has ended."""
         return self._is_gone
 
     def read(self) -> bytes:
-        """Its begin; empty where it cannot be read, which is not tried again then."""
+        """Return the file's begin; empty if it is unreadable, which is not retried."""
         if self._is_gone:
             return b""
         try:
@@ -44,7 +44,7 @@ class KeptFile:
             return b""
 
     def read_whole(self) -> bytes:
-        """All of it: lists are told a page at a time."""
+        """Return the whole file: lists come page by page."""
         first = self.read()
         parts, length = [first], len(first)
         with suppress(OSError):
@@ -54,7 +54,7 @@ class KeptFile:
         return b"".join(parts)
 
     def read_at(self, place: int) -> bytes:
-        """From a place on; empty where there is nothing to be read, or it may not be."""
+        """Return the bytes from a position; empty if there are none or reading is not permitted."""
         with suppress(OSError, OverflowError):
             if self._handle < 0:
                 self._handle = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
@@ -62,18 +62,18 @@ class KeptFile:
         return b""
 
     def number(self) -> float | None:
-        """Where it is one number alone."""
+        """Return the file's only number."""
         return number_in(self.read())
 
     def close(self) -> None:
-        """Lets it go; it is opened again when it is read."""
+        """Close the file; reading opens it again."""
         if self._handle >= 0:
             os.close(self._handle)
         self._handle = -1
 
 
 def read_once(path: Path | str, size: int = 1 << 16) -> bytes:
-    """Return the begin of a file; empty where it cannot be read."""
+    """Return the begin of a file; empty if it is unreadable."""
     file = KeptFile(path, size)
     try:
         return file.read()
@@ -82,7 +82,7 @@ def read_once(path: Path | str, size: int = 1 << 16) -> bytes:
 
 
 def number_in(text: bytes) -> float | None:
-    """None where it is no number, such as `max`."""
+    """Return the number; None for other texts, such as `max`."""
     try:
         return float(text)
     except ValueError:
@@ -90,7 +90,7 @@ def number_in(text: bytes) -> float | None:
 
 
 def number_after(text: bytes, label: bytes) -> float | None:
-    """Return the number that follows the label `label`; None where that is not in the text."""
+    """Return the number after `label`; None if the label is missing."""
     at = text.find(label)
     if at < 0:
         return None
@@ -99,7 +99,7 @@ def number_after(text: bytes, label: bytes) -> float | None:
 
 
 def names_in(folder: Path) -> list[str]:
-    """Of a folder's entries, in order; none where it cannot be read."""
+    """Return the names in a folder, sorted; [] if it is unreadable."""
     try:
         return sorted(os.listdir(folder))  # noqa: PTH208  (names alone)
     except OSError:

@@ -1,7 +1,7 @@
-"""Other processes on the cores of this host's ranks, those that ranks themselves began too, with their CPU time.
+"""Finds other processes on the cores of this host's ranks, including those that ranks started, with their CPU time.
 
-All processes are looked at where a rank lately lacked a core, and else twice a minute. Inside a container others are
-not seen.
+All processes are scanned if a rank recently lacked a core, and otherwise twice a minute. Within a container others are
+not visible.
 """
 
 import os
@@ -15,27 +15,27 @@ from kair_capture.agent.telemetry.rows import HEARTBEAT_S, Rows
 from kair_engine.trace.measures import process
 
 _LACKED: Final = 0.005
-"""Of the time since the last look, that a rank was ready without a core: then all processes are looked at again."""
+"""Share of the time since the last look that a rank lacked a core, from which all processes are scanned."""
 NONE: Final = "none"
-"""The state `neighbour` while no other process computes."""
+"""Value of `neighbour` while no other process computes."""
 
 
 class Neighbours:
-    """Of all ranks here. A process's time counts for each rank whose cores it may use."""
+    """Neighbours of all ranks here. A process's time counts for each rank whose cores it may use."""
 
     def __init__(self, rows: Rows, ranks: RankProcesses, table: ProcessTable, own: int | None = None) -> None:
-        """`own`: the agent's process, which is none of them."""
+        """`own` is the agent's process, which does not count."""
         self._rows, self._ranks, self._table = rows, ranks, table
         self._own = os.getpid() if own is None else own
         self._before: dict[int, ProcessStat] | None = None
         self._scanned_ns = 0
         self._delays: dict[int, tuple[int, float]] = {}
-        """rank → when it was asked last, and its time without a core then."""
+        """rank → when it was last checked, and its time without a core then."""
         self._totals: dict[int, float] = {}
-        """Process of a rank → CPU time of others on its cores, s, since that was looked at first."""
+        """Process of a rank → CPU time of others on its cores (s) since the first scan."""
 
     def tasks(self) -> list[Task]:
-        """Return what is to be read of them."""
+        """Return the tasks that read them."""
         return [Task("other processes", OFTEN, self._look)]
 
     def _look(self, time_ns: int) -> None:
@@ -73,7 +73,7 @@ class Neighbours:
 
     def _tell(self, pid: int, rank: int, beside: dict[int, float], now: dict[int, ProcessStat], time_ns: int) -> None:
         self._totals[pid] = self._totals.get(pid, 0.0) + sum(beside.values())
-        # Of the longest time between looks, which is the usual one: rows may be closer.
+        # At the longest interval, which is the usual one; rows may be closer together.
         self._rows.note(process(pid), "neighbour_time", RARE, time_ns, self._totals[pid], rank)
         most = max(beside, key=lambda one: beside[one], default=None)
         its_own = ", which the rank began" * (most in self._table.descendants([pid]))
@@ -81,7 +81,7 @@ class Neighbours:
         self._rows.note(process(pid), "neighbour", RARE, time_ns, greatest, rank)
 
     def _job(self) -> set[int]:
-        """Ranks, who launched them, and the agent with what it began."""
+        """Return the ranks, their launchers, and the agent with its descendants."""
         ranks = {one.pid for one in self._ranks.of.values()}
         launchers = {parent for pid in ranks if (parent := self._table.parent(pid)) is not None and parent > 1}
         return ranks | launchers | {self._own} | self._table.descendants([self._own])

@@ -1,4 +1,4 @@
-"""The processes of a host, of which new ones alone are looked at: who began whom."""
+"""Tracks the parents of a host's processes, reading only new ones."""
 
 import os
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ _MOST_BYTES: Final = 4096
 
 
 class ProcessStat(NamedTuple):
-    """A part of /proc/PID/stat, with times in ticks; of all threads, but for state and waits of the first one."""
+    """Part of /proc/PID/stat, times in ticks; for all threads, except state and waits, which are the first one's."""
 
     name: str
     state: str
@@ -25,15 +25,15 @@ class ProcessStat(NamedTuple):
     began: int
     resident_pages: int
     core: int
-    """On which the first thread ran last."""
+    """Core on which the first thread last ran."""
     disk_ticks: int
-    """That the first thread waited for disks; 0 where the kernel does not count it."""
+    """Time that the first thread waited for disks; 0 if the kernel does not count it."""
     kernel_ticks: int
-    """Of the CPU time what the kernel worked for it."""
+    """Kernel time within the CPU time."""
 
 
 def stat_in(text: bytes) -> ProcessStat | None:
-    """None where the text is none. A name may have blanks and brackets in it."""
+    """Return the parsed text; None if it is invalid. A name may contain blanks and parentheses."""
     begin, end = text.find(b"("), text.rfind(b")")
     words = text[end + 2 :].split(None, 41)
     if begin < 0 or len(words) < 40:
@@ -59,7 +59,7 @@ def stat_in(text: bytes) -> ProcessStat | None:
 
 
 class ProcessTable:
-    """Who began whom, as of the last `refresh`."""
+    """Parents of processes, as of the last `refresh`."""
 
     def __init__(self, proc: Path = PROC) -> None:
         self._proc: Final = proc
@@ -68,7 +68,7 @@ class ProcessTable:
         self._children: dict[int, list[int]] = {}
 
     def refresh(self) -> None:
-        """Find those that are new, and forget those that have ended."""
+        """Add new processes and drop those that have ended."""
         here = self.numbers()
         parents = {pid: parent for pid in here if (parent := self._parents.get(pid)) is not None}
         for pid in here:
@@ -77,7 +77,7 @@ class ProcessTable:
         self.set_parents(parents)
 
     def set_parents(self, parents: dict[int, int]) -> None:
-        """By someone who has looked at all of them."""
+        """Set the parents, from a scan of all processes."""
         if parents == self._parents:
             return
         self._parents, self._children = parents, {}
@@ -85,17 +85,17 @@ class ProcessTable:
             self._children.setdefault(parent, []).append(pid)
 
     def numbers(self) -> list[int]:
-        """Of all processes that there are."""
+        """Return the numbers of all processes."""
         return [int(name) for name in names_in(self._proc) if name.isdecimal()]
 
     def stat(self, pid: int) -> ProcessStat | None:
-        """Of one that is looked at once; None where it has ended."""
+        """Return one reading of a process; None if it has ended."""
         return stat_in(self.text(pid, "stat"))
 
     def text(self, pid: int, name: str) -> bytes:
-        """Return the begin of a file of a process; empty where it cannot be read.
+        """Return the begin of a process's file; empty if it is unreadable.
 
-        There may be thousands of processes.
+        The file is closed, because there may be thousands of processes.
         """
         try:
             handle = os.open(f"{self._root}/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
@@ -109,11 +109,11 @@ class ProcessTable:
             os.close(handle)
 
     def parent(self, pid: int) -> int | None:
-        """Who began it, or took it over."""
+        """Return a process's parent, or the one that adopted it."""
         return self._parents.get(pid)
 
     def descendants(self, pids: Iterable[int]) -> set[int]:
-        """Their children, and those's children."""
+        """Return all descendants of these processes."""
         found: set[int] = set()
         waiting = list(pids)
         while waiting:

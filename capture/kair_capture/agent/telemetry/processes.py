@@ -1,4 +1,4 @@
-"""The processes of this host's ranks, with the processes that they began: data workers, above all."""
+"""Reads the processes of this host's ranks and those that they started, mainly data workers."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -23,15 +23,15 @@ from kair_capture.job.limits import GROUPS
 from kair_engine.trace.measures import HOST, process
 
 _MOST_WORKERS: Final = 128
-"""Of a rank, that are looked at."""
+"""Most workers read per rank."""
 _WORKERS_LOOKED_AT: Final = 2
-"""Of a rank at once, for what they wait in."""
+"""Workers per rank whose waits are read at once."""
 _MOST_WAITS: Final = 64
-"""Texts of a process that are counted."""
+"""Most texts of waits per process."""
 _GROUPS_FOR_S: Final = 600.0
-"""Without a process in them, control groups are forgotten."""
+"""Control groups without a process are forgotten after this long."""
 _LONGEST_LOOK: Final = 10
-"""Intervals: of more, nothing is known of what was waited in between."""
+"""Longest gap in intervals; waits within a longer one are not known."""
 _READ: Final = (
     ("process_read", b"rchar: "),
     ("process_read_calls", b"syscr: "),
@@ -42,19 +42,19 @@ _OF_WORKERS: Final = ("major_faults", "disk_ticks")
 
 
 class RankProcess:
-    """Of one rank; its entity is the process, and its rows say the rank."""
+    """The process of one rank; its rows have the process as entity, and the rank."""
 
     def __init__(self, rank: int, pid: int, rows: Rows, places: "Places", table: ProcessTable) -> None:
         self.rank: Final = rank
         self.pid: Final = pid
         self.cores = 0
-        """That it may run on: bit n for core n; 0 while that is not known."""
+        """Bit mask of the cores that it may use; 0 while not known."""
         self.run_delay_s = 0.0
         """How long its training thread has been ready without a core."""
         self._rows, self._places, self._table, self._entity = rows, places, table, process(pid)
         self._folder = places.proc / str(pid)
         self._stat = KeptFile(self._folder / "stat", 1024)
-        # The first thread of a process has its number: the one that trains.
+        # A process's first thread, which trains, has the process's number.
         self._schedule = KeptFile(self._folder / "task" / str(pid) / "schedstat", 128)
         self._status, self._reads = KeptFile(self._folder / "status"), KeptFile(self._folder / "io", 512)
         self._waiting = Waiting(self._folder)
@@ -66,16 +66,16 @@ class RankProcess:
 
     @property
     def is_gone(self) -> bool:
-        """Whether it has ended."""
+        """Return whether it has ended."""
         return self._stat.is_gone
 
     @property
     def core(self) -> int | None:
-        """On which its training thread ran last."""
+        """Return the core on which its training thread last ran."""
         return None if self._last is None else self._last.core
 
     def each(self, time_ns: int) -> None:
-        """Read what is read each second."""
+        """Read what is read every second."""
         stat = stat_in(self._stat.read())
         if stat is None or stat.state in "ZX":
             return
@@ -101,7 +101,7 @@ class RankProcess:
         self._add(EACH, "process_memory_stalls", time_ns, self._groups.memory_stalls_s(time_ns))
 
     def seldom(self, time_ns: int) -> None:
-        """Read what is read every ten seconds; the table has been refreshed."""
+        """Read what is read every ten seconds, after the table was refreshed."""
         self._last = self._last or stat_in(self._stat.read())
         if self._last is None or self.is_gone:
             return
@@ -118,14 +118,14 @@ class RankProcess:
         self._add(SELDOM, "process_nice", time_ns, float(self._last.nice))
         self._add(SELDOM, "threads", time_ns, float(self._last.threads))
         self._add(SELDOM, "loader_workers", time_ns, float(len(workers)))
-        # The training thread itself only waits for them.
+        # The training thread itself only waits for its workers.
         waits = workers.waits(time_ns)
         of_files = [f"{text}, of data workers" if text and waits_for_a_file(text) else None for text in waits]
         self._waits_of_workers.add(of_files, time_ns)
         self._tell_limits(self._last.core, time_ns)
 
     def _tell_limits(self, core: int, time_ns: int) -> None:
-        """Of its groups, and the clock of the core that it runs on."""
+        """Note the limits of its groups, and the clock of its core."""
         self._groups = self._places.groups_of(self._table.text(self.pid, "cgroup"), time_ns)
         self._add(SELDOM, "process_quota", time_ns, self._groups.quota)
         self._add(SELDOM, "process_memory_limit", time_ns, self._groups.memory_limit)
@@ -134,7 +134,7 @@ class RankProcess:
         self._add(SELDOM, "cpu_governor", time_ns, governor)
 
     def close(self) -> None:
-        """Lets the files go."""
+        """Close the files."""
         for one in (self._stat, self._schedule, self._status, self._reads, self._waiting):
             one.close()
 
@@ -143,7 +143,7 @@ class RankProcess:
 
 
 class WaitTimes:
-    """How long a thread waited in what, by looking now and then: all the time since the last look in what is seen."""
+    """Time a thread waited, by what it waited in, from samples: each counts for the time since the previous one."""
 
     def __init__(self, rows: Rows, entity: str, pace: int, rank: int) -> None:
         self._rows, self._entity, self._pace, self._rank = rows, entity, pace, rank
@@ -152,7 +152,7 @@ class WaitTimes:
         self._of: dict[str, tuple[Series, float]] = {}
 
     def add(self, seen: Sequence[str | None], time_ns: int) -> None:
-        """`seen`: what several threads wait in, who share the time equally; None for what is not to be told."""
+        """Add what several threads wait in, which share the time equally; None entries are not counted."""
         before, self._looked_ns = self._looked_ns, time_ns
         if before is None:
             return
@@ -169,7 +169,7 @@ class WaitTimes:
             series, total = self._of[text]
             self._of[text] = (series, total := total + max(elapsed_s, 0.0) / len(seen))
             self._rows.add(series, time_ns, total)
-        # Those that were not seen stay as they are, which is told now and then.
+        # Unseen waits stay constant, which is reported now and then.
         if time_ns - self._all_told_ns > HEARTBEAT_S / 3 * 1e9:
             self._all_told_ns = time_ns
             for series, total in self._of.values():
@@ -177,14 +177,14 @@ class WaitTimes:
 
 
 class _Workers:
-    """The processes that a rank began. What they count stays counted when they have ended."""
+    """The processes that a rank started. Their counts stay included after they end."""
 
     def __init__(self, places: "Places", table: ProcessTable) -> None:
         self._places, self._table = places, table
         self._last: dict[int, dict[str, float]] = {}
         self._totals: dict[str, float] = {}
         self.memory = 0.0
-        """Resident, bytes; what they share with the process that began them counts for each."""
+        """Resident bytes; memory shared with their parent counts for each."""
         self._states: dict[int, str] = {}
         self._turn = 0
 
@@ -192,11 +192,11 @@ class _Workers:
         return len(self._last)
 
     def total(self, name: str) -> float:
-        """Of a counter, all of them so far."""
+        """Return the total of a counter over all of them so far."""
         return self._totals.get(name, 0.0)
 
     def look(self, pids: Iterable[int]) -> None:
-        """At those that there are now."""
+        """Read the present ones."""
         before, self._last = self._last, {}
         self.memory, self._states = 0.0, {}
         for pid in pids:
@@ -210,12 +210,12 @@ class _Workers:
             self._states[pid] = stat.state
             for name, value in now.items():
                 grown = value - before.get(pid, {}).get(name, 0.0)
-                # Less than before: another process has its number now.
+                # A smaller value means that another process has its number.
                 self._totals[name] = self.total(name) + (grown if grown >= 0 else value)
             self._last[pid] = now
 
     def waits(self, time_ns: int) -> list[str | None]:
-        """Return what a few of them wait in, others each time."""
+        """Return what a few of them wait in, different ones each time."""
         pids = list(self._states)
         self._turn += _WORKERS_LOOKED_AT
         chosen = {pids[(self._turn + one) % len(pids)] for one in range(_WORKERS_LOOKED_AT)} if pids else set()
@@ -223,7 +223,7 @@ class _Workers:
 
 
 class Places:
-    """Where the system tells what, and what it does not tell."""
+    """Where the system exposes its readings, and which it does not have."""
 
     def __init__(self, proc: Path = PROC, sys: Path = SYS, groups: Path = GROUPS) -> None:
         self.proc: Final = proc
@@ -236,13 +236,13 @@ class Places:
         self._counts_disk_time = {b"1": True, b"0": False}.get(switch)
 
     def counts_disk_time(self, ticks: float) -> bool:
-        """Whether the kernel counts waits for disks. One that does not say so does if it ever counted one."""
+        """Return whether the kernel counts waits for disks; if it does not say, whether it ever counted one."""
         if self._counts_disk_time is None and ticks > 0:
             self._counts_disk_time = True
         return self._counts_disk_time is True
 
     def groups_of(self, cgroup: bytes, time_ns: int) -> ControlGroups:
-        """By the text of /proc/PID/cgroup: the processes of a job are mostly in the same. Looked at once each time."""
+        """Return the groups of a text of /proc/PID/cgroup, which a job's processes mostly share; read once per time."""
         if cgroup not in self._groups:
             self._groups[cgroup] = ControlGroups(cgroup.decode(errors="replace"), self._root)
         if self._looked_ns.get(cgroup) != time_ns:
@@ -254,9 +254,7 @@ class Places:
         return self._groups[cgroup]
 
     def clock_of(self, core: int) -> tuple[float | None, str | None]:
-        """Return a core's clock, MHz, and its governor; None where the system does not tell, as in most virtual
-        machines.
-        """
+        """Return a core's clock (MHz) and governor; None if not known, as in most virtual machines."""
         if core not in self._clocks:
             folder = self._cores / f"cpu{core}" / "cpufreq"
             self._clocks[core] = KeptFile(folder / "scaling_cur_freq", 64), KeptFile(folder / "scaling_governor", 64)
@@ -267,7 +265,7 @@ class Places:
 
 
 class RankProcesses:
-    """Of all ranks of this host."""
+    """The processes of all ranks of this host."""
 
     def __init__(self, rows: Rows, places: Places, table: ProcessTable) -> None:
         self._rows, self._places, self._table = rows, places, table
@@ -275,15 +273,15 @@ class RankProcesses:
         """rank → its process."""
 
     def tasks(self) -> list[Task]:
-        """Return what is to be read of them."""
+        """Return the tasks that read them."""
         return [
-            # Before what is told each second, which counts what data workers did before the first look.
+            # Before the readings of each second, which would otherwise miss what workers did before the first look.
             Task("processes of ranks", SELDOM, self._seldom),
             Task("ranks", EACH, self._each),
         ]
 
     def follow(self, ranks: Mapping[int, int]) -> None:
-        """`ranks`: rank → process, from now on."""
+        """Follow these processes (rank → process) from now on."""
         for rank, known in list(self.of.items()):
             if ranks.get(rank) != known.pid:
                 self.of.pop(rank).close()
@@ -292,7 +290,7 @@ class RankProcesses:
                 self.of[rank] = RankProcess(rank, pid, self._rows, self._places, self._table)
 
     def family(self) -> set[int]:
-        """Return the processes of ranks, and all that they began."""
+        """Return the processes of ranks and all their descendants."""
         own = {one.pid for one in self.of.values()}
         return own | self._table.descendants(own)
 
@@ -313,7 +311,7 @@ class RankProcesses:
 
 
 def cores_in(status: bytes) -> int:
-    """Of /proc/PID/status, the cores that the process may run on: bit n for core n; 0 where it does not say."""
+    """Return the cores that a process may use, from /proc/PID/status: bit n for core n; 0 if not stated."""
     at = status.find(b"Cpus_allowed:")
     if at < 0:
         return 0

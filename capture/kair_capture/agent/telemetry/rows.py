@@ -1,7 +1,7 @@
-"""Readings on their way to a file of evidence: a value that stays is written seldom, and rows wait in memory.
+"""Collects readings for a file of evidence: unchanged values are written rarely, and rows wait in memory.
 
-A row holds until the next of its series. One that did not change is written again every HEARTBEAT_S: where none
-comes for longer, nothing was read.
+A row holds until the next of its series. An unchanged one is repeated every HEARTBEAT_S: a longer gap means that
+nothing was read.
 """
 
 from collections import deque
@@ -18,9 +18,9 @@ from kair_engine.trace.measures import MEASURES, EvidenceSource, shown
 
 HEARTBEAT_S: Final = 30.0
 MOST_ROWS: Final = 200_000
-"""That wait at most, should nobody take them: 20 MB; the oldest go."""
+"""Most waiting rows, 20 MB; the oldest are dropped if none are taken."""
 _GAP: Final = 3
-"""Intervals without a look from which on there was a gap, as in the engine's `described`."""
+"""Intervals without a look that count as a gap, as in the engine's `described`."""
 
 
 class Series:
@@ -29,7 +29,7 @@ class Series:
     __slots__ = ("entity", "last", "name", "pace", "rank", "text", "written_ns")
 
     def __init__(self, entity: str, name: str, pace: int, rank: int | None = None, *, text: str | None = None) -> None:
-        """`pace`: its place among the paces of who reads; `text`: what a counter counts, where one counts by a text.
+        """`pace` is its index among the reader's paces; `text` labels a counter that counts by a text.
 
         Raises KeyError for a name that MEASURES does not have.
         """
@@ -44,22 +44,22 @@ class Series:
 
 
 class Rows:
-    """Of all series of one host. Several threads may add at once."""
+    """Rows of all series of one host. Several threads may add at once."""
 
     def __init__(self, host: str, paces: Sequence[float]) -> None:
-        """`paces`: s between looks, of each kind of series."""
+        """`paces` has the seconds between looks, by kind of series."""
         self._host = shown(host)
         self._paces = tuple(paces)
         self._rows: deque[tuple[int, Series, float | str]] = deque(maxlen=MOST_ROWS)
         self._series: dict[tuple[str, str, int | None], Series] = {}
         self._looks: list[list[int]] = [[] for _ in paces]
-        """pace → when something of it was read, Unix ns."""
+        """pace → when something of it was read (Unix ns)."""
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def add(self, series: Series, time_ns: int, value: float | str | None) -> None:
-        """Note a reading, unless it is None or repeats a recent one."""
+        """Add a reading, unless it is None or repeats a recent one."""
         if value is None or (value == series.last and time_ns - series.written_ns < HEARTBEAT_S * 1e9):
             return
         series.last, series.written_ns = value, time_ns
@@ -68,7 +68,7 @@ class Rows:
     def note(  # noqa: PLR0917  (a reading, in the order of its parts)
         self, entity: str, name: str, pace: int, time_ns: int, value: float | str | None, rank: int | None = None
     ) -> None:
-        """Note a reading of a series that is known by what it is of."""
+        """Add a reading of a series identified by its parts."""
         if value is not None:
             key = (entity, name, rank)
             if key not in self._series:
@@ -76,16 +76,16 @@ class Rows:
             self.add(self._series[key], time_ns, value)
 
     def looked(self, pace: int, time_ns: int) -> None:
-        """Something of this pace was read."""
+        """Note that something of this pace was read."""
         looks = self._looks[pace]
         if not looks or time_ns != looks[-1]:
             looks.append(time_ns)
 
     def take(self, notes: tuple[str, ...], stretched: float = 1.0) -> EvidenceFile | None:
-        """Return what waits, which waits no longer; None where nothing does.
+        """Return and remove the waiting rows; None if there are none waiting.
 
-        `stretched`: how many times as long as its pace says the time between looks was. A source is told for each
-        pace; by its interval its times are known, too.
+        `stretched` is the factor on the time between looks. Each pace becomes a source, whose interval also bounds its
+        times.
         """
         rows = [self._rows.popleft() for _ in range(len(self._rows))]
         looks, self._looks = self._looks, [looks[-1:] for looks in self._looks]

@@ -1,7 +1,7 @@
-"""The sampler of the agent: reads the host beside the job's steps, and delivers what it read as files of evidence.
+"""Samples the host during the job's steps, and delivers the readings as files of evidence.
 
-Three threads of its own, so that nothing that hangs (a driver whose device is lost, a store that is away) holds up
-the agent, or the other two: one reads the host and its processes, one asks for devices, one writes and delivers.
+It has three threads, so that a hang (a driver with a lost device, a store that is away) blocks neither the agent nor
+the other two: one reads the host and its processes, one the devices, one writes and delivers.
 """
 
 import random
@@ -28,25 +28,25 @@ from kair_engine.trace.evidence_table import write_evidence
 from kair_engine.trace.files import remove_unwritten
 
 FLUSH_S: Final = 60.0
-"""Between files, for an hour; later it is a sixtieth of the sampler's age, so that a long job has few files."""
+"""Seconds between files, for an hour; later a sixtieth of the sampler's age, so that a long job has few files."""
 _MOST_FLUSH_S: Final = 600.0
 FULL_ROWS: Final = 20_000
-"""That are written without waiting longer."""
+"""Rows that are written without waiting longer."""
 SPOOL_BYTES: Final = 64 << 20
-"""That wait for a store at most; the oldest files go."""
+"""Most bytes that wait for a store; the oldest files are dropped."""
 _LEAST_RETRY_S, _MOST_RETRY_S = 5.0, 60.0
 _BURST_FOR_S: Final = 10.0
 _DEVICES_SHARE: Final = 0.5
-"""Of the budget, where there are devices."""
+"""Share of the budget for devices, if there are any."""
 _MOST_TROUBLES: Final = 8
 _LAST_S: Final = 3.0
-"""That is waited for each of the threads at the end."""
+"""Time to wait for each thread at the end."""
 NvmlOpener = Callable[[], tuple[Nvml | None, str]]
-"""The driver's library, or None and why there is none."""
+"""Returns the driver's library, or None and the reason."""
 
 
 class Telemetry:
-    """Of one host. None of its methods raises, and none waits for the host, a device or the store, but `close`."""
+    """Telemetry of one host. Its methods never raise, and only `close` waits for the host, a device or the store."""
 
     def __init__(
         self,
@@ -61,9 +61,9 @@ class Telemetry:
         groups: Path = GROUPS,
         now_ns: Callable[[], int] = time.time_ns,
     ) -> None:
-        """`folder`: where files wait; `put`: brings a file into the job's folder of the store by a name, or raises.
+        """`folder` holds waiting files; `put` copies a file to a name in the job's folder of the store, or raises.
 
-        `remove`: takes one away there, or raises. `now_ns`: what time it is, Unix.
+        `remove` deletes one there, or raises. `now_ns` returns the time, Unix.
         """
         self._now_ns = now_ns
         self._folder, self._host, self._put, self._open = folder, host, put, nvml
@@ -82,10 +82,10 @@ class Telemetry:
         self._wanted: dict[int, int] = {}
         self._troubles: set[str] = set()
         self._last_ms = 0
-        """The number of the last file: none has that of one that was joined, though the clock be set back."""
+        """Number of the last file: unique even among joined ones, and if the clock is set back."""
         there = f"evidence/host={host}"
         self._delivered = DeliveredFiles(
-            folder / f"delivered-{host}",  # an agent after this one may call its host otherwise
+            folder / f"delivered-{host}",  # a later agent may name its host differently
             lambda path, name: put(path, f"{there}/{name}"),
             lambda name: remove(f"{there}/{name}"),
         )
@@ -99,21 +99,21 @@ class Telemetry:
         self._delivery = threading.Thread(target=self._deliver_all, name="kair-evidence", daemon=True)
 
     def start(self) -> None:
-        """Begins to read, as soon as there is a rank."""
+        """Start reading, as soon as there is a rank."""
         for thread in (*self._readers, self._delivery):
-            with suppress(RuntimeError):  # no room for threads: nothing is sampled
+            with suppress(RuntimeError):  # no thread available: nothing is sampled
                 thread.start()
 
     def look(self, ranks: Mapping[int, int]) -> None:
-        """Says which ranks there are: rank → process."""
+        """Set the present ranks (rank → process)."""
         self._wanted = dict(ranks)
 
     def hurry(self, seconds: float = _BURST_FOR_S) -> None:
-        """Prepare for steps that will be sampled: what is read each second is read four times as often for so long."""
+        """Read four times as often for this long, around steps that will be sampled."""
         self._burst_until_s = time.monotonic() + seconds
 
     def close(self) -> None:
-        """Delivers what was read, as far as the store takes it soon; the rest the next agent finds."""
+        """Deliver what was read, if the store is quick; the next agent delivers the rest."""
         self._ended.set()
         self._full.set()
         for thread in (*self._readers, self._delivery):
@@ -123,14 +123,14 @@ class Telemetry:
             self._nvml.close()
 
     def sample_host(self, now_s: float, time_ns: int, *, is_burst: bool = False) -> None:
-        """Read of the host what is due."""
+        """Read what is due on the host."""
         self._ranks.follow(self._wanted)
         self.pacer.run(now_s, time_ns, is_burst=is_burst)
         if self._devices is not None:
             self._family = frozenset(self._ranks.family())
 
     def sample_devices(self, now_s: float, time_ns: int, *, is_burst: bool = False) -> None:
-        """Read of the devices what is due. The first call opens the driver's library."""
+        """Read what is due on the devices. The first call opens the driver's library."""
         if not self._has_asked_nvml:
             self._nvml, self._nvml_note = self._open()
             self._has_asked_nvml = True
@@ -140,7 +140,7 @@ class Telemetry:
         self.device_pacer.run(now_s, time_ns, is_burst=is_burst)
 
     def notes(self) -> tuple[str, ...]:
-        """Return what a reader of the samples should know, in words."""
+        """Return what readers of the samples should know, in words."""
         of_devices = self._devices.notes() if self._devices is not None else (self._nvml_note,)
         found = (*of_devices, *self.pacer.notes(), *self.device_pacer.notes(), *sorted(self._troubles))
         return tuple(note for note in found if note)
@@ -159,9 +159,9 @@ class Telemetry:
         write_evidence(self._folder / f"samples-{ms}.parquet", evidence)
 
     def deliver(self, *, is_last: bool = False) -> None:
-        """Brings what waits into the store, the oldest first, and joins what is there.
+        """Deliver waiting files, oldest first, and join delivered ones.
 
-        Raises what `put` does where that is not there.
+        Raises what `put` does if the store is missing.
         """
         for path in in_order(self._folder):
             self._put(path, f"evidence/host={self._host}/{path.name}")
@@ -182,10 +182,10 @@ class Telemetry:
             if self._wanted:
                 try:
                     sample(now, self._now_ns(), is_burst=is_burst)
-                except Exception as error:  # whatever a system has that nobody thought of: training goes on
+                except Exception as error:  # any unforeseen error: training continues
                     self._note(f"a reading failed: {type(error).__name__}: {error}")
             if self._has_asked_nvml and not pacer.tasks:
-                return  # there are no devices
+                return  # no devices
             if len(self.rows) >= FULL_ROWS:
                 self._full.set()
             interval = BURST_S if is_burst else PACES[EACH] * pacer.stretched
@@ -221,7 +221,7 @@ class Telemetry:
                 self.deliver(is_last=is_last)
                 retry = _LEAST_RETRY_S
                 wait = written + self._flush_after(now) - time.monotonic()
-            except Exception:  # away, full, read-only, or whatever else a store may be: again later
+            except Exception:  # store away, full, read-only or broken: retry later
                 remove_beyond(in_order(self._folder), SPOOL_BYTES)
                 wait, retry = retry, min(retry * 2, _MOST_RETRY_S)
             if is_last:

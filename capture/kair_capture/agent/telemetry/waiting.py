@@ -1,4 +1,4 @@
-"""What a thread of another process waits in: its call of the system, and the file of it and where that lies."""
+"""Finds what a thread of another process waits in: its system call, the file, and where that is stored."""
 
 import platform
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ _OF_A_FILE: Final = frozenset(
 )
 """Calls whose first argument is the number of an open file."""
 _OF_A_PATH: Final = {"open": 1, "stat": 1, "access": 1, "readlink": 1}
-"""Calls that are told a path → the place of the argument that points to it in `openat` and the like, from 0."""
+"""Calls with a path → the index of that argument in `openat` and the like."""
 _X86: Final = {
     "read": (0,), "write": (1,), "open": (2, 257, 437), "stat": (4, 6, 262, 332), "fstat": (5,), "poll": (7, 271),
     "mmap": (9,), "ioctl": (16,), "pread": (17,), "pwrite": (18,), "readv": (19,), "writev": (20,),
@@ -36,12 +36,12 @@ _ARM: Final = {
     "futex": (98, 449), "epoll_wait": (22, 441), "preadv": (69, 286), "io_getevents": (4, 292),
     "io_uring_enter": (426,), "munmap": (215,), "madvise": (233,), "readlink": (78,),
 }  # fmt: skip
-"""Names → numbers of calls, of the kernel's tables for 64-bit programs; calls that do the same have one name."""
+"""Names → numbers of calls, from the kernel's tables for 64-bit programs; equivalent calls share a name."""
 _TABLES: Final = {"x86_64": _X86, "aarch64": _ARM}
 _WITHOUT_FOLDER: Final = frozenset({("x86_64", 2), ("x86_64", 4), ("x86_64", 6), ("x86_64", 21), ("x86_64", 89)})
-"""Older calls of these, whose first argument is the path."""
+"""Older variants, whose first argument is the path."""
 _MOST_FILES: Final = 8
-"""Of which the names are told; those after them are told by their mount, or a set of data would be a list of names."""
+"""Files that are named; later ones are named by their mount, or a dataset would become a list of names."""
 _MOUNTS_FOR_S: Final = 30.0
 _PATH_BYTES: Final = 256
 RUNNING: Final = "running"
@@ -50,14 +50,12 @@ _KINDS: Final = ("socket:", "pipe:", "anon_inode:")
 
 
 def calls_of(machine: str) -> Mapping[int, str]:
-    """Return the names of calls by their numbers, of the processor `machine` (as of `uname`); empty for one that is not
-    known.
-    """
+    """Return call numbers → names on the processor `machine` (as in `uname`); empty if it is not known."""
     return {number: name for name, numbers in _TABLES.get(machine, {}).items() for number in numbers}
 
 
 class Mount(NamedTuple):
-    """Of a process's file systems."""
+    """One of a process's file systems."""
 
     folder: str
     kind: str
@@ -65,10 +63,10 @@ class Mount(NamedTuple):
 
 
 class Waiting:
-    """Of the first thread of one process. Where its calls may not be read, the kernel's function is told."""
+    """Waits of a process's first thread. If its calls are not readable, the kernel's function is used."""
 
     def __init__(self, process: Path, machine: str | None = None) -> None:
-        """`process`: its folder in /proc."""
+        """`process` is its folder in /proc."""
         self._process = process
         self._machine = machine or platform.machine()
         self._calls = calls_of(self._machine)
@@ -78,9 +76,9 @@ class Waiting:
         self._files: set[str] = set()
 
     def text(self, state: str, time_ns: int) -> str | None:
-        """`read /mnt/data/shard-3 (fuse.slowfs)`, `read socket`, `futex`, `page fault`; None where nothing says it.
+        """Return `read /mnt/data/shard-3 (fuse.slowfs)`, `read socket`, `futex`, `page fault`; None if not known.
 
-        `state`: of the thread, as in /proc/PID/stat.
+        `state` is the thread's, as in /proc/PID/stat.
         """
         if state == "R":
             return RUNNING
@@ -90,7 +88,7 @@ class Waiting:
         return f"kernel: {function}" if function not in ("", "0") else None
 
     def close(self) -> None:
-        """Lets the files go."""
+        """Close the files."""
         self._call.close()
         self._function.close()
 
@@ -101,7 +99,7 @@ class Waiting:
         except (ValueError, IndexError):
             return RUNNING if words == [b"running"] else None
         if number < 0:
-            # In no call: memory is fetched from a file or from swap, or a signal has stopped it.
+            # In no call: a page is read from a file or swap, or a signal has stopped it.
             return PAGE_FAULT if state == "D" else None
         name = self._calls.get(number, f"system call {number}")
         file = None
@@ -113,7 +111,7 @@ class Waiting:
         return name if file is None else f"{name} {file}"
 
     def _file(self, number: int, time_ns: int) -> str | None:
-        """Return what an open file of it is."""
+        """Return a description of an open file of the process."""
         try:
             path = str((self._process / "fd" / str(number)).readlink())
         except OSError:
@@ -125,7 +123,7 @@ class Waiting:
         return self._told(path, None if mount is None else self._all_mounts(time_ns).get(int(mount)))
 
     def _path_at(self, address: int, time_ns: int) -> str | None:
-        """Return a path in its memory; None of one that is told from another folder than the outermost."""
+        """Return an absolute path in its memory; None for relative ones."""
         memory = KeptFile(self._process / "mem", _PATH_BYTES)
         text = memory.read_at(address).partition(b"\0")[0].decode(errors="replace")
         memory.close()
@@ -135,7 +133,7 @@ class Waiting:
         return self._told(text, max(around, key=lambda one: len(one.folder), default=None))
 
     def _told(self, path: str, mount: Mount | None) -> str:
-        """Its name and the type of its mount; of later files the mount's folder alone."""
+        """Return a file's name with its mount's type; for later files, only the mount's folder."""
         if path not in self._files:
             if len(self._files) >= _MOST_FILES:
                 path = "a file" if mount is None else mount.folder
@@ -156,9 +154,7 @@ def _is_below(path: str, folder: str) -> bool:
 
 
 def mounts_in(text: str) -> dict[int, Mount]:
-    """Return where and what each mount is, by its number, of /proc/PID/mountinfo; lines that are damaged are passed
-    over.
-    """
+    """Return mount number → mount, from /proc/PID/mountinfo; damaged lines are skipped."""
     found: dict[int, Mount] = {}
     for line in text.splitlines():
         before, separator, after = line.partition(" - ")
@@ -169,12 +165,12 @@ def mounts_in(text: str) -> dict[int, Mount]:
 
 
 def waits_for_a_file(text: str) -> bool:
-    """Whether it is a wait for what a file system has to give."""
+    """Return whether the text is a wait for a file system."""
     return " /" in text or text == PAGE_FAULT
 
 
 def waits_of(process: Path, state: str, time_ns: int) -> str | None:
-    """Return the same of a process that is looked at once."""
+    """Return what a process waits in, read once."""
     waiting = Waiting(process)
     try:
         return waiting.text(state, time_ns)
