@@ -1,11 +1,10 @@
-"""Kernels and copies of NVIDIA GPUs by CUPTI, for jobs whose framework has no profiler of its own.
+"""Records kernels and copies of NVIDIA GPUs by CUPTI, for jobs whose framework has no profiler.
 
-CUPTI has one owner per process: where PyTorch's profiler, Nsight or another tool has it, this one stays away. It is
-used in sampled windows only: a record costs 2 µs of Python.
+CUPTI has one owner per process: if PyTorch's profiler, Nsight or another tool has it, this module does not use it. It
+is used in sampled windows only, because a record costs 2 µs of Python.
 
-Writes events as the Kineto JSON that every reader of PyTorch profiles knows.
-
-A job whose framework capture does not know: the script says its steps and scopes, and CUPTI sees the GPU.
+Events are written as Kineto JSON, which every reader of PyTorch profiles understands. If capture does not know the
+job's framework, the script marks steps and scopes, and CUPTI sees the GPU.
 """
 
 import json
@@ -34,7 +33,7 @@ class KinetoEvent:
     begin: int
     end: int
     process: int
-    """The device's number for what ran there, else the process'."""
+    """The device's number for its operations, else the process id."""
     thread: int
     """The stream's number, else the thread's."""
     args: Mapping[str, Any] = field(default_factory=dict)
@@ -62,7 +61,7 @@ def _written(event: KinetoEvent, base: int) -> dict[str, Any]:
         "name": event.name,
         "pid": event.process,
         "tid": event.thread,
-        # µs with three decimals, of integers: a float64 holds an hour to the nanosecond.
+        # µs with three decimals, from integers: a float64 holds an hour to the nanosecond.
         "ts": (event.begin - base) / 1000,
         "dur": max(event.end - event.begin, 0) / 1000,
         "args": dict(event.args),
@@ -72,23 +71,23 @@ def _written(event: KinetoEvent, base: int) -> dict[str, Any]:
 BUFFER_BYTES: Final = 8 << 20
 MOST_RECORDS: Final = 2_000_000
 OTHER_OWNERS: Final = ("CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH", "NSYS_PROFILING_SESSION_ID")
-"""Variables that tools set which load themselves into a process and own CUPTI there."""
+"""Variables of tools that load themselves into a process and own CUPTI there."""
 
 
 class CuptiRefusedError(Exception):
-    """CUPTI is not to be had; the text says why."""
+    """Raised if CUPTI is not available; the text says why."""
 
 
 @dataclass(frozen=True)
 class ClockPair:
-    """CUPTI's clock and Unix time at one moment, both ns."""
+    """CUPTI's clock and Unix time at one moment, both in ns."""
 
     cupti: int
     unix: int
 
 
 def load_cupti(environment: Mapping[str, str] = os.environ) -> Any:  # noqa: ANN401  # a library without types
-    """Return the library, where nobody else has CUPTI. Raises CuptiRefusedError."""
+    """Return the library, unless something else has CUPTI. Raises CuptiRefusedError."""
     if owner := next((name for name in OTHER_OWNERS if environment.get(name)), None):
         raise CuptiRefusedError(f"another profiler is loaded into this process ({owner} is set)")
     torch = sys.modules.get("torch")
@@ -102,10 +101,10 @@ def load_cupti(environment: Mapping[str, str] = os.environ) -> Any:  # noqa: ANN
 
 
 class CuptiProfile(Profile):
-    """One window. Scopes and launches are joined by the launch's own time and correlation id."""
+    """One window. Scopes and launches are joined by the launch's time and correlation id."""
 
     def __init__(self, cupti: Any, unix_ns: Callable[[], int] = time.time_ns) -> None:  # noqa: ANN401  # see above
-        """Start recording. Raises CuptiRefusedError where there is no driver, or CUPTI has another owner."""
+        """Start recording. Raises CuptiRefusedError without a driver, or if CUPTI has another owner."""
         self._cupti, self._unix_ns = cupti, unix_ns
         kinds = cupti.ActivityKind
         self._readers: dict[int, Callable[[Any], KinetoEvent | None]] = {
@@ -121,7 +120,7 @@ class CuptiProfile(Profile):
         self._step: tuple[str, int] | None = None
         self._enabled: list[Any] = []
         self.dropped = 0
-        """Records past the most, or that CUPTI had no buffer for."""
+        """Records beyond the limit, or for which CUPTI had no buffer."""
         try:
             cupti.activity_register_callbacks(_buffer, self._completed)
             for kind in (
@@ -129,7 +128,7 @@ class CuptiProfile(Profile):
             ):  # fmt: skip
                 cupti.activity_enable(kind)
                 self._enabled.append(kind)
-            _lost_by(cupti)  # by whoever recorded before
+            _lost_by(cupti)  # reset the count of earlier recordings
             self._begin = self._clock_pair()
         except Exception as error:
             self._disable()
@@ -148,7 +147,7 @@ class CuptiProfile(Profile):
 
     @contextmanager
     def scope(self, name: str) -> Iterator[None]:
-        """Mark a stage of the step: what is launched in it carries its number (CUPTI's external correlation)."""
+        """Mark a stage of the step: launches within it carry its number (CUPTI's external correlation)."""
         number, begin = len(self._scopes) + 1, self._unix_ns()
         self._scopes[number] = name
         custom = self._cupti.ExternalCorrelationKind.CUSTOM0
@@ -177,7 +176,7 @@ class CuptiProfile(Profile):
         write_kineto(path, [*self._annotations, *events], header)
 
     def _completed(self, activities: Sequence[Any]) -> None:
-        """Take a buffer from CUPTI, from a thread of its own: records point into it, so they are copied now."""
+        """Copy a buffer's records, in CUPTI's own thread: they point into the buffer."""
         kinds = self._cupti.ActivityKind
         external = int(kinds.EXTERNAL_CORRELATION)
         for activity in activities:
@@ -241,7 +240,7 @@ class CuptiProfile(Profile):
         return min(readings, key=lambda reading: reading[0])[1]
 
     def _unix(self, cupti: int) -> int:
-        """CUPTI's time as Unix time: by the line through the pairs at the window's begin and end."""
+        """Return CUPTI's time as Unix time, by the line through the pairs at the window's begin and end."""
         begin, end = self._begin, self._end
         elapsed = end.cupti - begin.cupti
         offset = begin.unix - begin.cupti
@@ -258,16 +257,16 @@ class CuptiProfile(Profile):
 
 
 def _buffer() -> tuple[int, int]:
-    """Bytes, and the most records in them; 0 for as many as fit."""
+    """Return a buffer's bytes, and the most records in it; 0 for as many as fit."""
     return BUFFER_BYTES, 0
 
 
 def _lost_by(cupti: Any) -> int:  # noqa: ANN401  # see above
-    """Return the records that CUPTI had no buffer for since it was asked last."""
+    """Return how many records CUPTI had no buffer for since the last call."""
     import ctypes
 
     lost = ctypes.c_size_t(0)
-    # What was recorded is good without this figure, which a release may tell otherwise.
+    # The recording is valid without this figure, which depends on the release.
     with suppress(Exception):
         cupti.activity_get_num_dropped_records(0, 0, ctypes.addressof(lost))
     return lost.value
@@ -298,10 +297,10 @@ _LAUNCHES: Final = {13: "cudaLaunch", 211: "cudaLaunchKernel", 41: "cudaMemcpyAs
 
 
 class PlainJob(Framework):
-    """What a session asks: nobody but the launcher says who the rank is."""
+    """A job without a known framework: only the launcher knows the rank."""
 
     def start_profile(self, _: ProfileOptions = NOTHING_MORE, /) -> CuptiProfile | None:
-        """CUPTI; None where it is not to be had, which `refusal` tells."""
+        """Start CUPTI; None if it is not available, for the reason in `refusal`."""
         try:
             return CuptiProfile(load_cupti())
         except CuptiRefusedError as error:

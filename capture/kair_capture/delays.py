@@ -1,8 +1,8 @@
-"""Which rank is delayed in which step while `kair confirm` runs: every rank computes it alone, and all get the same.
+"""Decides which rank is delayed in which step during `kair confirm`: each rank computes it alone, all with one result.
 
-An order holds for a lease of a few steps and ends by itself, so nothing has to be called off where an agent, the
-coordinator or a rank is gone. What a step gets depends on the order's seed and the step's number alone; an order that
-is renewed goes on as if it had been one.
+An order holds for a lease of a few steps and ends by itself, so nothing must be revoked if an agent, the coordinator or
+a rank is gone. A step's delays depend only on the order's seed and the step's number; a renewed order continues as if
+it were one.
 """
 
 import json
@@ -19,11 +19,11 @@ LONGEST_LEASE: Final = 64
 LONGEST_DOSE_NS: Final = 250_000_000
 """Far below every default timeout of a process group (NCCL 10 min, gloo 30 min)."""
 FIRST_STEP: Final = 50
-"""Before it autotuners measure, and could choose otherwise if they measured a delay."""
+"""Earlier delays could change what autotuners measure and choose."""
 TOO_LONG: Final = 3
-"""Times the median step: whatever a step met that took longer, delays are not to add to it."""
+"""In median steps: delays must not add to a step that is already longer."""
 FEWEST_FREE: Final = 0.4
-"""The share of steps without a delay, at least: what a delay adds is seen against the free steps around it."""
+"""Smallest share of steps without a delay: a delay's effect is measured against free steps around it."""
 MOST_DOSES: Final = 16
 MOST_ACCUSED: Final = 1024
 MOST_TEXT: Final = 1 << 16
@@ -32,14 +32,14 @@ _SHARES: Final = 1 << 64
 
 
 class Arm(IntEnum):
-    """Who is delayed in a step."""
+    """The ranks that are delayed in a step."""
 
     NONE = 0
     ACCUSED = 1
     OTHERS = 2
     ALL = 3
     HALF = 4
-    """A random half of the ranks, another one in every step."""
+    """A random half of the ranks, different in every step."""
 
 
 class Mode(StrEnum):
@@ -48,7 +48,7 @@ class Mode(StrEnum):
     ARMS = "arms"
     """Whether the accused ranks hold up the job: all four arms at one dose."""
     HALVES = "halves"
-    """Which rank does, where none is accused."""
+    """Which rank does, if none is accused."""
     SWEEP = "sweep"
     """What a fix of the accused ranks is worth: all others are delayed, by one dose or another."""
 
@@ -72,7 +72,7 @@ TAKEN: Final = frozenset(
 
 
 class TakesDelays(IntEnum):
-    """What a rank says of delays when it starts."""
+    """A rank's setting for delays at its start."""
 
     NO = 0
     """Its framework has no places for them, or KAIR_CAPTURE_DELAYS=0."""
@@ -87,28 +87,29 @@ DEFAULT_SHARES: Final[dict[Mode, tuple[float, float, float, float]]] = {
     Mode.HALVES: (0.5, 0.0, 0.0, 0.0),
     Mode.SWEEP: (0.45, 0.0, 0.55, 0.0),
 }
-"""Of the steps: no delay, the accused ranks, all others, all ranks; of halves, a half is delayed in the rest."""
+"""Shares of steps: no delay, the accused ranks, all others, all ranks; halves delay a half in the rest."""
 
 
 @dataclass(frozen=True)
 class Order:
-    """What the ranks of a job are asked to do in some steps. Raises ValueError for anything that is not sound."""
+    """What the ranks of a job do in some steps. Raises ValueError for invalid values."""
 
     generation: int
     """Counts the orders of a job; a rank follows the highest that it knows."""
     seed: int
     first_step: int
     last_step: int
-    """The lease: its last step is delayed too."""
+    """The lease, including this step."""
     place: Place
     mode: Mode
     doses_ns: tuple[int, ...]
-    """One; of a sweep two or more, ascending, which are equally likely."""
+    """One dose; for a sweep two or more, ascending and equally likely."""
     accused: tuple[int, ...]
     """Ranks, ascending; none for halves."""
     shares: tuple[float, float, float, float]
-    """Of the steps without a delay, and with the accused, all others, all ranks delayed. The sum is 1, except for
-    halves, where the first is below 1 and the others are 0."""
+    """Shares of steps without a delay, and with the accused, all others, all ranks delayed. The sum is 1, except for
+    halves, whose first is below 1 and others are 0.
+    """
 
     def __post_init__(self) -> None:
         for name in ("generation", "seed", "first_step", "last_step"):
@@ -148,7 +149,7 @@ class Order:
 
 
 def arm_of(order: Order, step: int) -> Arm:
-    """Who is delayed in `step`; NONE outside the lease."""
+    """Return the ranks delayed in `step`; NONE outside the lease."""
     if not order.first_step <= step <= order.last_step:
         return Arm.NONE
     drawn = _drawn(order.seed, step) / _SHARES
@@ -158,12 +159,12 @@ def arm_of(order: Order, step: int) -> Arm:
         drawn -= order.shares[arm]
         if drawn < 0:
             return arm
-    # What rounding leaves over goes to the last arm that has a share.
+    # A rest from rounding goes to the last arm that has a share.
     return max(arm for arm in (Arm.NONE, Arm.ACCUSED, Arm.OTHERS, Arm.ALL) if order.shares[arm])
 
 
 def dose_of(order: Order, step: int, rank: int) -> int:
-    """By how many nanoseconds `rank` is delayed in `step`: 0 for not at all."""
+    """Return the delay of `rank` in `step`, in ns; 0 for none."""
     return _dose_in(order, step) if _is_delayed(order, arm_of(order, step), step, rank) else 0
 
 
@@ -185,7 +186,7 @@ def _is_delayed(order: Order, arm: Arm, step: int, rank: int) -> bool:
 
 
 def most_cost_ns(order: Order) -> int:
-    """By how much the lease can lengthen the job at most: the doses of all steps in which anybody is delayed."""
+    """Return the most that the lease can lengthen the job: the sum of doses of all delayed steps, in ns."""
     steps = range(order.first_step, order.last_step + 1)
     return sum(_dose_in(order, step) for step in steps if arm_of(order, step) is not Arm.NONE)
 
@@ -207,7 +208,7 @@ def to_json(order: Order) -> str:
 
 
 def from_json(text: str | bytes) -> Order:
-    """Return the order that a text holds. Raises ValueError for any other text, whatever it is."""
+    """Return the order in a text. Raises ValueError for any other text."""
     if len(text) > MOST_TEXT:
         raise ValueError(f"an order has at most {MOST_TEXT} bytes")
     try:

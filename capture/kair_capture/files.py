@@ -1,8 +1,8 @@
-"""Files and folders that nobody else can write into or replace, whole or not there; and files that are locks.
+"""Handles files and folders that other users cannot write or replace, atomic writes, and lock files.
 
-Nothing of the engine is used: the training process, whose interpreter may lack it, needs them too.
+It does not use the engine, because the training process, whose interpreter may lack it, needs it too.
 
-A lock file lets one process of its kind run: the lock is free as soon as that ends, however it does.
+A lock file lets one process of its kind run: the lock is free as soon as that ends, in any way.
 """
 
 import errno
@@ -18,17 +18,16 @@ from typing import Any
 
 
 def make_secure_dir(folder: Path) -> None:
-    """Make `folder`, and what is missing above it, of their owner alone. Raises OSError.
+    """Create `folder`, and missing parents, accessible to their owner only. Raises OSError.
 
-    PermissionError where it is somebody else's, or others can write into it; where others own the one above, or can
-    write into that so that they could put another folder in its place (in `/tmp` they cannot); and where another user's
-    link leads there.
+    Raises PermissionError if another user owns it or can write into it; if others own the parent, or could replace the
+    folder there (in `/tmp` they cannot); and if another user's link leads there.
     """
     _require_no_foreign_link(folder)
     for missing in reversed([path for path in (folder, *folder.parents) if not os.path.lexists(path)]):
         missing.mkdir(0o700, exist_ok=True)
     folder.mkdir(0o700, exist_ok=True)
-    # Again, once all of them are there: what is this user's in a folder such as `/tmp` nobody else can replace.
+    # Check again when all exist: other users cannot replace this user's entry in a folder such as `/tmp`.
     _require_no_foreign_link(folder)
     own, above = folder.stat(), folder.parent.stat()
     if own.st_uid != os.geteuid() or own.st_mode & 0o022:
@@ -45,22 +44,22 @@ def _require_no_foreign_link(folder: Path) -> None:
 
 
 def own_folder_in(shared: Path) -> Path:
-    """`kair-<uid>` in a folder that all users write into, whether it is there or not.
+    """Return `kair-<uid>` in a folder that all users share, whether it exists or not.
 
-    Where that name is taken by another user, it is one that nobody can guess: a file that only this user can write
-    tells it to all of its processes, in $XDG_RUNTIME_DIR or else in the user's cache.
+    If another user has taken that name, return an unguessable one, which this user's processes share through a private
+    file in $XDG_RUNTIME_DIR or the user's cache.
     """
     usual = shared / f"kair-{os.getuid()}"
     with suppress(FileNotFoundError):
         status = usual.lstat()
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
-            with suppress(OSError, ValueError, RuntimeError):  # without a home, too
+            with suppress(OSError, ValueError, RuntimeError):  # also without a home
                 return shared / f"{usual.name}-{_secret_name()}"
     return usual
 
 
 def _secret_name() -> str:
-    """Drawn once. Raises OSError where it can be kept nowhere, ValueError where it was written over."""
+    """Return a name that is drawn once. Raises OSError if it cannot be stored, ValueError if it was overwritten."""
     runtime, cache = os.environ.get("XDG_RUNTIME_DIR"), os.environ.get("XDG_CACHE_HOME")
     folder = Path(runtime) if runtime else (Path(cache) if cache else Path.home() / ".cache") / "kair"
     make_secure_dir(folder)
@@ -77,11 +76,11 @@ def _secret_name() -> str:
 
 
 class BusyError(Exception):
-    """Another process holds the lock; the text is its path."""
+    """Raised if another process holds the lock; the text is its path."""
 
 
 def locked(path: Path) -> int:
-    """Return the handle that holds the lock `path`. Raises BusyError where another process does, OSError."""
+    """Return the handle that holds the lock `path`. Raises BusyError if another process does, OSError."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -92,7 +91,7 @@ def locked(path: Path) -> int:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file of its owner alone that is whole or not there. Raises OSError."""
+    """Write a file readable by its owner only, atomically. Raises OSError."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
@@ -105,7 +104,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def append_whole(handle: int, content: bytes) -> None:
-    """Add to the end of an open file, all of it or nothing. Raises OSError."""
+    """Append to an open file, all or nothing. Raises OSError."""
     size = os.fstat(handle).st_size
     try:
         if os.pwrite(handle, content, size) != len(content):
@@ -116,7 +115,7 @@ def append_whole(handle: int, content: bytes) -> None:
 
 
 def remove_beyond(paths: Iterable[Path], most_bytes: int, *, up_to: Path | None = None) -> list[Path]:
-    """Remove the first of `paths` until the rest has at most `most_bytes`; stop at `up_to`. Return what it removed.
+    """Remove the first of `paths` until the rest has at most `most_bytes`; stop at `up_to`. Return what was removed.
 
     A file that cannot be removed still counts as freed.
     """
@@ -151,7 +150,7 @@ def object_in(text: str | bytes) -> dict[str, Any]:
 
 
 def add_to_json(path: Path, key: str, value: Mapping[str, Any]) -> None:
-    """Add a member to the outermost object of a JSON file by its end alone. Raises ValueError where that is none."""
+    """Add a member to the outermost object of a JSON file by changing its end. Raises ValueError if it is not one."""
     with path.open("r+b") as file:
         size = file.seek(0, os.SEEK_END)
         start = max(0, size - 4096)

@@ -1,7 +1,7 @@
-"""What NVIDIA's driver says of the devices of this host: readings, settings and processes, by nvidia-ml-py (`pynvml`).
+"""Reads devices of this host from NVIDIA's driver: readings, settings and processes, by nvidia-ml-py (`pynvml`).
 
-The agent asks; the training process never does. What a device does not support, or does not let this user read, is left
-out and not asked for again; no question raises.
+The agent does it, never the training process. Anything that a device does not support or permit is left out and not
+read again; no method raises.
 """
 
 import ctypes
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 DEAR_S: Final = 10.0
-"""What takes the driver long is asked for so seldom, s."""
+"""Seconds between readings that take the driver long."""
 DEAR: Final = frozenset(
     {
         "gpu_ecc_corrected",
@@ -30,14 +30,14 @@ DEAR: Final = frozenset(
         "gpu_memory_used",
     }
 )
-"""Names among `Device.readings` that are asked for every DEAR_S alone."""
+"""Names in `Device.readings` that are read every DEAR_S only."""
 
 _HOPELESS: Final = frozenset({2, 3, 4, 13, 25, 26})
-"""Invalid argument, not supported, no permission, no such function, another version, deprecated: asked once."""
+"""Invalid argument, not supported, no permission, no such function, another version, deprecated: tried once."""
 _NO_PERMISSION: Final = 4
 _NO_VALUE: Final = frozenset({2**32 - 1, 2**64 - 1})
 _BLANK_FROM: Final = 2**63 - 32
-"""DCGM and the driver mark what they do not know with values around 2⁶³."""
+"""DCGM and the driver mark unknown values with numbers around 2⁶³."""
 _CHEAP: Final = (
     ("gpu_sm_clock", "ClockInfo", (1,), 1.0),
     ("gpu_memory_clock", "ClockInfo", (2,), 1.0),
@@ -47,7 +47,7 @@ _CHEAP: Final = (
     ("gpu_pcie_width", "CurrPcieLinkWidth", (), 1.0),
     ("gpu_temperature_margin", "MarginTemperature", (), 1.0),
 )
-"""Name, the function `nvmlDeviceGet…`, what that is given, and the unit of its answer."""
+"""Name, the function `nvmlDeviceGet…`, its arguments, and the unit of its result."""
 _LIMITS: Final = (
     ("gpu_power_limit", "EnforcedPowerLimit", (), 1e-3),
     ("gpu_pcie_generation_max", "MaxPcieLinkGeneration", (), 1.0),
@@ -68,7 +68,7 @@ _PCIE_SENT, _PCIE_RECEIVED = 197, 198
 _LINK_SENT, _LINK_RECEIVED = 138, 139
 _FAST: Final = (_POWER_CAP_TIME, _SYNC_BOOST_TIME, _MEMORY_TEMPERATURE, _PCIE_REPLAYS, _PCIE_SENT, _PCIE_RECEIVED)
 _ReasonFields = tuple[int, int, int]
-"""Times of slowing down by software for temperature, by hardware for temperature, and by the power brake."""
+"""Throttling times: by software for temperature, by hardware for temperature, and by the power brake."""
 _REASON_FIELDS: Final[Sequence[tuple[int, _ReasonFields]]] = ((590, (269, 270, 271)), (575, (251, 252, 253)))
 """By the driver's first number: from CUDA 13.1 on these fields have other numbers."""
 _LINK_COUNTERS: Final[Sequence[tuple[str, Sequence[tuple[bool, tuple[int, ...]]]]]] = (
@@ -76,7 +76,7 @@ _LINK_COUNTERS: Final[Sequence[tuple[str, Sequence[tuple[bool, tuple[int, ...]]]
     ("gpu_nvlink_replays", ((True, (161,)), (False, (52,)))),
     ("gpu_nvlink_recoveries", ((True, (215,)), (True, (162,)), (False, (59,)))),
 )
-"""name → what tells it, the newest devices' first: whether it is asked of each link, and fields, which are summed."""
+"""name → ways to read it, newest devices first: whether it is per link, and fields, which are summed."""
 
 
 _TYPES: Final = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
@@ -89,7 +89,7 @@ class _Field(NamedTuple):
 
 
 class _Asking:
-    """Calls of pynvml about one thing, which remembers what is hopeless."""
+    """Calls of pynvml about one object, which does not repeat hopeless ones."""
 
     def __init__(self, api: Any, *about: object) -> None:  # noqa: ANN401  (pynvml has no types)
         self._api, self._about = api, about
@@ -98,7 +98,7 @@ class _Asking:
         """Whether something was not permitted."""
 
     def __call__(self, name: str, *arguments: object, of: object = None) -> Any:  # noqa: ANN401
-        """Return what the function `nvml…` of that name returns; None where it fails, or is known to say nothing.
+        """Return the result of the function `nvml…` with that name; None if it fails or is known to be hopeless.
 
         `of` separates calls of one function.
         """
@@ -117,7 +117,7 @@ class _Asking:
 
 
 class Device:
-    """One device, as the driver numbers it. None of its methods raises."""
+    """One device, as the driver numbers it. Its methods never raise."""
 
     def __init__(self, api: Any, handle: object, index: int, driver: str | None) -> None:  # noqa: ANN401
         self._ask = _Asking(api, handle)
@@ -132,20 +132,20 @@ class Device:
         self._dead_fields: set[_Field] = set()
         self._dear_at = float("-inf")
         self._bytes: dict[str, tuple[float, int]] = {}
-        """name of a rate → when its counter was read last, s, and what it said."""
+        """Name of a rate → time (s) and value of its counter's last reading."""
         self._links: tuple[int, ...] | None = None
         self._link_ways: dict[str, tuple[bool, tuple[int, ...]] | None] = {}
         self._seen_until = 0
 
     @property
     def was_refused(self) -> bool:
-        """Whether something may not be read by this user."""
+        """Return whether this user may not read something."""
         return self._ask.was_refused
 
     def readings(self, now_s: float | None = None) -> dict[str, float]:
-        """Return what it says now, by the names and in the units of the engine's MEASURES.
+        """Return present readings, with the names and units of the engine's MEASURES.
 
-        What is DEAR is there once in DEAR_S alone. `now_s`: of a clock that never goes back.
+        DEAR readings are included once in DEAR_S only. `now_s` is monotonic.
         """
         now = time.monotonic() if now_s is None else now_s
         found = dict(self._cheap(now))
@@ -157,7 +157,7 @@ class Device:
         return found
 
     def settings(self) -> dict[str, str]:
-        """How it is set up: `pcie_generation` and `pcie_width` that it can have, `power_limit_w`, `ecc`, …"""
+        """Return its setup: possible `pcie_generation` and `pcie_width`, `power_limit_w`, `ecc`, …"""
         found: dict[str, str] = {}
         limits = self._limits()
         for name, key in (("gpu_pcie_generation_max", "pcie_generation"), ("gpu_pcie_width_max", "pcie_width")):
@@ -167,17 +167,17 @@ class Device:
             found["power_limit_w"] = f"{limits['gpu_power_limit']:g}"
         for key, function in (("ecc", "EccMode"), ("persistence", "PersistenceMode"), ("mig", "MigMode")):
             told = self._ask(f"DeviceGet{function}")
-            mode = told[0] if isinstance(told, list) else told  # and what it will be from the next start on
+            mode = told[0] if isinstance(told, list) else told  # the second is the value after the next start
             if mode in (0, 1):
                 found[key] = ("off", "on")[mode]
         return found
 
     def processes(self) -> tuple[int, ...]:
-        """Return the processes that compute on it, as numbered outside of containers; empty where that is not told."""
+        """Return the processes that compute on it, by numbers outside of containers; empty if not known."""
         return tuple(self.memory_of_processes())
 
     def memory_of_processes(self) -> dict[int, float | None]:
-        """Process → its device memory in bytes, None where that is not told."""
+        """Return process → its device memory in bytes, None if not known."""
         for version in ("v2", "v3"):
             told = self._ask(f"DeviceGetComputeRunningProcesses_{version}")
             if told is not None:
@@ -185,9 +185,9 @@ class Device:
         return {}
 
     def utilization_of(self, is_meant: Callable[[int], bool]) -> float | None:
-        """Return the share of its SMs' time that the processes meant have used since the last call.
+        """Return the share of its SMs' time that the selected processes have used since the last call.
 
-        Return None where unknown.
+        Return None if it is not known.
         """
         samples = self._ask("DeviceGetProcessUtilization", self._seen_until) or ()
         told = [one for one in samples if one.timeStamp and one.smUtil <= 100]
@@ -204,7 +204,7 @@ class Device:
         yield from _named("gpu_utilization", busy.gpu if busy and busy.gpu <= 100 else None, 1e-2)
         bits = self._ask("DeviceGetCurrentClocksEventReasons")
         if bits is None:
-            bits = self._ask("DeviceGetCurrentClocksThrottleReasons")  # as it is called by older drivers
+            bits = self._ask("DeviceGetCurrentClocksThrottleReasons")  # its name in older drivers
         yield from _named("gpu_throttle_reasons", bits)
         yield from self._times_and_counters(now)
 
@@ -216,7 +216,7 @@ class Device:
         yield from _named("gpu_memory_temperature", told.get(_Field(_MEMORY_TEMPERATURE)) or None)
         yield from _named("gpu_pcie_replays", told.get(_Field(_PCIE_REPLAYS)))
         if thermal := [_Field(one) for one in reasons[:2] if _Field(one) not in self._dead_fields]:
-            # Both at once are counted twice: hardware slows down only where software's slowing was not enough.
+            # The sum counts both at once twice: hardware throttles only if software's throttling was not enough.
             if all(one in told for one in thermal):
                 yield "gpu_throttle_thermal_time", sum(told[one] for one in thermal) * 1e-9
         else:
@@ -240,7 +240,7 @@ class Device:
         return found
 
     def _link_readings(self, now: float) -> dict[str, float]:
-        """Asked apart from memory errors: some drivers say nothing of either when asked for both at once."""
+        """Read NVLink separately from memory errors: some drivers return neither if both are requested at once."""
         active = self._active_links()
         if not self._links:
             return {}
@@ -258,7 +258,7 @@ class Device:
         return found
 
     def _active_links(self) -> int | None:
-        """How many are active; from the first look on, those that answer are asked alone."""
+        """Return how many links are active; after the first look only answering ones are read."""
         states: dict[int, int] = {}
         for link in range(_MOST_LINKS) if self._links is None else self._links:
             state = self._ask("DeviceGetNvLinkState", link, of=link)
@@ -269,7 +269,7 @@ class Device:
         return sum(state == 1 for state in states.values()) if states else None
 
     def _sum(self, way: tuple[bool, tuple[int, ...]]) -> int | None:
-        """Of fields of all links, or of those of the device; None where one of the links tells none of them."""
+        """Return the sum of fields over all links, or of the device; None if any is missing."""
         of_each, numbers = way
         scopes = self._links or () if of_each else (0,)
         asked = [_Field(number, scope) for number in numbers for scope in scopes]
@@ -285,7 +285,7 @@ class Device:
             yield from _named(name, self._ask(f"DeviceGet{function}", *arguments, of=arguments), unit)
 
     def _fields(self, asked: Sequence[_Field], long_alone: frozenset[int] = frozenset()) -> dict[_Field, int]:
-        """In one call, those that it tells; of `long_alone` only what is a long number, as times in ns are."""
+        """Return the fields that answer, in one call; those in `long_alone` must be long, as times in ns are."""
         living = [one for one in asked if one not in self._dead_fields]
         if not living:
             return {}
@@ -301,7 +301,7 @@ class Device:
         return found
 
     def _rate(self, name: str, count: int | None, now: float, unit: int) -> Iterable[tuple[str, float]]:
-        """Per second since the last reading; none where the counter began anew."""
+        """Yield the rate per second since the last reading; nothing if the counter was reset."""
         if count is None:
             return
         before = self._bytes.get(name)
@@ -311,14 +311,14 @@ class Device:
 
 
 class Nvml:
-    """The driver's library, begun. None of its methods raises."""
+    """The driver's library, initialised. Its methods never raise."""
 
     def __init__(self, api: Any) -> None:  # noqa: ANN401
-        """Take `api`, which is pynvml. Raises its NVMLError where the library cannot begin."""
+        """Take `api`, which is pynvml. Raises its NVMLError if the library cannot be initialised."""
         api.nvmlInit()
         self._ask = _Asking(api)
         driver = self.driver_version()
-        # A device that fell off its bus has no handle; that of another index may.
+        # A device that fell off its bus has no handle, but later indices may have one.
         handles = [
             self._ask("DeviceGetHandleByIndex", index, of=index)
             for index in range(min(self._ask("DeviceGetCount") or 0, 256))
@@ -329,26 +329,26 @@ class Nvml:
 
     @classmethod
     def open(cls) -> "Nvml | None":
-        """Return the library of this host; None where there is none, or it cannot begin."""
+        """Return the library of this host; None if it is missing or cannot be initialised."""
         return opened()[0]
 
     def driver_version(self) -> str | None:
-        """`580.65.06`."""
+        """Return `580.65.06`."""
         version: str | None = self._ask("SystemGetDriverVersion")
         return version or None
 
     def devices(self) -> tuple[Device, ...]:
-        """Those that this process may see, in the driver's order: not the order of CUDA_VISIBLE_DEVICES."""
+        """Return the devices visible to this process, in the driver's order, not that of CUDA_VISIBLE_DEVICES."""
         return self._devices
 
     def close(self) -> None:
-        """End it; devices say nothing any more."""
+        """Shut down; devices have no readings afterwards."""
         self._devices = ()
         self._ask("Shutdown")
 
 
 def opened(api: Any = None) -> tuple[Nvml | None, str]:  # noqa: ANN401
-    """Return the library, or None and why there is none, in words; the text is empty where there is one."""
+    """Return the library and "", or None and the reason in words."""
     if api is None:
         import pynvml  # takes 5 MB, in a host's agent alone
 
@@ -365,7 +365,7 @@ _BEGIN_ERRORS: Final = {
     12: "libnvidia-ml.so.1 is not there",
     18: "the library and the driver are of different versions",
 }
-"""What nvmlInit fails with → in words."""
+"""Error of nvmlInit → in words."""
 
 
 def _reason_fields(driver: str | None) -> _ReasonFields | None:
@@ -375,7 +375,7 @@ def _reason_fields(driver: str | None) -> _ReasonFields | None:
 
 
 def _known(number: float) -> float | None:
-    """None of values that stand for none."""
+    """Return None for values that mean "not known"."""
     return None if number in _NO_VALUE or number >= _BLANK_FROM else float(number)
 
 

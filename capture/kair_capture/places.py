@@ -1,4 +1,4 @@
-"""Where capture keeps what it shares: in a job's folder of the store, and beside it on each host."""
+"""Locates capture's shared files: in a job's folder of the store, and on each host."""
 
 import os
 from contextlib import suppress
@@ -17,41 +17,41 @@ class JobPlaces:
         self.store: Final = store
         self.job: Final = job
         self.folder: Final = store / job
-        """The job's, which has its `job.json` once something was committed."""
+        """The job's, which has its `job.json` after the first commit."""
         self.delivered: Final = self.folder / "fragments"
-        """Fragments that agents delivered and the coordinator has not committed yet: `host=<h>/*.parquet`."""
+        """Delivered fragments that the coordinator has not committed yet: `host=<h>/*.parquet`."""
         self.steps: Final = self.folder / "steps"
         """Every rank's step times."""
         self.scopes: Final = self.folder / "scopes"
         """Sums of the script's own scopes, for every step of every rank."""
         self.hangs: Final = self.folder / "hangs"
-        """What ranks answered when the job stood still, a folder for each time."""
+        """Ranks' answers when the job hung, a folder per hang."""
         self.confirm: Final = self.folder / "confirm"
-        """What `kair confirm` found, a JSON file for each time."""
+        """Results of `kair confirm`, a JSON file per run."""
         self.evidence: Final = self.folder / "evidence"
-        """What is known of hosts, devices, links and processes: `**/*.parquet`, and `**/identity*.json` of ranks."""
+        """Evidence on hosts, devices, links and processes: `**/*.parquet`, and `**/identity*.json` of ranks."""
         self.capture: Final = self.folder / "capture"
-        """The coordinator's own."""
+        """The coordinator's own files."""
         self.key: Final = self.capture / "key"
-        """The key of the job's datagrams, where no other file is named."""
+        """The key of the job's datagrams, unless another file is given."""
         self.address: Final = self.capture / "coordinator.json"
-        """Where the coordinator is to be reached, for agents that are not told."""
+        """The coordinator's address, for agents without a given one."""
         self.status: Final = self.capture / "status.json"
-        """How the job is doing, rewritten every second or so."""
+        """The job's state, rewritten every second or so."""
         self.windows: Final = self.capture / "windows.json"
-        """What stragglers cost in each sampled window, as it was worked out."""
+        """Costs of stragglers in each sampled window."""
         self.alerts: Final = self.capture / "alerts.ndjson"
-        """What was noticed, a JSON object a line."""
+        """Alerts, a JSON object per line."""
 
     def hang(self, number: int) -> Path:
-        """Of one time."""
+        """Return the folder of one hang."""
         return self.hangs / str(number)
 
 
 def store_root(environment: "os._Environ[str] | dict[str, str]" = os.environ) -> Path:
-    """$KAIR_STORE, else the store in the user's data folder, which is the one of the `kair` command.
+    """Return $KAIR_STORE, else the store in the user's data folder, as the `kair` command does.
 
-    For a URL the folder that mirrors it.
+    For a URL, return the folder that mirrors it.
     """
     if named := environment.get("KAIR_STORE"):
         return _mirror(Path(named), environment) if ":" in named else Path(named)
@@ -71,7 +71,7 @@ def _mirror(place: Path, environment: "os._Environ[str] | dict[str, str]") -> Pa
 
 
 def address_of(text: str) -> tuple[str, int]:
-    """`host`, `host:port` or `[ipv6]:port` as a pair. Raises ValueError."""
+    """Return `host`, `host:port` or `[ipv6]:port` as a pair. Raises ValueError."""
     host, colon, port = text.rpartition(":")
     if not colon or (":" in host and not host.startswith("[")) or text.endswith("]"):
         host, port = text, str(DEFAULT_PORT)
@@ -82,7 +82,7 @@ def address_of(text: str) -> tuple[str, int]:
 
 
 def address_in(file: Path) -> tuple[str, int] | None:
-    """Where the store says that the coordinator is."""
+    """Return the coordinator's address in the store; None without one."""
     from kair_engine.trace.files import read_kept
 
     with suppress(OSError, ValueError, KeyError, TypeError, OverflowError):

@@ -1,9 +1,9 @@
-"""A ring of fixed-size records in shared memory: one producing thread of a training process, one consuming process.
+"""Implements a ring of fixed-size records in shared memory, between one training thread and one consuming process.
 
-It is one file: a header of 4,096 bytes, then `capacity` records of 48 bytes, little endian. Each published word stands
-on a cache line of its own. A record costs 0.3 to 0.4 µs (benchmarks/capture/ring.py). Where the ring is full the new
-record is dropped and counted: training never waits for who reads. The texts that records name by number are in an
-append-only file per process, read while it grows.
+It is one file: a header of 4,096 bytes, then `capacity` records of 48 bytes, little endian. Each published word has its
+own cache line. A record costs 0.3 to 0.4 µs (benchmarks/capture/ring.py). If the ring is full, new records are dropped
+and counted: training never waits for the reader. The texts that records refer to by number are in an append-only file
+per process, which is read while it grows.
 """
 
 import mmap
@@ -33,12 +33,12 @@ WORD_CAPACITY: Final = 2
 WORD_RECORD_BYTES: Final = 3
 WORD_PID: Final = 4
 WORD_START: Final = 5
-"""When the producing process began (/proc/PID/stat, ticks since boot), so that a pid used again is not taken for it."""
+"""When the producing process began (/proc/PID/stat, ticks since boot), in case its pid is reused."""
 WORD_ORDERING: Final = 6
 WORD_HEAD: Final = 8
-"""Records that may be read: all indices below."""
+"""Records below this index may be read."""
 WORD_COMMITTED_STEP: Final = 16
-"""The last step that is whole, + 1; 0 before the first."""
+"""The last complete step, + 1; 0 before the first."""
 WORD_COMMITTED_HEAD: Final = 17
 """The head when that step was committed; written before the step, so it is never behind it."""
 WORD_TAIL: Final = 24
@@ -53,20 +53,20 @@ class Ordering(IntEnum):
     """When a record may be read."""
 
     AT_ONCE = 1
-    """The processor makes stores visible in program order (x86-64), so the head is published with every record."""
+    """Stores are visible in program order (x86-64), so the head is published with every record."""
     STEP_LATE = 2
-    """It may not: the head is published at a step's end, and then only up to the step before."""
+    """They may not be: the head is published at a step's end, and then only up to the step before."""
 
 
 class Kind(IntEnum):
-    """What a record is about."""
+    """The subject of a record."""
 
     STEP = 1
-    """A step that is over: time is its begin, value its duration, extra its flags (StepFlag), detail ProcessorTime, in
-    a thinned one what it waited in collectives (ns); in place of a name how many samples it took, 0 where nobody said
-    so."""
+    """A finished step: time is its begin, value its duration, extra its flags (StepFlag), detail ProcessorTime, or in a
+    thinned one its waiting in collectives (ns); name is its number of samples, 0 if not known.
+    """
     SCOPE = 2
-    """A scope that is over: time, value, name, depth (0 outermost)."""
+    """A finished scope: time, value, name, depth (0 outermost)."""
     COLLECTIVE = 3
     """A thread was inside a collective, or waited for one: time, value, name."""
     GC = 4
@@ -78,10 +78,11 @@ class Kind(IntEnum):
     USER_EVENT = 7
     """A named moment or value: time, value, name."""
     DELAY = 8
-    """`kair confirm` held the step up: time, value, name (the place)."""
+    """`kair confirm` delayed the step: time, value, name (the place)."""
     DEVICE = 9
-    """The rank's own time of the steps that its device has ended since the last such record: value is their mean, extra
-    their number."""
+    """The rank's own time of steps that its device has ended since the last such record: value is their mean, extra
+    their number.
+    """
 
 
 class StepFlag(IntEnum):
@@ -90,28 +91,27 @@ class StepFlag(IntEnum):
     SKIPPED = 1
     """The optimizer was not run, as with mixed precision when gradients overflow."""
     ACCUMULATING = 2
-    """Several backward passes went before the optimizer's step."""
+    """Several backward passes preceded the optimizer's step."""
     SAMPLED = 4
-    """The profiler was on: this step is slower for it, and says nothing about its rank."""
+    """The profiler was on, which slows the step: it says nothing about its rank."""
     INCOMPLETE = 8
-    """It ended otherwise than by the next step's begin."""
+    """It ended by something other than the next step's begin."""
     MISSED = 16
-    """Before it, a window that was asked for was missed: the rank was past it, or had no profiler."""
+    """A requested window before it was missed: the rank was past it, or had no profiler."""
     DELAYED = 32
-    """`kair confirm` delayed some rank in it, or in the step before: it says nothing about any rank's speed."""
+    """`kair confirm` delayed some rank in it, or in the previous step: it says nothing about any rank's speed."""
     THINNED = 64
-    """Its parts were not recorded, as steps are short: those of the last step that recorded them stand for its own."""
+    """Its parts were not recorded, because steps are short: those of the last step that recorded them are used."""
 
 
 UNFIT: Final = StepFlag.SAMPLED | StepFlag.INCOMPLETE | StepFlag.DELAYED
 """Flags of steps that say nothing about their rank's speed."""
 EVERY_SHIFT: Final = 8
-"""From this bit of a STEP record's `extra` on, four bits: log2 of how many steps there are to one that records its
-parts."""
+"""Lowest of four bits in a STEP record's `extra`: log2 of the interval between steps that record their parts."""
 
 
 def processor_ordering() -> Ordering:
-    """Return what this processor promises.
+    """Return this processor's guarantee.
 
     Python has no fence. On x86-64 none is needed: stores are seen in program order, and an aligned store of eight bytes
     is never torn. On others (aarch64) a head could become visible before the record that it covers.
@@ -125,35 +125,35 @@ def ring_bytes(capacity: int) -> int:
 
 
 def start_ticks(pid: int) -> int:
-    """When the process began, in clock ticks since boot; 0 where there is none, or no /proc."""
+    """Return when the process began, in clock ticks since boot; 0 without a process or /proc."""
     stat = _stat(pid)
     return int(stat[19]) if stat else 0
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a signal such as SIGSTOP holds the process."""
+    """Return whether a signal such as SIGSTOP has stopped the process."""
     return _stat(pid)[:1] == [b"T"]
 
 
 def _stat(pid: int) -> list[bytes]:
-    """Fields of /proc/PID/stat from the state on; none where there is no such process, or no /proc."""
+    """Return the fields of /proc/PID/stat from the state on; empty without a process or /proc."""
     with suppress(OSError):
-        # The name, in brackets, may hold spaces and brackets itself.
+        # The name, in parentheses, may itself contain spaces and parentheses.
         return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     return []
 
 
 def unix_of_ticks(ticks: int, ahead_ns: int = 0) -> int:
-    """When it was so many clock ticks since boot, Unix s; 0 for 0, which stands for a process that is not known.
+    """Return the Unix time (s) of these clock ticks since boot; 0 for 0, which means a process that is not known.
 
-    `ahead_ns`: how far what counts as the time is ahead of the host's clock.
+    `ahead_ns` is how far the used time is ahead of the host's clock.
     """
     booted = time.time() + ahead_ns * 1e-9 - time.clock_gettime(time.CLOCK_BOOTTIME)
     return max(int(booted + ticks / os.sysconf("SC_CLK_TCK")), 0) if ticks else 0
 
 
 def is_running(pid: int, began: int) -> bool:
-    """Whether the process that began then is there; one that ended and was not waited for is not."""
+    """Return whether the process that began then exists; a zombie does not count."""
     try:
         status = Path(f"/proc/{pid}/stat").read_bytes()
         state, *rest = status[status.rindex(b")") + 2 :].split()
@@ -163,7 +163,7 @@ def is_running(pid: int, began: int) -> bool:
 
 
 def process_namespace() -> int:
-    """In which processes have their numbers: that of a container may be another one. 0 without /proc."""
+    """Return an id of this process's PID namespace, which containers may not share; 0 without /proc."""
     try:
         return Path("/proc/self/ns/pid").stat().st_ino
     except OSError:
@@ -171,21 +171,21 @@ def process_namespace() -> int:
 
 
 OTHER: Final = 0
-"""The number of no name, and of all names past the most."""
+"""The number of no name, and of all names beyond the limit."""
 MOST_NAMES: Final = 4096
 MOST_CHARACTERS: Final = 200
 
 
 class NameWriter:
-    """Gives every text a number, from 1 on, and writes it down before the number is first used. Thread-safe."""
+    """Gives every text a number, from 1 on, and stores it before the number is first used. Thread-safe."""
 
     def __init__(self, path: Path) -> None:
-        """Goes on with a file that is there: a process can be captured twice. Raises OSError where it cannot be."""
+        """Append to an existing file, because a process can be captured twice. Raises OSError."""
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         self._handle = os.open(path, flags, 0o600)
         self.numbers: dict[str, int] = NameReader(path).numbers()
-        """What `number` has given so far. A look-up here needs no lock: it is whole, and a number never changes."""
-        # A signal's handler, or a finalizer, can run in the middle of `_added` and come here itself.
+        """The numbers so far. Lookups need no lock: they are atomic, and a number never changes."""
+        # A signal handler or finalizer can run in the middle of `_added` and come here too.
         self._lock, self._is_adding = threading.RLock(), False
 
     def number(self, text: str) -> int:
@@ -205,7 +205,7 @@ class NameWriter:
             self._is_adding = True
             try:
                 number = len(self.numbers) + 1
-                # One write: a reader sees the line's begin at most, and waits for its end.
+                # One write: a reader sees at most the line's begin, and waits for its end.
                 os.write(self._handle, f"{number}\t{_one_line(text)}\n".encode())
                 self.numbers[text] = number
             finally:
@@ -222,13 +222,13 @@ class NameReader:
         self._texts: dict[int, str] = {OTHER: ""}
 
     def text(self, number: int) -> str:
-        """Return the text of a number, `?` for one that is not there."""
+        """Return the text of a number; `?` if it is missing."""
         if number not in self._texts:
             self._follow()
         return self._texts.get(number, "?")
 
     def numbers(self) -> dict[str, int]:
-        """text → number, of all that are there."""
+        """Return text → number for all names."""
         self._follow()
         return {text: number for number, text in self._texts.items() if number != OTHER}
 
@@ -247,13 +247,13 @@ class NameReader:
 
 
 def _one_line(text: str) -> str:
-    """Printable, cut to the most characters; what cannot be encoded is replaced."""
+    """Return the text in printable characters, cut; what cannot be encoded is replaced."""
     kept = text[:MOST_CHARACTERS].encode(errors="replace").decode()
     return "".join(character if character.isprintable() else "�" for character in kept)
 
 
 Emit = Callable[..., bool]
-"""Appends one record, given in the order of its fields as far as they are not 0; whether there was room.
+"""Appends one record, in the order of its fields, trailing zeros omitted; returns whether there was room.
 
 Times are in ns of CLOCK_MONOTONIC, every field within the unsigned width of the record's.
 """
@@ -263,11 +263,11 @@ class RingProducer:
     """A new ring in the file `path`. `emit` and `commit` are called from one thread only.
 
     Published words are written through a memoryview of 64-bit words, one store each: `struct.pack_into` zeroes its
-    target first, and a reader beside it sees that.
+    target first, which a concurrent reader would see.
     """
 
     def __init__(self, path: Path, capacity: int = DEFAULT_CAPACITY, ordering: Ordering | None = None) -> None:
-        """`capacity` is a power of two. Raises OSError where the file cannot be made."""
+        """`capacity` is a power of two. Raises OSError if the file cannot be created."""
         if capacity < 1 or capacity & (capacity - 1):
             raise ValueError(f"a ring's capacity is a power of two, got {capacity}")
         self.path: Final = path
@@ -278,11 +278,11 @@ class RingProducer:
 
     @property
     def drops(self) -> int:
-        """Records that found no room."""
+        """Return how many records found no room."""
         return int(self._words[WORD_DROPS])
 
     def close(self) -> None:
-        """Lets the memory go; the file stays for who reads it. What is emitted later raises ValueError."""
+        """Release the memory; the file stays for its reader. A later emit raises ValueError."""
         self._publish()
         self._words.release()
         self._map.close()
@@ -295,14 +295,14 @@ class RingProducer:
         words[WORD_PID] = os.getpid()
         words[WORD_START] = start_ticks(os.getpid())
         words[WORD_ORDERING] = ordering
-        words[WORD_MAGIC] = MAGIC  # last: a reader takes a file without it for one that is being made
+        words[WORD_MAGIC] = MAGIC  # last: without it a reader treats the file as unfinished
 
 
 def _create(path: Path, size: int) -> mmap.mmap:
-    # A ring that is left from another process is not written into: its reader may still be at it.
+    # Never write into another process's ring: its reader may still use it.
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
-        # Without its pages a full /dev/shm would end the training process by SIGBUS at the first touch.
+        # Without allocated pages, a full /dev/shm would end the training process by SIGBUS at the first access.
         os.posix_fallocate(handle, 0, size)
         return mmap.mmap(handle, size)
     except OSError:
@@ -315,9 +315,9 @@ def _create(path: Path, size: int) -> mmap.mmap:
 def _writing(
     memory: mmap.mmap, words: "memoryview[int]", capacity: int
 ) -> tuple[Emit, Callable[[int], None], Callable[[], None]]:
-    """Return the functions that write: a record, a step's end, and what is held back.
+    """Return the functions that write a record, end a step, and publish what is held back.
 
-    Closures: their variables are found in half the time of attributes.
+    They are closures, whose variables are found in half the time of attributes.
     """
     pack_into, mask = RECORD.pack_into, capacity - 1
     step_late = words[WORD_ORDERING] == Ordering.STEP_LATE
@@ -330,7 +330,7 @@ def _writing(
         kind: int, time_ns: int, value: int, step: int, name: int = 0, depth: int = 0, extra: int = 0, detail: int = 0
     ) -> bool:
         nonlocal head, tail, busy
-        # A signal's handler, or a finalizer, can run between any two lines and emit itself.
+        # A signal handler or finalizer can run between any two lines and emit too.
         if busy:
             words[WORD_DROPS] += 1
             return False
@@ -358,11 +358,11 @@ def _writing(
         whole = (head, step + 1)
         if step_late:
             whole, before = before, whole
-            # A lock taken and given back orders what was stored before it; a whole step lies between, besides.
+            # Taking and releasing a lock orders earlier stores; besides, a whole step lies between.
             with fence:
                 pass
             words[WORD_HEAD] = whole[0]
-        # In this order: the records of the step that a reader sees lie below the head that it sees then.
+        # In this order, so that a visible step's records lie below the visible head.
         words[WORD_COMMITTED_HEAD] = whole[0]
         words[WORD_COMMITTED_STEP] = whole[1]
 

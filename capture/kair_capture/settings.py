@@ -1,4 +1,4 @@
-"""Every setting of capture, read from the environment once."""
+"""Reads all settings of capture from the environment, once."""
 
 import os
 import re
@@ -15,12 +15,12 @@ FEWEST_RECORDS: Final = 1 << 8
 
 
 class SettingsError(ValueError):
-    """A variable that cannot be understood; its text names the variable."""
+    """Raised for an invalid variable, which its text names."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What the variables KAIR_* say, and torchrun's of the rank. One per process."""
+    """Values of the variables KAIR_*, and torchrun's of the rank. One per process."""
 
     job: str
     """KAIR_JOB, else the launcher's own name of the run, else `job`."""
@@ -30,21 +30,21 @@ class Settings:
     world_size: int
     local_rank: int
     disabled: bool
-    """KAIR_DISABLE: nothing is done at all."""
+    """KAIR_DISABLE: capture does nothing."""
     ring_records: int
-    """KAIR_RING_RECORDS: how many records a thread's ring holds; a power of two."""
+    """KAIR_RING_RECORDS: records in a thread's ring; a power of two."""
     sample_every: int
-    """KAIR_SAMPLE_EVERY: without an agent that asks, profile one step in so many; 0 for none."""
+    """KAIR_SAMPLE_EVERY: profile one step in so many without an agent's request; 0 for none."""
     max_overhead: float
-    """KAIR_MAX_OVERHEAD: the share of a rank's time that sampling may take, as far as it was not asked for."""
+    """KAIR_MAX_OVERHEAD: share of a rank's time that unasked sampling may take."""
     hooks: bool
-    """KAIR_HOOKS=0: find no scopes, only what the script says itself."""
+    """KAIR_HOOKS=0: find no scopes, and use only the script's marks."""
     collectives: bool
     """KAIR_COLLECTIVES=0: do not wrap torch.distributed's functions."""
     delays: bool | None = None
-    """KAIR_CAPTURE_DELAYS: whether `kair confirm` may delay the ranks; None where the coordinator says."""
+    """KAIR_CAPTURE_DELAYS: whether `kair confirm` may delay the ranks; None leaves it to the coordinator."""
     attachable: bool = False
-    """KAIR_CAPTURE_ATTACHABLE=1: count steps, and record nothing until `kair capture attach` says so."""
+    """KAIR_CAPTURE_ATTACHABLE=1: count steps, but record nothing until `kair capture attach` orders it."""
 
 
 def settings_of(environment: Mapping[str, str] = os.environ, *, job: str | None = None) -> Settings:
@@ -54,7 +54,7 @@ def settings_of(environment: Mapping[str, str] = os.environ, *, job: str | None 
     rank = _whole(environment, "RANK", 0)
     return Settings(
         job=name,
-        # Absolute: a script may go elsewhere before its first step.
+        # Absolute: a script may change its folder before its first step.
         run_dir=Path(folder).absolute() if folder else default_run_dir(name),
         rank=rank,
         world_size=_whole(environment, "WORLD_SIZE", 1, least=1),
@@ -71,12 +71,12 @@ def settings_of(environment: Mapping[str, str] = os.environ, *, job: str | None 
 
 
 def default_run_dir(job: str) -> Path:
-    """Where a job's rings are when nothing else is said: memory of this host, its user's own."""
+    """Return the default folder of a job's rings: memory of this host, the user's own."""
     return own_folder_in(Path("/dev/shm")) / safe_name(job)
 
 
 def safe_name(job: str) -> str:
-    """Return the job's name as a folder's: what could leave the folder, or hide it, is replaced.
+    """Return the job's name as a folder's: characters that could leave the folder, or hide it, are replaced.
 
     Such a name ends with a checksum of the given one, so that `a/b` and `a:b` stay two jobs.
     """
@@ -94,7 +94,7 @@ def _whole(environment: Mapping[str, str], name: str, default: int, least: int =
 
 
 def share_in(text: str) -> float:
-    """`1%` or `0.01` as a share. Raises ValueError for what is none, or more than all."""
+    """Return `1%` or `0.01` as a share. Raises ValueError for anything else, or more than 1."""
     value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     if not 0 <= value <= 1:
         raise ValueError(text)
@@ -110,7 +110,7 @@ def _share(environment: Mapping[str, str], name: str, default: float) -> float:
 
 
 def switch(environment: Mapping[str, str], name: str, default: bool) -> bool:
-    """Of `1`, `0` and the like. Raises SettingsError."""
+    """Return the value of `1`, `0` and the like. Raises SettingsError."""
     text = environment.get(name, "").strip().lower()
     if text in ("", "0", "1", "true", "false", "yes", "no", "on", "off"):
         return default if not text else text in ("1", "true", "yes", "on")

@@ -1,8 +1,8 @@
-"""Says why a job's ranks are not heard though they train on this host: a coordinator, `kair watch` and `kair mitigate
-control` would wait in silence else.
+"""Explains why a job's ranks do not report though they train on this host, for commands that would wait in silence.
 
-An agent leaves a note in its run folder of which store it serves, and `kair capture run` one before the agent is there.
-Jobs of one name in two stores have two run folders, one after the other as well where the first left steps to deliver.
+These are the coordinator, `kair watch` and `kair mitigate control`. An agent leaves a note in its run folder about the
+store it serves, and `kair capture run` leaves one before the agent exists. Jobs with one name in two stores have two
+run folders, also one after the other if the first left steps to deliver.
 """
 
 import fcntl
@@ -24,36 +24,36 @@ from kair_capture.settings import default_run_dir
 from kair_capture.wire import ROW_BYTES
 
 AFTER_S: Final = 15.0
-"""Ranks that train for longer should have been heard: an agent looks every half second, and beats every second."""
+"""Ranks that train for longer should have reported: an agent looks every half second, and beats every second."""
 _NOTE: Final = "agent.json"
 _CLAIM: Final = "claim.json"
 
 
 @dataclass(frozen=True)
 class AgentNote:
-    """What an agent says of itself."""
+    """An agent's note about itself."""
 
     pid: int
     start_ticks: int
     store: str
     key_file: str
     coordinator: str | None
-    """KAIR_COORDINATOR; None where it asks the store."""
+    """KAIR_COORDINATOR; None if it reads the address from the store."""
 
     def serves(self, store: Path) -> bool:
-        """Whether it delivers into that store."""
+        """Return whether it delivers into that store."""
         return os.path.realpath(self.store) == os.path.realpath(store)
 
 
 def note_agent(run_dir: Path, places: JobPlaces, key_file: Path, coordinator: tuple[str, int] | None) -> None:
-    """Leave this process' note. Raises OSError."""
+    """Write this process's note. Raises OSError."""
     named = None if coordinator is None else "{}:{}".format(*coordinator)
     note = AgentNote(os.getpid(), start_ticks(os.getpid()), str(places.store), str(key_file), named)
     write_atomically(run_dir / _NOTE, msgspec.json.encode(note))
 
 
 def agent_in(run_dir: Path, note: str = _NOTE) -> AgentNote | None:
-    """Return the note of the agent that lives in a run folder; None where none does."""
+    """Return the note of the living agent in a run folder; None without one."""
     left = _note_in(run_dir, note)
     return left if left is not None and is_running(left.pid, left.start_ticks) else None
 
@@ -65,12 +65,12 @@ def _note_in(run_dir: Path, note: str) -> AgentNote | None:
 
 
 def run_dir_of(job: str, store: Path) -> Path:
-    """Return the run folder for a job of that store, taken for it as long as this process lives, and then its agent.
+    """Return the run folder for a job of that store, claimed as long as this process, and then its agent, lives.
 
-    One of its own where another store's job has the usual one, or left steps in it that nobody has heard yet.
+    It is a separate one if another store's job has the usual one, or left undelivered steps in it.
     """
     usual = default_run_dir(job)
-    with suppress(OSError):  # who makes the folder says what is wrong with it
+    with suppress(OSError):  # the creator of the folder reports the problem
         make_secure_dir(usual)
         with (usual / "claim.lock").open("wb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -99,7 +99,7 @@ def has_untold(run_dir: Path) -> bool:
 
 
 def mark_of(store: Path) -> str:
-    """Return eight digits that tell stores apart, for names of folders."""
+    """Return eight digits that identify a store, for names of folders."""
     return hashlib.sha256(os.path.realpath(store).encode()).hexdigest()[:8]
 
 
@@ -108,17 +108,16 @@ class _Here:
     """A run folder of a job on this host."""
 
     ranks: int
-    """That live, and did so AFTER_S ago."""
+    """Ranks that live, and did so AFTER_S ago."""
     agent: AgentNote | None
 
 
 def why_unheard(
     places: JobPlaces, address: tuple[str, int] | None = None, key_file: Path | None = None, *, refused: int = 0
 ) -> str | None:
-    """Return why no rank is heard, a sentence; None where none is known to train.
+    """Return why no rank reports, in a sentence; None if none is known to train.
 
-    `address` and `key_file` are the coordinator's, None where there is none; `refused` counts the datagrams that came
-    with a wrong signature.
+    `address` and `key_file` are the coordinator's, None without one; `refused` counts datagrams with a wrong signature.
     """
     here = list(_folders(places))
     ranks = sum(one.ranks for one in here)
@@ -131,7 +130,7 @@ def why_unheard(
 
 
 def why_no_step(places: JobPlaces) -> str | None:
-    """Return why no step of a job comes into the store, as its coordinator says, or since it has none."""
+    """Return why no step of a job reaches the store, from its coordinator, or because it has none."""
     with suppress(OSError):
         status = object_in(places.status.read_bytes())
         if time.time() - places.status.stat().st_mtime < AFTER_S:

@@ -1,9 +1,9 @@
-"""What agents and the coordinator say to each other: small datagrams, each signed with the job's key.
+"""Defines the messages between agents and the coordinator: small datagrams, each signed with the job's key.
 
-A datagram is a fixed header, a body (MessagePack), and 16 bytes of HMAC-SHA256 over both. What is not signed with the
-job's key, a file of its owner alone, is refused before anything in it is looked at. A reply repeats the sender and the
-sequence of its request, so that it fits no other; requests and replies are of different kinds. Each datagram of a
-sender is heard once, and nobody more often than is reasonable.
+A datagram is a fixed header, a body (MessagePack), and 16 bytes of HMAC-SHA256 over both. Anything not signed with the
+job's key, a file readable by its owner only, is refused before it is parsed. A reply repeats the sender and the
+sequence of its request, so that it fits no other; requests and replies have different kinds. Each datagram of a sender
+is accepted once, and each sender only at a limited rate.
 """
 
 import hmac
@@ -30,12 +30,12 @@ HEADER: Final = struct.Struct("<4sBBHQQQ")
 """magic, version, kind, bytes of the body, epoch, sender, sequence."""
 TAG_BYTES: Final = 16
 MOST_BYTES: Final = 1420
-"""Of a datagram: within the 1,500 of Ethernet, so that none is taken apart on the way."""
+"""Longest datagram: within the 1,500 bytes of Ethernet, so that it is never fragmented."""
 MOST_BODY: Final = MOST_BYTES - HEADER.size - TAG_BYTES
 
 
 class Kind(IntEnum):
-    """What a datagram is; a reply's number is its request's plus 100."""
+    """Kind of a datagram; a reply's number is its request's plus 100."""
 
     BEAT = 1
     ROWS = 2
@@ -56,30 +56,30 @@ class Kind(IntEnum):
     CONFIRM_REPLY = 108
     DELAYS_REPLY = 109
     EPOCH_REPLY = 120
-    """The request was of another epoch: the header has this one's number."""
+    """The request was of another epoch: the header has the current number."""
 
 
 def reply_of(kind: Kind) -> Kind:
-    """Return the kind of a question's answer."""
+    """Return the kind of a request's reply."""
     return Kind(kind + 100)
 
 
 @dataclass(frozen=True)
 class Datagram:
-    """One that was signed with the key."""
+    """A datagram that was signed with the key."""
 
     kind: Kind
     epoch: int
-    """A number that the coordinator drew when it started, so that what was sent to it before is refused."""
+    """Number that the coordinator drew at its start, so that earlier messages are refused."""
     sender: int
-    """A random number that a client draws when it starts."""
+    """Random number that a client draws at its start."""
     sequence: int
     """Counts a sender's requests; a reply has its request's."""
     body: bytes
 
 
 class RefusedError(Exception):
-    """The datagram is not one of this job; `str` says what is wrong, for a counter."""
+    """Raised if the datagram is not one of this job; `str` is the reason, for a counter."""
 
 
 def sealed(key: bytes, datagram: Datagram) -> bytes:
@@ -94,7 +94,7 @@ def sealed(key: bytes, datagram: Datagram) -> bytes:
 
 
 def unsealed(key: bytes, data: bytes) -> Datagram:
-    """Return the datagram that `data` is. Raises RefusedError for any other bytes, whatever they are."""
+    """Return the datagram in `data`. Raises RefusedError for any other bytes."""
     if not HEADER.size + TAG_BYTES <= len(data) <= MOST_BYTES:
         raise RefusedError("size")
     magic, version, kind, length, epoch, sender, sequence = HEADER.unpack_from(data)
@@ -117,13 +117,13 @@ MOST_KEY_BYTES: Final = 4096
 
 
 class KeyFileError(Exception):
-    """The key cannot be used; the text says why, and the way out."""
+    """Raised if the key cannot be used; the text says why, and how to fix it."""
 
 
 def read_key(path: Path, job: str) -> bytes:
-    """Return the key for the datagrams of `job`, 32 bytes, made of the file's content and the job's name.
+    """Return the key for the datagrams of `job`, 32 bytes, derived from the file's content and the job's name.
 
-    Raises KeyFileError where the file is missing, too short, or not its owner's alone.
+    Raises KeyFileError if the file is missing, too short, or readable by others.
     """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -138,9 +138,9 @@ def read_key(path: Path, job: str) -> bytes:
 
 
 def make_key(path: Path) -> bool:
-    """Write a new random key where there is none; return whether it did. Raises OSError."""
+    """Write a new random key if there was no file; return whether it did. Raises OSError."""
     make_folder(path.parent)
-    # Beside its place and linked into it: who reads at the same time finds a whole key or none.
+    # Written elsewhere and linked: a concurrent reader finds a complete key or none.
     unfinished, handle = begin_file(path, OWN)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -163,14 +163,14 @@ def _require_private(status: os.stat_result, path: Path) -> None:
 
 
 ROW_BYTES: Final = 78
-"""Of one row of step times; `kair_capture.agent.step_rows` says what is in it."""
+"""Bytes of one row of step times; `kair_capture.agent.step_rows` defines it."""
 MOST_ROWS: Final = (MOST_BODY - 16) // ROW_BYTES
 MOST_RANKS: Final = 256
-"""Of a host, or of a window on one host."""
+"""Most ranks of a host, or of a window on one host."""
 MOST_PARTNERS: Final = 64
-"""That a rank sends to, receives from, or has process groups with."""
+"""Most ranks that a rank sends to or receives from, and most process groups."""
 MOST_CALLS: Final = 0xFFFF
-"""That are counted of one process group."""
+"""Most calls that are counted per process group."""
 Count = Annotated[int, Meta(ge=0)]
 RankNumber = Annotated[int, Meta(ge=0, lt=1 << 32)]
 Ranks = Annotated[tuple[RankNumber, ...], Meta(max_length=MOST_RANKS)]
@@ -178,14 +178,14 @@ Partners = Annotated[tuple[RankNumber, ...], Meta(max_length=MOST_PARTNERS)]
 
 
 class BadMessageError(Exception):
-    """A signed body that is not what its kind says: another version, or a defect."""
+    """Raised for a signed body that does not match its kind: another version, or a defect."""
 
 
 class Body(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """What stands in a datagram: its fields in a row, as MessagePack."""
+    """The body of a datagram: its fields in order, as MessagePack."""
 
     MOST_TEXT: ClassVar[int] = 500
-    """Bytes of a text; what is longer is cut."""
+    """Bytes of a text; longer ones are cut."""
 
     def packed(self) -> bytes:
         """Return the body's bytes."""
@@ -195,7 +195,7 @@ class Body(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
 
     @classmethod
     def read(cls, body: bytes) -> Self:
-        """Return what the bytes say, in printable characters. Raises BadMessageError for any that say nothing."""
+        """Return the content of the bytes, in printable characters. Raises BadMessageError if they are invalid."""
         try:
             found = msgpack.decode(body, type=cls)
         except (MsgspecError, ValueError, RecursionError) as error:
@@ -214,16 +214,16 @@ def _shown(value: Any) -> Any:  # noqa: ANN401  (a field of any type)
 
 
 def printable(text: str) -> str:
-    """Replace each character that cannot be printed by one that says so."""
+    """Replace each character that cannot be printed by �."""
     return "".join(one if one.isprintable() else "�" for one in text)
 
 
 class Done(Body, frozen=True):
-    """It was heard, or is asked for: nothing more is to be said."""
+    """An acknowledgement or request without content."""
 
 
 class Number(Body, frozen=True):
-    """Of a batch of rows that is kept, or of the last window that was ordered."""
+    """Number of a stored batch of rows, or of the last window ordered."""
 
     number: Count
 
@@ -234,81 +234,81 @@ class Delays(Body, frozen=True):
     number: Count
     """0 before the first."""
     order: bytes = b""
-    """JSON; nothing where it is over."""
+    """JSON; empty if it is over."""
 
 
 class Beat(Body, frozen=True):
-    """An agent lives. Counters count since it started."""
+    """An agent's heartbeat. Counters count since its start."""
 
     offset_ns: int = 0
-    """Its clock minus the coordinator's, as it was fitted; with the bound None there is no fit."""
+    """Its clock minus the coordinator's, as fitted; a bound of None means no fit."""
     drift: Annotated[float, Meta(ge=-1, le=1)] = 0.0
     bound_ns: Count | None = None
     ranks: Count = 0
-    """Training processes that live on the host."""
+    """Living training processes on the host."""
     drops: Count = 0
     """Records that found no room in the rings."""
     delivered: Count = 0
-    """Fragments that were put into the store."""
+    """Fragments delivered to the store."""
     spooled: Count = 0
-    """Fragments that wait for the store, and windows that are to become some."""
+    """Fragments that wait for the store, and windows that will become some."""
     discarded: Count = 0
-    """Fragments and windows that were given up: no room, or not to be read."""
+    """Fragments and windows that were discarded: no room, or unreadable."""
     generation: Count = 0
-    """Of the last window that it was told of."""
+    """Number of the last window that it received."""
     unsent_rows: Count = 0
     sampled_every: Count = 0
-    """Steps between those that its ranks sample without being asked, of the rank that does so least; 0 for none."""
+    """Largest interval, in steps, at which one of its ranks samples unasked; 0 for none."""
 
 
 class BeatReply(Body, frozen=True):
-    """The coordinator's two stamps (its clock, Unix ns), and what the host is to do."""
+    """The coordinator's two stamps (its clock, Unix ns), and orders for the host."""
 
     received_ns: Count = 0
     sent_ns: Count = 0
     interval_ms: Count = 0
-    """How long to wait until the next beat."""
+    """Time until the next beat."""
     generation: Count = 0
-    """Number of the last window that was ordered; 0 before the first."""
+    """Number of the last window ordered; 0 before the first."""
     first_step: Count = 0
     steps: Annotated[int, Meta(ge=0, le=10_000)] = 0
     ranks: Ranks = ()
-    """Those on this host that are to be sampled."""
+    """Ranks to sample on this host."""
     overhead_ppm: Count = 0
-    """The share of the job's time that sampling took, in millionths: ranks that sample unasked keep to it."""
+    """Share of the job's time that sampling took, in millionths, which limits unasked sampling."""
     sampled_every: Count = 0
-    """Steps between those that ranks sample unasked, of the rank of the job that does so least; 0 for none."""
+    """Largest interval, in steps, at which a rank of the job samples unasked; 0 for none."""
     hang: Count = 0
-    """Number of the last hang: each rank is to be asked once where it stands; 0 where there was none."""
+    """Number of the last hang, for which each rank is asked once where it stands; 0 without one."""
     options: Annotated[int, Meta(ge=0, le=255)] = 0
-    """What the window records besides, as ProfileOptions."""
+    """Extra data of the window, as ProfileOptions."""
     control: Count = 0
-    """What ranks are to do otherwise than they were started with, as RankControl packs it."""
+    """Changed settings of ranks, as RankControl packs them."""
     delays: Count = 0
-    """Number of the last order to delay ranks, which is asked for by itself; 0 where there was none."""
+    """Number of the last order to delay ranks, which is requested separately; 0 without one."""
 
 
 class Host(Body, frozen=True):
-    """Who an agent is: said at its start, and again whenever its ranks change."""
+    """Registration of an agent: sent at its start, and whenever its ranks change."""
 
     MOST_TEXT: ClassVar[int] = 80
     name: Annotated[str, Meta(min_length=1)]
     world_size: RankNumber
-    """0 where no rank has said it."""
+    """0 if no rank has stated it."""
     ranks: Ranks
 
 
 class Communication(Body, frozen=True):
-    """How a rank communicated in some of its first steps: said once, and again by another process of the rank."""
+    """A rank's communication in some of its first steps: sent once, and again by another process of the rank."""
 
     rank: RankNumber
     world_size: RankNumber
     sends: Partners = ()
-    """The ranks that it sent to, other than by collectives."""
+    """The ranks that it sent to, except by collectives."""
     receives: Partners = ()
     """Those that it received from."""
     groups: Annotated[tuple[tuple[RankNumber, Count], ...], Meta(max_length=MOST_PARTNERS)] = ()
-    """Of each process group that was used: its size, and how many calls there were, MOST_CALLS at most."""
+    """Size and number of calls (MOST_CALLS at most) of each process group that was used."""
     delays: TakesDelays = TakesDelays.NO
     """Whether `kair confirm` may delay the rank."""
 
@@ -319,29 +319,29 @@ class Standing(Body, frozen=True):
     MOST_TEXT: ClassVar[int] = 255
     rank: RankNumber
     hang: Count
-    """The number of the hang for which it was asked; 0 where it was not, as it ended."""
+    """Number of the hang for which it was asked; 0 if it ended."""
     at_ns: Count
-    """When it was so, Unix time of its host."""
+    """When that was, Unix time of its host."""
     step: int = -1
-    """That it is in; −1 where that is not known."""
+    """Its present step; −1 if not known."""
     lives: bool = True
     signal: Count = 0
-    """That ended it, or holds it where it lives (SIGSTOP); 0 for none."""
+    """Signal that ended it, or stops it while it lives (SIGSTOP); 0 for none."""
     exit_status: int = -1
-    """Its own, −1 where it lives, a signal ended it or that is not known."""
+    """Exit status; −1 if it lives, was ended by a signal, or it is not known."""
     known_by: EndKnownBy = ""
     phase: str = ""
-    """`forward`, `backward`, `optimizer`, `input`, `collective`; empty where it is in none of these."""
+    """`forward`, `backward`, `optimizer`, `input`, `collective`; empty for anything else."""
     where: str = ""
-    """`train.py:33 loss_of`: the innermost frame that is no library's, of the thread that trains."""
+    """`train.py:33 loss_of`: the training thread's innermost frame outside of libraries."""
     after: str = ""
-    """What it recorded last, and how long ago."""
+    """Its last record, and how long ago that was."""
     error: str = ""
     """The exception that ended it."""
 
 
 class Rows(Body, frozen=True):
-    """Step times; they are kept once there is a reply."""
+    """Step times; a reply means that they are stored."""
 
     batch: Count
     rows: Annotated[bytes, Meta(min_length=ROW_BYTES)]
@@ -353,16 +353,16 @@ class Rows(Body, frozen=True):
 
 
 class Capture(Body, frozen=True):
-    """A person wants a window, soon; without ranks, on all of them."""
+    """A user's request for a window, soon; without ranks, on all of them."""
 
     steps: Count
     ranks: Ranks = ()
     options: Annotated[int, Meta(ge=0, le=255)] = 0
-    """What is recorded besides, as ProfileOptions."""
+    """Extra data, as ProfileOptions."""
 
 
 class CaptureReply(Body, frozen=True):
-    """What became of it: the window, or why there is none."""
+    """The window, or why it was refused."""
 
     first_step: Count
     steps: Count
@@ -370,11 +370,11 @@ class CaptureReply(Body, frozen=True):
 
 
 class Values(Body, frozen=True):
-    """A person sets something while the job runs, or asks what is set; the answer, in the same form."""
+    """A user's change of settings, or question; the reply has the same form."""
 
     values: dict[str, str] = {}
     why_not: str = ""
-    """Of an answer: why nothing was changed."""
+    """In a reply: why nothing was changed."""
 
 
 _WINDOW: Final = 1024
@@ -382,7 +382,7 @@ _WINDOW: Final = 1024
 
 
 class ReplayWindow:
-    """The sequence numbers of one sender that were seen: the highest, and which of the 1,024 below it."""
+    """The seen sequence numbers of one sender: the highest, and which of the 1,024 below it."""
 
     def __init__(self) -> None:
         self._highest = 0
@@ -390,7 +390,7 @@ class ReplayWindow:
         """Bit i: `highest − i` was seen."""
 
     def admits(self, sequence: int) -> bool:
-        """Whether this number is new; from now on it is not. What fell out of the window counts as seen."""
+        """Return whether this number is new, and mark it as seen. Numbers below the window count as seen."""
         if sequence > self._highest:
             ahead = sequence - self._highest
             kept = self._seen << ahead if ahead < _WINDOW else 0
@@ -405,14 +405,14 @@ class ReplayWindow:
 
 
 class Replays:
-    """The windows of all senders. None is forgotten while the epoch lasts; past `most`, new ones are refused."""
+    """The windows of all senders. None is forgotten during the epoch; beyond `most`, new ones are refused."""
 
     def __init__(self, most: int = 1 << 16) -> None:
         self._most = most
         self._windows: dict[int, ReplayWindow] = {}
 
     def admits(self, sender: int, sequence: int) -> bool:
-        """Whether the sender's datagram of this number is heard for the first time."""
+        """Return whether the sender's datagram with this number is new, and mark it as seen."""
         window = self._windows.get(sender)
         if window is None:
             if len(self._windows) >= self._most:
@@ -422,14 +422,14 @@ class Replays:
 
 
 class RateLimit:
-    """A bucket per source that fills with `per_second` and holds `burst`; sources past `most` push out the oldest."""
+    """A bucket per source that fills with `per_second` and holds `burst`; beyond `most` the oldest are dropped."""
 
     def __init__(self, per_second: float, burst: float, most: int = 1 << 16) -> None:
         self._rate, self._burst, self._most = per_second, burst, most
         self._buckets: OrderedDict[object, tuple[float, float]] = OrderedDict()
 
     def admits(self, source: object, now: float) -> bool:
-        """Whether one more from `source` is within the limit at `now` (seconds, monotonic)."""
+        """Return whether one more from `source` is within the limit at `now` (seconds, monotonic)."""
         held, then = self._buckets.get(source, (self._burst, now))
         held = min(self._burst, held + (now - then) * self._rate)
         admitted = held >= 1

@@ -1,1 +1,1 @@
-"""One process per host beside the training job: it drains the rings, and delivers what was sampled."""
+"""Runs one process per host next to the training job: it drains the rings and delivers samples."""

@@ -1,1 +1,1 @@
-"""One process per job that hears all agents: it notices what is slow, has it sampled, and commits what they deliver."""
+"""Runs one process per job, to which all agents report: it notices slowness, has it sampled, and commits deliveries."""

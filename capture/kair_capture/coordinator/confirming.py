@@ -81,7 +81,7 @@ class Confirming:
         allowed: bool,
         say: Callable[[str], None],
     ) -> None:
-        """`allowed` is whether ranks without a setting may be delayed (--allow-delays)."""
+        """Take `allowed`: whether ranks without a setting may be delayed (--allow-delays)."""
         self._places, self._table, self._hosts, self._watching = places, table, hosts, watching
         self._allowed, self._say = allowed, say
         # Above those of an earlier coordinator, which ranks may know.

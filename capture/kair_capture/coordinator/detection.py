@@ -147,7 +147,7 @@ def despite_fixed_parts(found: Standing, recent: Recent, role: Ints) -> Floats:
 
 
 def matters(found: Standing, recent: Recent, least: Least = USUAL) -> Bools:
-    """Return whether each rank's extra computing would also lengthen its own time on a core of its own."""
+    """Return whether each rank's extra computing would also lengthen its own time if it had a core to itself."""
     ready = np.maximum(known_median(recent.ready_us.T), found.self_us)
     more = found.excess_us
     return np.asarray(more > least.of(found.peers) * (ready - more))

@@ -1,8 +1,8 @@
-"""Whom to sample, and when: suspects with random peers, within a budget, not again and again; and what that costs.
+"""Decides which ranks to sample and when: suspects with random peers, within a budget, and what that costs.
 
-The promise, but for windows that a person asks for: at no time has sampling cost more than its share of the job's time
-so far, and one window. A window is ordered where its cost is saved, or, as a loan for ranks that are known to be slow,
-where nothing is owed. Windows that ranks had without being asked count.
+Except for windows that a user requests, sampling never costs more than its share of the job's time so far plus one
+window. A window is ordered if its cost is saved or, as a loan for ranks known to be slow, if nothing is owed. Windows
+that ranks sampled unasked count too.
 """
 
 import math
@@ -19,61 +19,61 @@ from kair_engine.arrays import Bools, Floats, Ints
 
 _MOST_SAVED_STEPS: Final = 80
 _MOST_SAVED_US: Final = 1e6
-"""So many steps' time, or so much, is saved at most: a job that was quiet for a week is not sampled for an hour."""
+"""Most time that is saved, in steps and in µs: a job that was quiet for a week is not sampled for an hour."""
 
 
 @dataclass
 class Budget:
-    """An account in µs of the job's time. Below zero it is a debt: nothing else is sampled until it is paid off."""
+    """An account in µs of the job's time. A negative balance is a debt, which must be earned before more sampling."""
 
     share: float
     held_us: float = 0.0
     spent_us: float = 0.0
     elapsed_us: float = 0.0
     step: int = 0
-    """Up to which time has passed."""
+    """Step up to which time was credited."""
 
     def pass_time(self, step_us: float, until: int) -> None:
-        """Note that the job is at step `until`. A job that went back to a checkpoint earns nothing by going back."""
+        """Credit the job's progress to step `until`. A job that goes back to a checkpoint earns nothing by that."""
         steps, self.step = max(until - self.step, 0), until
         self.elapsed_us += step_us * steps
         most = max(_MOST_SAVED_STEPS * step_us, _MOST_SAVED_US)
         self.held_us = max(self.held_us, min(self.held_us + self.share * step_us * steps, most))
 
     def spend(self, cost_us: float) -> None:
-        """Take what was spent, into debt where it must."""
+        """Charge a cost, into debt if necessary."""
         self.held_us -= cost_us
         self.spent_us += cost_us
 
     @property
     def lends(self) -> bool:
-        """Whether a window may be had that is not saved for."""
+        """Return whether a window may be ordered on credit."""
         return self.share > 0 and self.held_us >= 0
 
     @property
     def overhead(self) -> float:
-        """The share of the job's time that sampling took."""
+        """Return the share of the job's time that sampling took."""
         return self.spent_us / self.elapsed_us if self.elapsed_us else 0.0
 
 
 WINDOW_STEPS: Final = 8
-"""Fewer, where the budget has not earned so many yet: a young job is sampled by and by."""
+"""Fewer if the budget does not allow as many yet: a young job is sampled gradually."""
 WINDOW_RANKS: Final = 16
-"""Of every window, so that all of them have as many ranks: an analysis leaves out steps that few ranks recorded."""
+"""The same in every window, because analyses leave out steps that few ranks recorded."""
 _COST: Final = 0.5
-"""Of a step's time: what a sampled step takes more, until it is measured (23 % were, and the profiler's own end)."""
+"""Extra time of a sampled step, as a share of it, until it is measured (23 % was, plus the profiler's own end)."""
 _COOL_DOWN_S: Final = 300.0
 _MOST_COOL_DOWN_S: Final = 3600.0
 _STEPS_AT_ONCE: Final = 3 * WINDOW_STEPS
-"""That a suspect is given before the first pause: one window is seldom enough to tell why it is slow."""
+"""Steps of a suspect before the first pause: one window seldom shows why it is slow."""
 _MOST_COST_US: Final = 500_000.0
-"""What a window may cost: where its steps cost more than was thought, the next one has fewer."""
+"""Most that a window may cost: if its steps cost more than estimated, the next one has fewer."""
 _FEWEST_STEPS: Final = 2
 _FEWEST_LENT: Final = 4
-"""Of a suspect's window that is not saved for: with fewer its rank is rarely told from chance."""
+"""Fewest steps of a suspect's window on credit: with fewer its rank seldom stands out from chance."""
 _AGENT_TURN_S: Final = 0.1
 _WORSE: Final = 1.5
-"""A suspect that is so much worse than when it was sampled is sampled again at once."""
+"""A suspect this many times worse than when it was sampled is sampled again at once."""
 
 
 @dataclass(frozen=True)
@@ -86,29 +86,29 @@ class Window:
     ranks: tuple[int, ...]
     why: str
     options: int = 0
-    """What is recorded besides, as ProfileOptions."""
+    """Extra data, as ProfileOptions."""
 
     @property
     def last(self) -> int:
-        """The last of the steps."""
+        """Return the last of the steps."""
         return self.first + self.steps - 1
 
 
 @dataclass
 class Sampled:
-    """When a rank was sampled last."""
+    """When a rank was last sampled."""
 
     at_s: float
     """Unix."""
     excess: float
-    """What it was then."""
+    """Its excess then."""
     steps: int
-    """Of all its windows."""
+    """Steps of all its windows."""
 
 
 @dataclass
 class Sampler:
-    """Decides; what it decided is carried out by the coordinator."""
+    """Decides on windows; the coordinator carries them out."""
 
     budget: Budget
     chance: random.Random = field(default_factory=random.SystemRandom)
@@ -116,27 +116,27 @@ class Sampler:
     window: Window | None = None
     """The last one; another is ordered when it is over."""
     sampled: dict[int, Sampled] = field(default_factory=dict)
-    """Rank → when it was sampled last."""
+    """Rank → when it was last sampled."""
     charged_us: float = 0.0
-    """For the last window, until its cost is known."""
+    """Charge for the last window, until its cost is known."""
     step_cost_us: float | None = None
-    """Of a sampled step with its part of the pauses, as it was measured last; None before the first."""
+    """Last measured cost of a sampled step with its part of the pauses; None before the first."""
 
     def is_due(self, rank: int, excess: float, now_s: float) -> bool:
-        """Whether a suspect is to be sampled: not of late, unless it became much worse."""
+        """Return whether to sample a suspect: not if it was recently, unless it became much worse."""
         before = self.sampled.get(rank)
         if before is None:
             return True
         if before.steps < _STEPS_AT_ONCE:
             return True
         pause = min(_COOL_DOWN_S * 2 ** min((before.steps - _STEPS_AT_ONCE) // WINDOW_STEPS, 10), _MOST_COOL_DOWN_S)
-        is_pause = 0 <= now_s - before.at_s < pause  # not of a time to come: the clock was set back since
+        is_pause = 0 <= now_s - before.at_s < pause  # not a future time, which means that the clock was set back
         return not is_pause or excess > before.excess * _WORSE
 
     def affordable(self, step_us: float, *, is_known: bool = False) -> int:
-        """How many steps the next window may have; 0 where there may be none.
+        """Return how many steps the next window may have; 0 for no window.
 
-        `is_known`: it is for ranks that are slow beyond doubt; then what is not saved is lent, a window at a time.
+        `is_known`: it is for ranks that are certainly slow; then a missing amount is lent, one window at a time.
         """
         cost = self._cost(1, step_us)
         most = _MOST_COST_US / cost
@@ -158,7 +158,7 @@ class Sampler:
         now_s: float,
         why: str,
     ) -> Window:
-        """Return a window of so many steps on the suspects (rank, excess) and random others of `ranks`."""
+        """Return a window of `steps` steps on the suspects (rank, excess) and random others of `ranks`."""
         for rank, excess in suspects:
             before = self.sampled.get(rank)
             self.sampled[rank] = Sampled(now_s, excess, steps if before is None else before.steps + steps)
@@ -170,23 +170,21 @@ class Sampler:
     def order_by_hand(
         self, ranks: Sequence[int], steps: int, first: int, step_us: float, *, options: int = 0
     ) -> Window:
-        """Return a window that a person wants: at once, and on the budget's account."""
+        """Return a window that a user requested: at once, and charged to the budget."""
         return self._ordered(first, steps, tuple(sorted(ranks)), step_us, "asked for", options=options)
 
     def forget_window(self) -> None:
-        """Forget the window as the job starts again and counts its steps anew: what was ordered is over, and cost what
-        was guessed.
-        """
+        """Forget the window because the job restarts and counts steps from 0; its estimated cost stays charged."""
         if self.window is not None:
             self.window = Window(self.window.generation, 0, 0, (), self.window.why)
             self.charged_us = 0.0
 
     def settle(self, cost_us: float) -> None:
-        """Put the last window's known cost in the place of the guess."""
+        """Replace the last window's estimated cost by the measured one."""
         assert self.window is not None
         self.budget.spend(cost_us - self.charged_us)
         self.charged_us = 0.0
-        # What was recorded besides makes steps dearer than others' will be.
+        # Extra data makes steps more expensive than others will be.
         if cost_us > 0 and not self.window.options:
             self.step_cost_us = max(cost_us / self.window.steps, 1.0)
 
@@ -204,10 +202,10 @@ class Sampler:
 
 
 def first_step_of(latest: int, step_us: float, interval_s: float, lag_s: float) -> int:
-    """Return a step that all ranks will hear of in time, and three steps more.
+    """Return the first step before which an order can reach every rank, plus three steps.
 
-    An agent hears that there is a window when it tells of its next steps or with its next beat, asks what it is, and
-    looks at the answer within its next turn. `lag_s`: how late steps are told of; the way back takes as long again.
+    An agent learns of a window when it sends its next steps or beat, requests it, and reads the answer in its next
+    turn. `lag_s` is how late steps are reported; the way back takes as long.
     """
     step_s = max(step_us * 1e-6, 1e-6)
     ahead = min(1.1 * interval_s, max(step_s, _AGENT_TURN_S)) + 2 * _AGENT_TURN_S + 2 * lag_s
@@ -215,21 +213,21 @@ def first_step_of(latest: int, step_us: float, interval_s: float, lag_s: float) 
 
 
 _NEIGHBOURS: Final = 20
-"""Steps before a window that its own are compared with."""
+"""Steps before a window with which its own are compared."""
 _LONGEST_PAUSE_US: Final = 60e6
-"""What is longer is a clock that was set."""
+"""A longer pause means that a clock was set."""
 _LOOK_EVERY: Final = 5
-"""Steps between two looks for windows that nobody asked for."""
+"""Steps between two checks for unasked windows."""
 _MOST_LOOKED_AT: Final = HISTORY - 2 * _NEIGHBOURS
-"""Of these looks: steps further back are not remembered together with those before them."""
+"""Steps of one check: earlier ones are no longer stored together with those before them."""
 
 
 def cost_us(table: StepTable, ranks: Sequence[int], first: int, last: int) -> float | None:
-    """Of steps `first` to `last`, sampled on `ranks`; None where these steps are not remembered (any more).
+    """Return the cost in µs of steps `first` to `last`, sampled on `ranks`; None if they are not stored (any more).
 
-    Between steps a rank's time stands still for nothing but its profiler, which begins, ends and is written there. Of
-    each such pause the longest of any rank counts, since the others wait for it. Of the sampled steps the median
-    counts, so that a checkpoint among them is not taken for the profiler's work. Who did not sample does not count.
+    Between steps only the profiler (its begin, end and writing) stops a rank. For each such pause the longest of any
+    rank counts, because the others wait for it. Sampled steps count by their median, so that a checkpoint among them is
+    not charged to the profiler. Ranks that did not sample are ignored.
     """
     steps = table.steps(np.asarray(ranks, np.int64), np.arange(first - _NEIGHBOURS, last + 2))
     window, told = slice(_NEIGHBOURS, -1), ~np.isnan(steps.step_us)
@@ -245,28 +243,28 @@ def cost_us(table: StepTable, ranks: Sequence[int], first: int, last: int) -> fl
 
 
 def _longer(length: Floats, sampled: Bools, window: slice) -> float:
-    """How much longer one rank's sampled steps were, all together."""
+    """Return how much longer one rank's sampled steps were in total."""
     usual = length[~sampled & ~np.isnan(length)]
     within = length[window][sampled[window]]
     return max(float(np.median(within) - np.median(usual)), 0.0) * len(within) if len(usual) else 0.0
 
 
 class Unasked:
-    """Windows that nobody asked for: there is one budget, whoever spends it.
+    """Windows that ranks sampled unasked, which are charged to the same budget.
 
-    Whether a step was sampled its rows say; whether it was asked for, the windows that were ordered.
+    A step's rows show whether it was sampled; the ordered windows show whether that was requested.
     """
 
     def __init__(self, until: int = -1) -> None:
         self.until = until
-        """The last step that was looked at."""
+        """The last step that was checked."""
 
     def cost_us(self, table: StepTable, asked: Iterable[tuple[int, int]]) -> float:
-        """Return what windows that nobody asked for cost since the last call, of the job's time.
+        """Return the cost of unasked windows since the last call, in µs of the job's time.
 
-        `asked`: first and last step of each window that was ordered, whose costs are known otherwise.
+        `asked` has the first and last step of each ordered window, whose cost is known otherwise.
         """
-        # The pause after a step shows once the next one is told.
+        # The pause after a step shows when the next one is reported.
         last = table.last_common_step - 1
         if table.latest.max(initial=-1) < self.until:
             self.until = last  # the job went back to a checkpoint
@@ -280,7 +278,7 @@ class Unasked:
         self.until, cost = last, 0.0
         for begin, end in _runs(np.asarray(sampled.any(axis=0))):
             if end == len(steps) and begin:
-                # It may go on: its cost is asked for when it is whole.
+                # It may continue: charge it when it is complete.
                 self.until = int(steps[begin]) - 1
                 break
             ranks: Ints = np.flatnonzero(sampled[:, begin:end].any(axis=1))
@@ -289,6 +287,6 @@ class Unasked:
 
 
 def _runs(marked: Bools) -> Iterator[tuple[int, int]]:
-    """Where each row of marks begins and ends."""
+    """Yield the begin and end of each run of marks."""
     edges = np.flatnonzero(np.diff(np.concatenate([[0], marked.astype(np.int8), [0]])))
     yield from zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)

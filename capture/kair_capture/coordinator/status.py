@@ -1,6 +1,4 @@
-"""How the job is doing, as one document, and as text for Prometheus; and what a coordinator must know when it starts
-again, a small file in the job's folder.
-"""
+"""Describes the job's state, as one document and as text for Prometheus, and stores what a restart needs."""
 
 import threading
 from collections import Counter, deque
@@ -107,7 +105,7 @@ def lines_of(status: WatchResult, webhook: Webhook | None = None) -> Iterator[st
     yield from _metric("kair_rank_slowdown", "S_w of each rank in the last sampled window that was priced.", by_rank)
     of_chance = [(labels, one.z) for labels, one in ranks if one.self_time_excess is not None]
     yield from _metric("kair_self_excess_z", "The same in units of chance; 6 is an alert.", of_chance)
-    # Of a coordinator that does not write any more Prometheus sees an old time, or no answer.
+    # Prometheus sees from an old time that a coordinator no longer writes.
     written = [(job, datetime.fromisoformat(status.updated_at).timestamp())]
     yield from _metric("kair_status_timestamp_seconds", "When the coordinator last looked, Unix time.", written)
     number = status.sampling.windows[-1].number if status.sampling.windows else 0
@@ -122,18 +120,18 @@ def lines_of(status: WatchResult, webhook: Webhook | None = None) -> Iterator[st
 
 
 class MetricsServer:
-    """Answers `GET /metrics` and nothing else, in threads of its own."""
+    """Answers `GET /metrics` and nothing else, in separate threads."""
 
     def __init__(
         self, address: tuple[str, int], status: Callable[[], WatchResult | None], webhook: Webhook | None = None
     ) -> None:
-        """Raise OSError where the address cannot be had."""
+        """Raise OSError if the address cannot be used."""
 
         class Handler(BaseHTTPRequestHandler):
             timeout = 5
 
             def do_GET(self) -> None:
-                """Answers."""
+                """Answer a request."""
                 found = status()
                 if self.path != "/metrics" or found is None:
                     self.send_error(404)
@@ -146,7 +144,7 @@ class MetricsServer:
                 self.wfile.write(body)
 
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002  (http.server's name)
-                """Says nothing."""
+                """Log nothing."""
 
         self._server = ThreadingHTTPServer(address, Handler)
         self._server.daemon_threads = True
@@ -154,11 +152,11 @@ class MetricsServer:
 
     @property
     def port(self) -> int:
-        """The one it has, also where any was asked for."""
+        """Return the actual port, also if any was requested."""
         return int(self._server.server_address[1])
 
     def close(self) -> None:
-        """End it."""
+        """End the server."""
         self._server.shutdown()
         self._server.server_close()
 
@@ -178,33 +176,33 @@ def _escaped(text: str) -> str:
 
 @dataclass
 class Remembered:
-    """Written whole whenever it changes."""
+    """A coordinator's state, written atomically whenever it changes."""
 
     budget: Budget = field(default_factory=lambda: Budget(0.0))
-    """This and what follows: the sampler's, by the same names."""
+    """This and the next ones: the sampler's, by the same names."""
     generation: int = 0
     sampled: dict[int, Sampled] = field(default_factory=dict)
     charged_us: float = 0.0
     step_cost_us: float | None = None
     unasked_until: int = -1
-    """The last step whose windows that nobody asked for are charged."""
+    """The last step whose unasked windows are charged."""
     windows: list[WatchedWindow] = field(default_factory=list)
     alerts: list[Alert] = field(default_factory=list)
     hang: Hang | None = None
     triage: WatchedVerdict | None = None
     control: dict[str, str] = field(default_factory=dict)
-    """What was set while the job runs."""
+    """Settings changed while the job runs."""
     communication: list[Communication] = field(default_factory=list)
-    """How ranks communicate, as their agents told it."""
+    """How ranks communicate, as their agents reported."""
     fragments: int = 0
     refused: int = 0
     duplicates: int = 0
     moved_at_step: int | None = None
-    """From here on the store has the job: its folder there was replaced."""
+    """The store has the job from this step on: its folder there was replaced."""
 
 
 def remembered(path: Path) -> Remembered:
-    """Return what the file says; nothing where there is none, or it is damaged."""
+    """Return the stored state; an empty one if it is missing or damaged."""
     try:
         return msgspec.json.decode(read_kept(path), type=Remembered)
     except (OSError, ValueError, msgspec.MsgspecError, RecursionError):
@@ -212,18 +210,18 @@ def remembered(path: Path) -> Remembered:
 
 
 def remember(path: Path, what: Remembered) -> None:
-    """Raise OSError when there is no room."""
+    """Store the state. Raises OSError if there is no room."""
     write_whole(path, msgspec.json.encode(what))
 
 
 def bounded(windows: list[WatchedWindow], most: int = 20) -> list[WatchedWindow]:
-    """Return the last ones."""
+    """Return the last windows."""
     return list(deque(windows, maxlen=most))
 
 
 _PAIR: Final = 2
 _GONE_S: Final = 60.0
-"""A host that is not heard for so long takes no part any more."""
+"""A host that is silent for this long counts as gone."""
 
 
 def status_of(
@@ -243,9 +241,9 @@ def status_of(
     is_undecided: bool = False,
     unheard_because: str | None = None,
 ) -> WatchResult:
-    """Return the document; `now` is monotonic, s.
+    """Return the document; `now` is monotonic, in s.
 
-    `is_undecided`: ranks died, or stand still, and who is to blame is not known yet: who follows the job waits for it.
+    `is_undecided`: ranks died or hang, and the cause is not known yet: clients that follow the job wait for it.
     """
     ranks = _ranks(table, hosts, watching)
     state = _state(table, hosts, watching, now, has_failed=hang is not None and not hang.over)
@@ -282,9 +280,9 @@ def status_of(
 
 
 def _state(table: StepTable, hosts: Hosts, watching: Watching, now: float, *, has_failed: bool) -> JobState:
-    """Return the state; a coordinator that was started again waits for agents, though it knows steps.
+    """Return the state; a restarted coordinator waits for agents, although it knows steps.
 
-    `has_failed`: the job stood still or a rank died, and it has not gone on since.
+    `has_failed`: the job hung or a rank died, and it has not continued since.
     """
     if table.last_common_step < 0 or not len(hosts):
         return "waiting"
@@ -296,10 +294,10 @@ def _state(table: StepTable, hosts: Hosts, watching: Watching, now: float, *, ha
 
 
 def _is_through(state: HostState) -> bool:
-    """Whether nothing more is to come from a host: its ranks have ended, and what they left is told and delivered.
+    """Return whether a host is finished: its ranks have ended, and all they left is reported and delivered.
 
-    Ranks that nobody has heard of are still to come, whatever is known of an earlier attempt: a job that starts once
-    more imports its framework for longer than a coordinator may wait to leave.
+    Ranks not seen yet are still expected, whatever is known of an earlier attempt: a restarting job imports its
+    framework for longer than a coordinator may wait before it leaves.
     """
     beat, had_ranks = state.beat, bool(state.had) or state.is_silent
     return had_ranks and not (beat.ranks or beat.unsent_rows or beat.spooled)

@@ -1,9 +1,9 @@
-"""Steps and scopes of every rank, sampled or not, kept in the job's folder for as long as the job is.
+"""Keeps steps and scopes of every rank, sampled or not, in the job's folder as long as the job exists.
 
-Rows of steps are in a journal before they are acknowledged, which becomes Parquet part by part. A journal's part has
-its number, so that who is killed between both keeps either, and never counts rows twice. A delivered file of sums of
-scopes is moved, so that a coordinator that is killed counts none twice; small ones are joined, and a joined one names
-those that it was made of: where they are still there, they go.
+Rows of steps are in a journal before they are acknowledged; journals become Parquet parts. A part has its journal's
+number, so that a kill in between leaves one of both, and rows never count twice. A delivered file of sums of scopes is
+moved, so that a killed coordinator counts none twice; small ones are joined, and a joined one lists its sources: any
+that still exist are removed.
 """
 
 import os
@@ -34,9 +34,9 @@ from kair_engine.views.scope_changes import Floats, Ints, ScopeSeries
 
 ROWS_A_PART: Final = 1 << 17
 _FEWEST_COLUMNS: Final = COLUMNS.index("samples")
-"""Of a part: the first versions told those before."""
+"""Fewest columns of a part: the first versions had those before."""
 MOST_BYTES: Final = 4 << 30
-"""Of all parts; the oldest go."""
+"""Most bytes of all parts; the oldest are removed."""
 _JOURNAL: Final = re.compile(r"steps-(\d{8})\.journal")
 
 
@@ -44,7 +44,7 @@ class StepLog:
     """The folder `steps` of a job; only the coordinator writes it."""
 
     def __init__(self, folder: Path) -> None:
-        """Take up what is there. Raises OSError."""
+        """Continue the existing files. Raises OSError."""
         self.folder: Final = folder
         make_folder(folder)
         self._number = 0
@@ -55,36 +55,36 @@ class StepLog:
 
     @property
     def is_there(self) -> bool:
-        """Whether the journal is in its folder: in one that was moved away a file is written as before."""
+        """Return whether the journal is in its folder; writing to a moved one would succeed unnoticed."""
         with suppress(OSError):
             return os.path.samestat(self._path(self._number).stat(), os.fstat(self._handle))
         return False
 
     def append(self, rows: Rows) -> None:
-        """Write rows down. Raises OSError when there is no room; then none of them is."""
+        """Store rows; without room none is stored. Raises OSError."""
         if not len(rows):
             return
         append_whole(self._handle, rows.tobytes())
         self._rows += len(rows)
         if self._rows >= ROWS_A_PART:
             full = self._path(self._number)
-            # These rows are written: where no next journal can be opened now, this one goes on.
+            # These rows are stored: if no next journal can be opened now, continue with this one.
             with suppress(OSError):
                 self._open(self._number + 1)
                 self._to_pack.append(full)
 
     def recover(self) -> Rows:
-        """Return the rows of the last journals, for who starts again."""
+        """Return the rows of the last journals, for a restart."""
         journals = [path for path in sorted(self.folder.iterdir()) if _number(path)]
         return np.concatenate([np.zeros(0, ROW), *map(_read, journals[-2:])])
 
     def reopen(self) -> None:
-        """After the folder was gone for a while. Raises OSError while it still is."""
+        """Open the folder again after it was gone. Raises OSError while it still is."""
         make_folder(self.folder)
         self._take_up()
 
     def pack(self) -> None:
-        """Make parts of full journals, which takes long. Raises OSError; what is not packed is the next time."""
+        """Convert full journals to parts, which is slow. Raises OSError; the rest is converted the next time."""
         while self._to_pack:
             journal = self._to_pack[0]
             write_part(self.folder / f"part-{_number(journal)}.parquet", _read(journal))
@@ -118,7 +118,7 @@ class StepLog:
         self.close()
         size = os.fstat(handle).st_size
         self._handle, self._number, self._rows = handle, number, size // ROW.itemsize
-        # Killed in the middle of a row: it was not acknowledged.
+        # A kill in the middle of a row: it was not acknowledged.
         os.ftruncate(handle, self._rows * ROW.itemsize)
 
     def _path(self, number: int) -> Path:
@@ -126,25 +126,25 @@ class StepLog:
 
 
 def write_part(path: Path, rows: Rows) -> None:
-    """Rows as Parquet, by step and rank; whole or not at all. Raises OSError."""
+    """Write rows as Parquet, by step and rank, atomically. Raises OSError."""
     rows = once_each([rows])
     table = pa.table({name: np.ascontiguousarray(rows[name]) for name in COLUMNS})
     write_table(path, table, use_dictionary=["rank", "flags"])
 
 
 class StepReader:
-    """Reads the folder `steps` of a job, again and again: a part, which never changes, once."""
+    """Reads the folder `steps` of a job repeatedly; parts never change and are read once."""
 
     def __init__(self, folder: Path, columns: Sequence[str] = COLUMNS) -> None:
-        """Read nothing yet; of the rows, these columns."""
+        """Prepare to read these columns; nothing is read yet."""
         self._folder = folder
         self._kind = np.dtype([(name, ROW[name]) for name in columns])
         self._parts: dict[tuple[str, int, int], Rows] = {}
 
     def read(self, most: int | None = None) -> list[Rows]:
-        """Return the rows of parts and journals, the oldest file first. Raises OSError, pa.ArrowException.
+        """Return the rows of parts and journals, oldest file first. Raises OSError, pa.ArrowException.
 
-        A row may be there twice. `most`: older parts are left out from so many rows on.
+        Rows may be duplicates. Once `most` rows are read, older parts are skipped.
         """
         parts = {path.stem[5:]: path for path in self._folder.glob("part-????????.parquet")}
         journals = sorted((number, path) for path in self._folder.iterdir() if (number := _number(path)) is not None)
@@ -173,7 +173,7 @@ class StepReader:
         content = pa.BufferReader(read_kept(path))
         told = [(field.name, field.type) for field in pq.read_schema(content)]
         known = [(name, pa.from_numpy_dtype(ROW[name])) for name in COLUMNS]
-        # Earlier versions told less.
+        # Earlier versions had fewer columns.
         names = [name for name, _ in told if name in (self._kind.names or ())]
         is_known = len(told) >= _FEWEST_COLUMNS and told == known[: len(told)]
         table = pq.read_table(content, columns=names) if is_known else None
@@ -186,25 +186,24 @@ class StepReader:
 
 
 def read_all(folder: Path, most: int | None = None, columns: Sequence[str] = COLUMNS) -> Rows:
-    """Return the rows of a job's folder `steps`, parts and journals, by step and rank. Raises OSError,
-    pa.ArrowException.
+    """Return the rows of a job's folder `steps`, by step and rank. Raises OSError, pa.ArrowException.
 
-    Rows of ranks that cannot be are left out.
-    `most`: older parts are left out from so many rows on. `columns`: with step, rank and begin_us.
+    Rows of impossible ranks are left out. Once `most` rows are read, older parts are skipped. `columns` must include
+    step, rank and begin_us.
     """
     return once_each(StepReader(folder, columns).read(most))
 
 
 def once_each(files: list[Rows]) -> Rows:
-    """Return the files' rows by step and rank, each once; takes the files out of the list.
+    """Return the files' rows by step and rank, without duplicates; empties the list.
 
-    A row that came again after more steps than a coordinator remembers was written twice.
+    A row that arrived again after more steps than a coordinator remembers was written twice.
     """
     rows = _joined(files)
     places = rows["step"].astype(np.int64) << 32 | rows["rank"]
     if (np.diff(places) > 0).all():
         return rows
-    order = np.argsort(places, kind="stable")  # files are nearly in order, which this makes use of
+    order = np.argsort(places, kind="stable")  # stable: fast on files that are nearly in order
     if (np.diff(places[order]) > 0).all():
         return rows[order]
     rows = rows[np.lexsort((rows["begin_us"], rows["rank"], rows["step"]))]
@@ -214,7 +213,7 @@ def once_each(files: list[Rows]) -> Rows:
 
 
 def _joined(files: list[Rows]) -> Rows:
-    """Return the files' rows in one array; each file goes as soon as it is in it: they are large."""
+    """Return the files' rows in one array; each file is freed once copied, because they are large."""
     rows = np.empty(sum(map(len, files)), files[0].dtype if files else ROW)
     first = 0
     while files:
@@ -225,7 +224,7 @@ def _joined(files: list[Rows]) -> Rows:
 
 
 def _those(rows: Rows, kept: npt.NDArray[np.bool_]) -> Rows:
-    """Return the chosen rows, or without a copy all of them."""
+    """Return the chosen rows; without a copy if these are all."""
     return rows if kept.all() else rows[kept]
 
 
@@ -234,7 +233,7 @@ def _possible(rows: Rows) -> Rows:
 
 
 def _number(path: Path) -> str | None:
-    """Return the eight digits of a journal's name; None of any other file."""
+    """Return the eight digits of a journal's name; None for other files."""
     match = _JOURNAL.fullmatch(path.name)
     return None if match is None else match[1]
 
@@ -246,7 +245,7 @@ def _read(path: Path) -> Rows:
 JOIN_FROM: Final = 64
 _MOST_FILE_BYTES: Final = 64 << 20
 _MOST_BYTES: Final = 1 << 30
-"""Of all files; the oldest go."""
+"""Most bytes of all files; the oldest are removed."""
 _SOURCES: Final = b"kair.sources"
 
 
@@ -259,7 +258,7 @@ class ScopeLog:
         """Delivered files that no agent of the job made."""
 
     def round(self) -> None:
-        """Take what was delivered. Raises OSError when the store cannot be written."""
+        """Move delivered files here. Raises OSError if the store cannot be written."""
         delivered = sorted(self._delivered.glob("host=*/scopes-*.parquet"))
         if not delivered:
             return
@@ -290,7 +289,7 @@ class ScopeLog:
         return bool(schema.equals(SCHEMA))
 
     def _files(self) -> list[Path]:
-        """Return the oldest first."""
+        """Return the files, oldest first."""
         files = (path for path in self._folder.glob("[!.]*.parquet") if path.is_file())
         return sorted(files, key=lambda path: path.stat().st_mtime_ns)
 
@@ -303,10 +302,10 @@ class ScopeLog:
         self._remove_joined()
 
     def _remove_joined(self) -> None:
-        """Remove what a joined file holds."""
+        """Remove the sources of joined files."""
         for path in filter(Path.is_file, self._folder.glob("joined-*.parquet")):
             sources = (pq.read_metadata(path).metadata or {}).get(_SOURCES, b"").decode().split("\n")
-            # Files of this folder: from a bucket that others write to, a list may name any of the host's.
+            # Files in this folder only: a list from a shared bucket could name any file of the host.
             for source in (self._folder / name for name in sources if name and "/" not in name):
                 with suppress(OSError):
                     source.unlink()
@@ -317,20 +316,20 @@ Column = npt.NDArray[Any]
 Waiting = Literal["none", "some", "all"]
 _WAITING: Final[Mapping[str, Waiting]] = {"forward": "some", "backward": "some", "optimizer": "some", "input": "none"}
 _OF_ANY_SIZE: Final = ("optimizer", "waiting")
-"""They take as long whatever the samples of a step."""
+"""Their duration does not depend on a step's samples."""
 MOST_ROWS: Final = 4_000_000
-"""The last so many: a step on a rank each, or a scope of one."""
+"""Newest rows that are read: one per step and rank, or scope of one."""
 _SPARSEST: Final = 64
-"""Ranks tell nearly all their steps: one cell in so many has a row, in any but a small table of `_FEW` cells."""
+"""Fewest rows per cell: ranks report nearly all steps, so one cell in 64 has a row, except in tables of `_FEW`."""
 _FEW: Final = 1_000_000
 _LATEST_S: Final = 253_402_300_799
-"""The end of the year 9999: a damaged row may say any time."""
+"""The end of the year 9999: a damaged row may have any time."""
 _SAME_US: Final = 2000
-"""The begin of one step may be told by two readings of the clocks."""
+"""Tolerance for a step's begin, which may be from two readings of the clocks."""
 
 
 def attempts_in(rows: Rows) -> tuple[Attempt, ...]:
-    """Return the attempts among a job's rows; those of earlier versions say of none."""
+    """Return the attempts in a job's rows; rows of earlier versions have none."""
     found = []
     for number in np.unique(rows["attempt"][rows["attempt"] > 0]).tolist():
         of = rows[rows["attempt"] == number]
@@ -349,11 +348,10 @@ def attempts_in(rows: Rows) -> tuple[Attempt, ...]:
 
 
 def scope_series(rows: Rows, scopes: Path, attempt: int | None = None) -> tuple[list[ScopeSeries], float]:
-    """Return the series of a job's rows and its folder `scopes`, and the median step, µs. Raises OSError,
-    pa.ArrowException.
+    """Return the series of a job's rows and its folder `scopes`, and the median step in µs.
 
-    Of a job that was started again, or went back to a checkpoint, the last attempt, or the one of this number. Raises
-    InputError where there are too few rows for so many ranks and steps.
+    If the job was restarted or went back to a checkpoint, the last attempt counts, or the one with this number. Raises
+    OSError, pa.ArrowException, and InputError if there are too few rows for so many ranks and steps.
     """
     rows = last_attempt(rows, attempt)
     rows = rows[(rows["flags"] & UNFIT) == 0]
@@ -369,9 +367,9 @@ def scope_series(rows: Rows, scopes: Path, attempt: int | None = None) -> tuple[
 
 
 def _at_present_sizes(series: Sequence[ScopeSeries], rows: Rows) -> list[ScopeSeries]:
-    """Return the series.
+    """Return the series scaled to the present sizes.
 
-    Where ranks took other numbers of samples before, what follows these as if they took today's.
+    If ranks took other numbers of samples before, times that depend on these are converted to today's.
     """
     sizes = _series("samples", rows["rank"], rows["step"], rows["samples"], waiting="none")
     of = np.where(sizes.time_us > 0, sizes.time_us, np.nan)
@@ -391,7 +389,7 @@ def _at_present_sizes(series: Sequence[ScopeSeries], rows: Rows) -> list[ScopeSe
 
 
 def script_scopes(folder: Path, rows: Rows) -> list[ScopeSeries]:
-    """Return the script's own scopes, in those of the steps that call them."""
+    """Return the script's own scopes, in the steps that call them."""
     sums = _sums_in(folder)
     places, wanted = _places(rows["rank"], rows["step"]), _places(sums["rank"].to_numpy(), sums["step"].to_numpy())
     order = np.argsort(places)
@@ -409,7 +407,7 @@ def script_scopes(folder: Path, rows: Rows) -> list[ScopeSeries]:
 
 
 def _sums_in(folder: Path) -> pa.Table:
-    """Return the newest files' rows."""
+    """Return the rows of the newest files."""
     tables, rows = [SCHEMA.empty_table()], 0
     for path in sorted(folder.glob("[!.]*.parquet"), key=lambda path: -path.stat().st_mtime_ns):
         if rows < MOST_ROWS:
@@ -420,9 +418,7 @@ def _sums_in(folder: Path) -> pa.Table:
 
 
 def last_attempt(rows: Rows, number: int | None = None) -> Rows:
-    """Return the rows of the job's last attempt, or of the one with this number: of each rank since its numbers went
-    back.
-    """
+    """Return the rows of the last attempt, or of `number`: for each rank those since its numbers went back."""
     rows = _those(rows, rows["attempt"] == (rows["attempt"].max(initial=0) if number is None else number))
     by_rank = np.argsort(rows["rank"], kind="stable")
     rank, begin = rows["rank"][by_rank], rows["begin_us"][by_rank]
@@ -432,7 +428,7 @@ def last_attempt(rows: Rows, number: int | None = None) -> Rows:
     rank, step = rows["rank"].astype(np.int64), rows["step"].astype(np.int64)
     anew = np.concatenate([[True], (rank[1:] != rank[:-1]) | (step[1:] <= step[:-1])]) if len(rows) else rank > 0
     last = np.zeros(int(rank.max(initial=0)) + 1, np.int64)
-    last[rank[anew]] = np.flatnonzero(anew)  # of several the last one stays
+    last[rank[anew]] = np.flatnonzero(anew)  # assignment keeps the last of several
     return _those(rows, np.arange(len(rows)) >= last[rank])
 
 

@@ -1,7 +1,8 @@
-"""The last steps of every rank, and which ranks run the same program, so that their times may be compared.
+"""Holds the last steps of every rank, and which ranks run the same program, so that their times are comparable.
 
-As in analyses, how ranks communicate tells programs apart, and never how long they compute. Who sends to each other is
-a pipeline, and the k-th ranks of all pipelines are one stage; what else tells is how often which groups are used.
+As in analyses, programs are distinguished by how ranks communicate, never by how long they compute. Ranks that send to
+each other form a pipeline, and the k-th ranks of all pipelines are one stage; otherwise the use of groups distinguishes
+them.
 """
 
 from collections import Counter
@@ -19,57 +20,58 @@ from kair_engine.arrays import Floats, Ints
 from kair_engine.timeline.roles import programs
 
 HISTORY: Final = 256
-"""Steps that are remembered of a rank."""
+"""Steps that are kept per rank."""
 ONE_STEP_US: Final = 2000
-"""Between two begins of the same step of the same attempt: an agent that was killed reads its clocks anew, within a
-millisecond."""
+"""Tolerance for the begin of the same step: an agent restarted after a kill reads its clocks again, within a
+millisecond.
+"""
 STEPS_SHOWN: Final = 20
 MOST_RANKS: Final = 1 << 17
 _NONE: Final = -1
 
 _ABOVE_0: Final = ("cpu_us", "device_us", "samples")
-"""What stands at 0 where it is not told."""
+"""Columns that are 0 if not known."""
 _TIMES: Final = ("step_us", "self_us", "cpu_us", "delay_us", "device_us", "input_us", "inserted_us")
 _COPIED: Final = ("flags", "samples", *_TIMES)
 _HELD: Final = np.dtype(
     [("number", "<i8"), ("begin_us", "<i8"), *((name, "<f4" if name in _TIMES else "<u4") for name in _COPIED)]
 )
-"""`number`: the step's and 1, so that a table of zeros, whose pages cost nothing, has none."""
+"""`number` is the step's plus 1, so that an empty table of zeros, whose pages cost nothing, has no step."""
 
 
 @dataclass(frozen=True)
 class Recent:
-    """The last steps that the ranks have in common: matrices (rank, step) in µs, NaN where a step says nothing."""
+    """The last steps that the ranks have in common: matrices (rank, step) in µs, NaN where missing."""
 
     ranks: Ints
     steps: Ints
     step_us: Floats
     self_us: Floats
-    """On the device, where all ranks tell it: hosts may be far ahead."""
+    """On the device if all ranks report that, because hosts may be far ahead."""
     cpu_us: Floats
-    """What the training threads computed; NaN where that is not told, or may be busy waiting."""
+    """CPU time of training threads; NaN if missing or possibly busy waiting."""
     ready_us: Floats
-    """The self times without what threads waited for a core."""
+    """Self times without waiting for a core."""
     samples: Floats | None = None
-    """That the ranks took; None where not all of them told it of half of the steps."""
+    """Samples of the ranks; None unless all reported them for half of the steps."""
 
 
 @dataclass(frozen=True)
 class Told:
-    """Some steps of some ranks as they were told: matrices (rank, step)."""
+    """Reported steps of some ranks: matrices (rank, step)."""
 
     begin_us: Floats
     step_us: Floats
-    """NaN, as in `begin_us`, where a step was not told or is no longer remembered."""
+    """NaN, as in `begin_us`, if a step was not reported or is no longer stored."""
     flags: npt.NDArray[np.uint32]
     own_us: Floats
-    """What ranks spent themselves, without what they waited for each other and for data."""
+    """Time of the ranks themselves, without waiting for each other and for data."""
     inserted_us: Floats
-    """By which `kair confirm` delayed them."""
+    """Delay by `kair confirm`."""
 
 
 class StepTable:
-    """A ring of steps per rank; the place of a step is its number modulo HISTORY."""
+    """A ring of steps per rank; a step's index is its number modulo HISTORY."""
 
     def __init__(self) -> None:
         self._held = _empty(0)
@@ -77,15 +79,15 @@ class StepTable:
         self._latest_begin_us: Ints = np.zeros(0, np.int64)
         self._ranks = 0
         self.attempt = 0
-        """The job's, that all of these steps are of."""
+        """Attempt of the job that all stored steps are from."""
 
     @property
     def latest(self) -> Ints:
-        """The last step of every rank in this attempt; −1 before its first, and of those that have departed."""
+        """Return the last step of every rank in this attempt; −1 before its first, and for departed ranks."""
         return self._latest[: self._ranks]
 
     def unknown(self, rows: Rows) -> Rows:
-        """Those of `rows` that are not here yet. Rows of impossible ranks are left out."""
+        """Return those of `rows` that are not stored yet. Rows of impossible ranks are left out."""
         rows = rows[rows["rank"] < MOST_RANKS]
         if not len(rows):
             return rows
@@ -98,9 +100,9 @@ class StepTable:
         return unknown
 
     def add(self, rows: Rows) -> None:
-        """Take rows; of one place the later one stays, so that the same twice change nothing.
+        """Add rows; at equal indices the later one stays, so duplicates change nothing.
 
-        Rows of a new attempt take the place of all others; of an earlier one none are taken.
+        Rows of a new attempt replace all others; those of an earlier one are ignored.
         """
         rows = rows[rows["rank"] < MOST_RANKS]
         if (newest := int(rows["attempt"].max(initial=0))) > self.attempt:
@@ -119,18 +121,18 @@ class StepTable:
             self._held[name][rank, place] = kept[name]
         self._held["number"][rank, place], self._held["begin_us"][rank, place] = step + 1, begin
         for one, number, at in zip(rank.tolist(), step.tolist(), begin.tolist(), strict=True):
-            # By time, not by number: a job that went back to a checkpoint counts lower ones.
+            # By time, not by number: a job that went back to a checkpoint repeats lower numbers.
             if at >= self._latest_begin_us[one]:
                 self._latest[one], self._latest_begin_us[one] = number, at
 
     @property
     def last_common_step(self) -> int:
-        """The step that nine in ten of the ranks have reached; −1 without ranks. A dead rank holds nobody up."""
+        """Return the step that nine in ten of the ranks have reached; −1 without ranks. A dead rank delays nothing."""
         told = self.latest[self.latest >= 0]
         return int(np.quantile(told, 0.1, method="lower")) if len(told) else _NONE
 
     def forget_left_behind(self, living: Ints, steps: int) -> None:
-        """Of ranks that do not live, and that all living ones are so many steps ahead of, nothing is waited for."""
+        """Forget ranks that do not live and are at least `steps` behind all living ones."""
         latest = self.latest
         told = living[living < len(latest)]
         of_living = latest[told][latest[told] >= 0]
@@ -140,7 +142,7 @@ class StepTable:
             latest[gone] = _NONE
 
     def recent(self, count: int, until: int) -> Recent:
-        """Return steps `until − count + 1 … until` of the ranks that have told half of them, but for unfit ones."""
+        """Return steps `until − count + 1 … until` of ranks that reported half of them, without unfit steps."""
         steps = np.arange(until - count + 1, until + 1)
         place = steps % HISTORY
         there = (self._held["number"][:, place] == steps + 1) & ((self._held["flags"][:, place] & UNFIT) == 0)
@@ -155,7 +157,7 @@ class StepTable:
         if len(ranks) and not np.isnan(device_us).all(axis=1).any():
             self_us = device_us
         ready_us = self_us - delay_us
-        # Who computes longer than it does not wait, waits busily; half a millisecond is the clocks' own.
+        # CPU time above self time means busy waiting; 0.5 ms is clock error.
         cpu_us[cpu_us > self_us + 500] = np.nan
         tells = len(ranks) > 0 and bool((np.count_nonzero(samples > 0, axis=1) * 2 >= count).all())
         return Recent(ranks, steps, step_us, self_us, cpu_us, ready_us, samples if tells else None)
@@ -171,7 +173,7 @@ class StepTable:
         return Told(begin_us, step_us, self._held["flags"][at], self_us - input_us, inserted_us)
 
     def _grow(self, ranks: int) -> None:
-        """Make room for so many; for twice as many as there were, as ranks come host by host."""
+        """Make room for this many ranks, at least doubling it, because ranks arrive host by host."""
         self._ranks = max(self._ranks, ranks)
         if (more := max(2 * len(self._held), ranks, 64) - len(self._held)) and ranks > len(self._held):
             before, self._held = self._held, _empty(len(self._held) + more)
@@ -185,21 +187,21 @@ def _empty(ranks: int) -> Rows:
 
 
 def _keys(rows: Rows) -> tuple[Ints, Ints, Ints]:
-    """Rank, step and begin (Unix µs) of rows."""
+    """Return rank, step and begin (Unix µs) of rows."""
     begin = np.minimum(rows["begin_us"], np.uint64(2**62)).astype(np.int64)
     return rows["rank"].astype(np.int64), rows["step"].astype(np.int64), begin
 
 
 @dataclass(frozen=True)
 class _Place:
-    """Of a rank in its pipeline."""
+    """Position of a rank in its pipeline."""
 
     stage: int
     stages: int
 
 
 class Roles:
-    """What the ranks' agents told. Ranks of which nothing was told have a role of their own together."""
+    """Roles from agents' reports. Ranks without a report share one role."""
 
     def __init__(self, told: Iterable[Communication] = ()) -> None:
         self._told = {one.rank: one for one in told}
@@ -207,11 +209,11 @@ class Roles:
 
     @property
     def told(self) -> tuple[Communication, ...]:
-        """Everything, for `__init__` after a restart."""
+        """Return all reports, for `__init__` after a restart."""
         return tuple(self._told.values())
 
     def tell(self, one: Communication) -> bool:
-        """How a rank communicates; whether that was not known. A job of another size begins anew."""
+        """Add a rank's report; return whether it is new. Another world size replaces all reports."""
         if one.rank >= MOST_RANKS or self._told.get(one.rank) == one:
             return False
         self._told = {rank: other for rank, other in self._told.items() if other.world_size == one.world_size}
@@ -220,18 +222,18 @@ class Roles:
         return True
 
     def name(self, rank: int) -> str:
-        """`all` where all ranks are alike."""
+        """Return the name of a rank's role; `all` if all ranks are alike."""
         if self._names is None:
             self._names = role_names(self._told)
         return self._names.get(rank, "all")
 
     def codes(self, ranks: Ints) -> Ints:
-        """For each rank a number, equal for those of one role."""
+        """Return a number per rank, equal for ranks of one role."""
         return np.unique([self.name(rank) for rank in ranks.tolist()], return_inverse=True)[1].reshape(-1)
 
 
 def role_names(told: Mapping[int, Communication]) -> dict[int, str]:
-    """rank → the name of its role, of what all ranks told."""
+    """Return rank → the name of its role, from all ranks' reports."""
     places = _places(told)
     program = programs(_calls(told))
     several: Counter[_Place | None] = Counter()
@@ -258,9 +260,9 @@ def _calls(told: Mapping[int, Communication]) -> dict[int, Floats]:
 
 
 def _places(told: Mapping[int, Communication]) -> dict[int, _Place]:
-    """rank → its place among those that send to each other, in the order of their numbers.
+    """Return rank → its position among those that send to each other, in the order of their numbers.
 
-    Those that pass things round in one direction, or each to all, do alike: they have no places.
+    Rings with one direction, and all-to-all, are symmetric: their ranks have no positions.
     """
     places: dict[int, _Place] = {}
     for members in _connected(told):
@@ -270,7 +272,7 @@ def _places(told: Mapping[int, Communication]) -> dict[int, _Place]:
 
 
 def _connected(told: Mapping[int, Communication]) -> list[list[int]]:
-    """Set of ranks that are joined by sends, each in order."""
+    """Return sets of ranks that are connected by sends, each in order."""
     leader: dict[int, int] = {}
 
     def found(rank: int) -> int:
@@ -289,10 +291,10 @@ def _connected(told: Mapping[int, Communication]) -> list[list[int]]:
 
 
 def _do_alike(members: list[int], told: Mapping[int, Communication]) -> bool:
-    """Whether every member sends equally far, and receives from equally far, round the circle of them.
+    """Return whether every member sends to, and receives from, the same relative positions in the circle.
 
-    A pipeline whose last stage sends to its first does so too, but both ways: who sends to whom it receives from is a
-    stage, unless that is everybody.
+    A pipeline whose last stage sends to the first does so too, but in both directions: a rank that sends to those it
+    receives from is a stage, unless these are all.
     """
     place = {rank: at for at, rank in enumerate(members)}
     if not all(rank in told for rank in members):
@@ -310,4 +312,4 @@ def _do_alike(members: list[int], told: Mapping[int, Communication]) -> bool:
 
 
 _FEW: Final = 3
-"""In a circle of three, to both neighbours is to everybody."""
+"""In a circle of three, both neighbours are everybody."""

@@ -1,9 +1,9 @@
-"""A thread for what the store makes slow: committing, compacting, packing. The conversation never waits for it.
+"""Runs the store's slow work in a thread: committing, compacting, packing. Communication never waits for it.
 
-Keeps the job in a store behind a URL as it is in the mirror here, on which the coordinator works.
+For a store behind a URL it also keeps the job there equal to the local mirror on which the coordinator works.
 
-Fragments come from there; everything else goes there: first what `job.json` names, then `job.json`, and only then is
-removed what it names no more. Who reads finds a whole job at any time, or asks again.
+Fragments come from there; everything else goes there: first the files that `job.json` names, then `job.json`, and only
+then files that it no longer names are removed. So readers always find a complete job, or retry.
 """
 
 import threading
@@ -26,32 +26,32 @@ from kair_engine.store.remote import RemoteStore, remote_of, restore_job
 _STEPS_EVERY_S: Final = 30.0
 _TIDIED_EVERY_S: Final = 1800.0
 _UNFINISHED_S: Final = 3600.0
-"""What is unfinished for so long, its process has left."""
+"""Age at which an unfinished file counts as abandoned."""
 
 
 def remote_job_of(places: JobPlaces) -> "RemoteJob | None":
-    """Return the job behind the URL that the store here mirrors; None for a store of its own."""
+    """Return the job behind the URL that the local store mirrors; None for a local store."""
     remote = remote_of(places.store)
     return None if remote is None else RemoteJob(places, remote)
 
 
 class RemoteJob:
-    """Of one job. Its methods raise OSError where the store is away, and go on from there when called again."""
+    """One job in the remote store. Methods raise OSError while the store is away, and continue when called again."""
 
     def __init__(self, places: JobPlaces, remote: RemoteStore) -> None:
         self._places, self._remote = places, remote
         self._there: dict[str, int] = {}
-        """Files that never change → their sizes there."""
+        """Immutable files → their remote sizes."""
         self._told: dict[str, tuple[int, int]] = {}
-        """Files that change → size and time of what was sent last."""
+        """Changing files → size and time when last sent."""
         self._delivered: set[str] = set()
-        """Fragments there that are here as well."""
+        """Remote fragments that are here too."""
         self._steps_told = self._tidied = float("-inf")
         self._begun: dict[str, float] = {}
-        """Unfinished files there → since when, as far as it is known (Unix, s)."""
+        """Unfinished remote files → since when, as far as known (Unix, s)."""
 
     def restore(self) -> None:
-        """Fetch what another host's coordinator has kept of the job. Raises InputError where that cannot be read."""
+        """Fetch what another host's coordinator stored of the job. Raises InputError if it cannot be read."""
         restore_job(self._places.store, self._places.job)
         kept = {folder.name: any(folder.glob("[!.]*")) for folder in (self._places.steps, self._places.scopes)}
         for name, size in self._remote.sizes(self._places.job).items():
@@ -59,13 +59,13 @@ class RemoteJob:
             if size >= 0 and part.startswith(RECORDING):
                 self._there[name] = size
             elif size >= 0 and part in kept:
-                # Those that are here are ahead of those there.
+                # Local files are newer than remote ones.
                 if not kept[part]:
                     self._remote.get(name, self._places.store / name)
                 self._told[name] = (size, 0)
 
     def take(self) -> None:
-        """Brings here what agents have delivered."""
+        """Fetch what agents have delivered."""
         for name, size in self._remote.sizes(f"{self._places.job}/fragments").items():
             path = self._places.store / name
             if size < 0 or name in self._delivered or read_name(path.name) is None:
@@ -75,7 +75,7 @@ class RemoteJob:
             self._delivered.add(name)
 
     def tidy(self) -> None:
-        """Remove what agents and coordinators were putting there when they were killed, once that is long ago."""
+        """Remove old unfinished files of killed agents and coordinators."""
         if time.monotonic() - self._tidied < _TIDIED_EVERY_S:
             return
         now, unfinished = time.time(), self._remote.unfinished(self._places.job)
@@ -89,7 +89,7 @@ class RemoteJob:
         self._tidied = time.monotonic()
 
     def tell(self, *, is_last: bool) -> None:
-        """Put there what is new here, and remove what is no longer here."""
+        """Send what is new here, and remove what is gone here."""
         named = None
         if is_job_folder(self._places.folder):
             named = [fragment.path for fragment in read_job_file(self._places.folder).fragments]
@@ -123,7 +123,7 @@ class RemoteJob:
                 self._told[name] = state
 
     def _remove_old(self, named: set[str]) -> None:
-        """Remove steps that were packed, fragments that became part of others, recordings that were joined."""
+        """Remove packed steps, joined fragments and old recordings."""
         gone = [
             name
             for name in {*self._delivered, *self._there, *self._told}
@@ -141,26 +141,26 @@ _AGAIN_S: Final = 2.0
 
 
 class StoreWork:
-    """Runs when it is told that something was delivered, and now and then besides."""
+    """Works when notified of a delivery, and regularly."""
 
     def __init__(self, committer: Committer, log: StepLog, scopes: ScopeLog, remote: RemoteJob | None = None) -> None:
-        """`remote`: where the store is behind a URL, and what is worked on is its mirror."""
+        """`remote` is set if the store is behind a URL and this is its mirror."""
         self._committer, self._log, self._scopes, self._remote = committer, log, scopes, remote
         self._wanted = threading.Event()
         self._ended = threading.Event()
         self.done: Final[deque[Committed]] = deque()
-        """What was committed, for the conversation's thread to take."""
+        """Commits, for the main thread to take."""
         self.trouble = ""
-        """Why the last round failed; empty where it did not."""
+        """Why the last round failed; "" if it did not."""
         self._thread = threading.Thread(target=self._run, name="store", daemon=True)
 
     def start(self) -> None:
-        """Begins, with what was delivered before."""
+        """Start, with what was delivered before."""
         self._wanted.set()
         self._thread.start()
 
     def look(self) -> None:
-        """Something was delivered."""
+        """Note a delivery."""
         self._wanted.set()
 
     def stop(self, wait_s: float) -> None:
@@ -199,7 +199,7 @@ class StoreWork:
             self._remote.tidy()
 
     def _try(self, work: Callable[[], None]) -> bool:
-        """Whether it failed."""
+        """Run `work`; return whether it failed."""
         try:
             work()
         except (OSError, NotOursError, KairError) as error:

@@ -1,4 +1,4 @@
-"""A job that is over, in a few lines: how far it came, who was slow, what was sampled, and what tells more."""
+"""Sums up a finished job in a few lines: how far it came, which rank was slow, what was sampled, and more."""
 
 from collections.abc import Collection
 from typing import Final
@@ -7,11 +7,11 @@ from kair_capture.coordinator.alert_text import longer
 from kair_engine.results.watch import Alert, WatchResult
 
 _MOST_NAMED: Final = 4
-"""Of slow ranks; the others are counted."""
+"""Slow ranks that are named; others are counted."""
 
 
 def summary_of(status: WatchResult) -> list[str]:
-    """One to three lines, without line breaks. `status`: the last one, of a job that has steps."""
+    """Return one to three lines, without line breaks, about the last status of a job that has steps."""
     how = "is over" if status.state == "over" else "ended abnormally"
     attempt = f", attempt {status.attempt}" if status.attempt > 1 else ""
     hosts = f" on {len(status.hosts)} host{'s' if len(status.hosts) > 1 else ''}" if status.hosts else ""
@@ -29,7 +29,7 @@ def summary_of(status: WatchResult) -> list[str]:
 
 
 def _verdict(status: WatchResult) -> str:
-    """Triage's sentence, and who was noticed besides; where it was not asked about the end, who was noticed."""
+    """Return triage's sentence and other ranks noticed; without an answer about the end, only these."""
     if (triage := status.triage) is None or triage.step < status.step:
         return _noticed(status, ())
     besides = _noticed(status, [rank for one in triage.slow for rank in one.ranks])
@@ -37,7 +37,7 @@ def _verdict(status: WatchResult) -> str:
 
 
 def _noticed(status: WatchResult, known: Collection[int]) -> str:
-    """Each rank but those known that was noticed to be slow, from when to when; of several times the last."""
+    """Return each rank, except those in `known`, that was noticed as slow, from when to when; the last time counts."""
     began: dict[int, Alert] = {}
     ended: dict[int, int] = {}
     for alert in status.alerts:
@@ -50,7 +50,7 @@ def _noticed(status: WatchResult, known: Collection[int]) -> str:
                     ended.pop(rank, None)
     if not began:
         return "no rank was slow, as far as its last 100 alerts show" if status.alerts else "no rank was slow"
-    # Who is slow still, and then who was for longest.
+    # Ranks that are still slow first, then those that were for longest.
     order = sorted(began, key=lambda rank: (rank in ended, began[rank].step))
     told = []
     for rank in order[:_MOST_NAMED]:
@@ -63,5 +63,5 @@ def _noticed(status: WatchResult, known: Collection[int]) -> str:
 
 
 def time_of(us: float) -> str:
-    """`61.3 ms`, `2.4 s`."""
+    """Return `61.3 ms`, `2.4 s`."""
     return f"{us / 1e6:.3g} s" if us >= 1e6 else f"{us / 1e3:.3g} ms"

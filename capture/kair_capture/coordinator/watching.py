@@ -1,4 +1,4 @@
-"""Notices: every few steps the tests are made, and what they find becomes alerts and orders to sample."""
+"""Tests the job every few steps, and turns the results into alerts and orders to sample."""
 
 import time
 from collections import deque
@@ -34,12 +34,12 @@ from kair_engine.stats import known_median
 from kair_engine.timeline.batch_sizes import STEPS_OF_A_CHANGE, lasting_changes
 
 _MOST_LOOKS: Final = 20
-"""Tests made up for at once, after a pause."""
+"""Tests that are caught up on at once, after a pause."""
 STALLED_S: Final = 30.0
-"""Without a step's end for so long the job counts as one that stands still."""
+"""The job counts as hanging after this long without the end of a step."""
 _STALLED_STEPS: Final = 20
 _SUSPECT_Z: Final = 3.0
-"""Where the whole job became slower, those are sampled first that stand out so much."""
+"""If the whole job became slower, ranks above this z are sampled first."""
 _MOST_ALERTS: Final = 100
 _MOST_NAMED: Final = 64
 _MOST_LAG_S: Final = 20.0
@@ -47,7 +47,7 @@ _BEHIND_S: Final = 2.0
 
 
 class Watching:
-    """What is known of the job's speed. `turn` is called a few times a second."""
+    """Knowledge of the job's speed. `turn` is called a few times a second."""
 
     def __init__(
         self, table: StepTable, hosts: Hosts, sampler: Sampler, roles: Roles, *, stalled_after_s: float = STALLED_S
@@ -58,47 +58,47 @@ class Watching:
         self.samples = True
         """Whether windows are ordered."""
         self.holds_off = False
-        """Whether none are, since ranks are being delayed."""
+        """Whether none are, because ranks are being delayed."""
         self._who, self._who_computes, self._when = Who(), Who(), When()
         self._looked: int | None = None
         """The last step of the last test."""
         self._block_until = -1
         self._settled_from = -1
-        """From this step on the ranks take the samples that they do now, and what is compiled for that is."""
+        """From this step on, sizes are as they are now, and compilation for them is over."""
         self._tells_samples = self._is_uneven = False
         self._progress = (-1, time.monotonic())
         self._is_stalled = False
         self._attempt = table.attempt
         self.standing: Standing | None = None
         self.excess_us: dict[int, float] = {}
-        """Rank → its excess in a step, µs."""
+        """Rank → its excess per step, in µs."""
         self.step_us: float | None = None
         self.slow: set[int] = set()
         self.evened_out: set[int] = set()
-        """Ranks that are slow for their samples, and are given so few that nobody waits for them."""
+        """Ranks that are slow per sample but get so few samples that no rank waits for them."""
         self._unwaited: set[int] = set()
-        """Ranks for which others wait for less than half of what opens an alert."""
+        """Ranks that others wait for by less than half of an alert's threshold."""
         self.alerts: deque[Alert] = deque(maxlen=_MOST_ALERTS)
         self.news: deque[Alert] = deque()
-        """Alerts that were not written down yet."""
+        """Alerts that are not stored yet."""
         self.interval_s = 1.0
         self._lags: deque[float] = deque(maxlen=10)
         self._behind_since: float | None = None
 
     @property
     def usual_us(self) -> float | None:
-        """The median step before the last ones."""
+        """Return the median step before the last ones."""
         return self._when.usual_us
 
     @property
     def is_stalled(self) -> bool:
-        """Whether no rank has ended a step for long, though agents live."""
+        """Return whether no rank has ended a step for long, although agents live."""
         return self._is_stalled
 
     def turn(self, now: float, *, muted: bool = False) -> Window | None:
-        """Make the tests that are due; the window that is to be sampled because of them, if any.
+        """Run due tests; return the window to sample because of them, if any.
 
-        `muted`: only learns, from steps of before a restart.
+        `muted`: only learn, from steps before a restart.
         """
         if self._table.attempt != self._attempt:
             self._begin_attempt(muted)
@@ -107,7 +107,7 @@ class Watching:
         if until < 0:
             return None
         if self._looked is None or self._table.latest.max() < self._looked:
-            # The first steps, or all ranks went back to a checkpoint; one alone may just be heard for the first time.
+            # The first steps, or all ranks went back to a checkpoint; a single rank may just have been heard first.
             self._looked = self._block_until = until if self._looked is not None else -1
             self._settled_from = -1
         self._looked = max(self._looked, until - _MOST_LOOKS * EVERY)
@@ -118,7 +118,7 @@ class Watching:
         return window
 
     def _begin_attempt(self, muted: bool) -> None:
-        """Other ranks, on other hosts maybe, with other batches: nothing before compares with it."""
+        """Start over: another attempt may have other ranks, hosts and batches, so earlier values do not compare."""
         self._attempt = self._table.attempt
         self._who, self._who_computes, self._when = Who(), Who(), When()
         self._looked, self._block_until, self._settled_from = None, -1, -1
@@ -127,10 +127,10 @@ class Watching:
             self._sampler.forget_window()
 
     def hear(self, now: float) -> None:
-        """Tells of hosts that fell silent, or are heard again."""
+        """Report hosts that became silent, or returned."""
         lost, found = self._hosts.listen(now, self.interval_s)
         for state in (*lost, *found):
-            # An agent whose ranks have all ended may go.
+            # An agent whose ranks have all ended may leave.
             if state.beat.ranks or not state.is_silent:
                 self._tell_host(state)
 
@@ -161,7 +161,7 @@ class Watching:
         return self._window(slow, is_longer)
 
     def _note_sizes(self, recent: Recent) -> None:
-        """Note the sizes of a plan: what changes with them is the plan's doing, and nothing before compares with it."""
+        """Note a plan's sizes: changes with them are due to the plan, and earlier values do not compare."""
         if (tells := recent.samples is not None) != self._tells_samples:
             self._who, self._who_computes, self._tells_samples = Who(), Who(), tells
         changes = [] if recent.samples is None else recent.steps[lasting_changes(recent.samples.T)].tolist()
@@ -171,7 +171,7 @@ class Watching:
                 of.forget_past()
 
     def _stand(self, recent: Recent, *, whole_block: bool) -> tuple[Standing, list[int]]:
-        """By self times, and by what ranks compute: of each rank the test in which it stands out more."""
+        """Return the standing by self times and by CPU times: for each rank, the test in which it stands out more."""
         role = self.roles.codes(recent.ranks)
         spread = spread_of(recent)
         found, slow = self._who.look(recent, role, whole_block=whole_block, least=self.least, spread=spread)
@@ -196,7 +196,7 @@ class Watching:
 
     def _window(self, slow: list[int], is_longer: bool) -> Window | None:
         assert self.standing is not None and self.step_us is not None
-        now = time.time()  # of the calendar: it is remembered over restarts
+        now = time.time()  # calendar time, remembered over restarts
         if not self.samples or self.holds_off or not self._is_free() or self._is_behind(time.monotonic()):
             return None
         rows = zip(self.standing.rank.tolist(), self.standing.excess.tolist(), self.standing.z.tolist(), strict=True)
@@ -209,7 +209,7 @@ class Watching:
         return self._order(suspects, steps, now, "slow ranks" if due else "longer steps")
 
     def _is_behind(self, now: float) -> bool:
-        """Whether what is told now is of long ago, and may soon be of now: an agent catches up."""
+        """Return whether reports are old but may soon be current: an agent is catching up."""
         if max(self._lags, default=0.0) < _BEHIND_S:
             self._behind_since = None
             return False
@@ -217,7 +217,7 @@ class Watching:
         return now - self._behind_since < _MOST_LAG_S
 
     def _order(self, suspects: list[tuple[int, float]], steps: int, now: float, why: str) -> Window | None:
-        """Return a window on suspects and peers; None while there is no step to count from."""
+        """Return a window on suspects and peers; None while no step is known."""
         ranks = self._hosts.ranks() or np.flatnonzero(self._table.latest >= 0).tolist()
         if not ranks or self.step_us is None:
             return None
@@ -225,21 +225,21 @@ class Watching:
         return self._sampler.order(suspects, ranks, first=first, steps=steps, step_us=step_us, now_s=now, why=why)
 
     def first_step(self) -> int:
-        """Return a step that every rank will hear of before it begins."""
+        """Return a step before which an order can reach every rank."""
         latest = int(self._table.latest.max(initial=0))
         return first_step_of(latest, self.step_us or 1e6, self.interval_s, max(self._lags, default=0.0))
 
     def wait(self, now: float) -> None:
-        """Take no steps while they cannot be written down: whether none ends is then not known."""
+        """Suspend hang detection while steps cannot be stored, since it is not known whether any ends."""
         self._progress = (self._progress[0], now)
 
     def note_lag(self, seconds: float) -> None:
-        """How long after its end a step was told of; those of an agent that was away for long do not count."""
+        """Note how long after its end a step was reported; long absences of an agent do not count."""
         if 0 <= seconds < _MOST_LAG_S:
             self._lags.append(seconds)
 
     def _is_free(self) -> bool:
-        """Whether the last window is over: its steps behind us by as many as a test has."""
+        """Return whether the last window is over by as many steps as a test has."""
         window = self._sampler.window
         return window is None or self._table.last_common_step > window.last + STEPS
 
@@ -251,7 +251,7 @@ class Watching:
             excess_us = self.excess_us.get(rank)
             self._tell("slow_rank", step, (rank,), excess=excess, z=z, excess_us=excess_us, per_sample=self._is_uneven)
         for rank in sorted(self.slow - slow):
-            # Not at the first test that it passes: one on the edge would come and go.
+            # Not at the first passed test: a rank on the edge would come and go.
             if not self._is_below(rank):
                 slow.add(rank)
                 continue
@@ -259,12 +259,12 @@ class Watching:
         self.slow = slow
 
     def _told_slow(self) -> set[int]:
-        """Ranks of which an alert is open."""
+        """Return the ranks with an open alert."""
         last = {alert.ranks: alert.over for alert in self.alerts if alert.kind == "slow_rank"}
         return {rank for ranks, over in last.items() for rank in ranks if not over}
 
     def _is_below(self, rank: int) -> bool:
-        """Return whether its excess is less than half of what opens an alert, or nobody waits for it any more."""
+        """Return whether its excess is below half of an alert's threshold, or no rank waits for it any more."""
         assert self.standing is not None
         if rank in self._unwaited:
             return True
@@ -282,9 +282,9 @@ class Watching:
             self._is_stalled = True
 
     def tell_hang(self, hang: Hang) -> None:
-        """Who is missing where the job stands still, or who died; or that it goes on.
+        """Report which ranks are missing or died, or that the job continues.
 
-        That somebody ended the job is no alert.
+        A job that was ended on purpose raises no alert.
         """
         if hang.kind == "ended":
             return
@@ -298,7 +298,7 @@ class Watching:
         self._alert(Alert(_now(), "silent_host", step, state.ranks, (state.name,), None, None, over=over))
 
     def tell_prices(self, windows: Sequence[PricedWindow]) -> None:
-        """Tell where S of a window became high, or no longer is, after what was told before."""
+        """Report windows whose S became high, or normal again, after earlier reports."""
         told = [one for one in self.alerts if one.kind == "high_slowdown"]
         later = [one for one in windows if not told or one.at > told[-1].at]
         for alert in high_slowdowns(later, is_high=bool(told) and not told[-1].over):
@@ -327,7 +327,7 @@ class Watching:
 
 
 def _waited_for(found: Standing, measured: Recent, recent: Recent, role: Ints) -> tuple[Floats, Floats]:
-    """Return each rank's excess in a step, µs, and as a share of its usual time; without a limit that is infinite."""
+    """Return each rank's excess per step (µs), and as a share of its usual time; infinite without a limit."""
     excess_us, is_limited = waited_for(found, measured, recent, role)
     samples = 1.0 if measured.samples is None else measured.samples
     usual_us = known_median((measured.self_us * samples).T) - excess_us

@@ -1,6 +1,6 @@
-"""Alerts to the outside: each one posted as JSON to a URL, by a thread of its own that nobody waits for.
+"""Posts alerts as JSON to a URL, in a separate thread that nothing waits for.
 
-The URL may hold a token: of it only the host is ever shown.
+The URL may contain a token: only its host is ever shown.
 """
 
 import html
@@ -22,14 +22,14 @@ from kair_engine.results.watch import Alert
 
 TIMEOUT_S: Final = 5.0
 PAUSES_S: Final = (1.0, 4.0, 16.0)
-"""Between one attempt and the next; after the last the alert is given up."""
+"""Seconds between attempts; after the last the alert is dropped."""
 MOST_WAITING: Final = 100
-"""As many as the status remembers."""
+"""As many as the status keeps."""
 _LATER: Final = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
 
 
 class Webhook:
-    """`post` hands an alert over and returns at once; where too many wait, the new one is given up and counted."""
+    """`post` queues an alert and returns at once; if too many wait, the new one is dropped and counted."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Webhook:
         timeout_s: float = TIMEOUT_S,
         pauses_s: tuple[float, ...] = PAUSES_S,
     ) -> None:
-        """Raise ValueError for what is not the URL of a host, with http:// or https://."""
+        """Raise ValueError unless `url` is a host's URL with http:// or https://."""
         self._host = host_of(url)
         self._url, self._job, self._say = url, job, say
         self._timeout_s, self._pauses_s = timeout_s, pauses_s
@@ -50,26 +50,26 @@ class Webhook:
         self._has_told = False
         self._told = threading.Lock()
         self.sent = 0
-        """Alerts that were taken, with a status of 2xx."""
+        """Alerts that were accepted, with a status of 2xx."""
         self.dropped = 0
-        """Alerts that were given up."""
+        """Alerts that were dropped."""
         self._thread = threading.Thread(target=self._post_all, name="webhook", daemon=True)
         self._thread.start()
 
     def post(self, alert: Alert) -> None:
-        """Queues it."""
+        """Queue an alert."""
         try:
             self._waiting.put_nowait(alert)
         except queue.Full:
             self._drop(f"{MOST_WAITING} wait already")
 
     def close(self) -> None:
-        """Try once more what waits, for as long as one attempt may take."""
+        """Try waiting alerts once more, for as long as one attempt may take."""
         self._ending.set()
         try:
             self._waiting.put_nowait(None)
         except queue.Full:
-            return  # whoever is so far behind is not waited for
+            return  # too far behind to wait for
         self._thread.join(self._timeout_s)
 
     def _post_all(self) -> None:
@@ -81,7 +81,7 @@ class Webhook:
                 self._drop(why_not)
 
     def _tried(self, request: urllib.request.Request) -> str | None:
-        """Why it was not taken, after all attempts; None where it was."""
+        """Return why the request was not accepted, after all attempts; None if it was."""
         why_not = None
         for pause in (*self._pauses_s, None):
             why_not, again = self._attempt(request)
@@ -90,7 +90,7 @@ class Webhook:
         return why_not
 
     def _attempt(self, request: urllib.request.Request) -> tuple[str | None, bool]:
-        """Why it was not taken, and whether it may be later."""
+        """Return why it was not accepted (None if it was), and whether a retry may help."""
         try:
             with self._opener.open(request, timeout=self._timeout_s):
                 return None, False
@@ -103,7 +103,7 @@ class Webhook:
             return str(error) or type(error).__name__, True
 
     def _request(self, alert: Alert) -> urllib.request.Request:
-        # To chats <…> and &…; are commands.
+        # In chats <…> and &…; are commands.
         text = html.escape(f"kair: job {self._job}, {in_words(alert)}", quote=False)
         body = msgspec.json.encode({**msgspec.to_builtins(alert), "job": self._job, "text": text})
         headers = {"Content-Type": "application/json", "User-Agent": "kair"}
@@ -121,12 +121,12 @@ class Webhook:
 def host_of(url: str) -> str:
     """Return the host, which may be shown.
 
-    Raises ValueError, whose text does not hold the URL, where it cannot be asked.
+    Raises ValueError, without the URL in its text, if it is not usable.
     """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("a webhook is a URL such as https://chat.example/hooks/…")
     if not (url.isascii() and url.isprintable()) or " " in url or "@" in parts.netloc:
         raise ValueError("the webhook's URL has a space, a character that URLs do not have, or a user's name")
-    _ = parts.port  # raises where it is no number
+    _ = parts.port  # raises if it is not a number
     return parts.hostname

@@ -1,1 +1,1 @@
-"""What runs inside the training process: it finds steps and scopes, and writes them into rings."""
+"""Runs within the training process: it finds steps and scopes, and writes them into rings."""

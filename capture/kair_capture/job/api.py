@@ -1,4 +1,4 @@
-"""What a training script may say itself: start, step, samples, scopes, stop. None of it raises, whatever fails."""
+"""Defines the calls for training scripts: start, step, samples, scopes, stop. They never raise."""
 
 import importlib.util
 import sys
@@ -24,7 +24,7 @@ def start(job: str | None = None) -> None:
 
 
 def start_amid(job: str) -> None:
-    """Start in a process that trains already: the step under way is not recorded whole."""
+    """Start in a process that trains already: the current step is recorded partially."""
     _start(job, None)
 
 
@@ -39,7 +39,7 @@ def _start(job: str | None, begin: int | None) -> None:
             current.begin(begin)
     except SettingsError as error:
         warn(f"capture is off, training goes on: {error}")
-    except Exception as error:  # training goes on, whatever it is
+    except Exception as error:  # whatever it is, training continues
         current.give_up(error)
 
 
@@ -49,19 +49,19 @@ def _say(say: Callable[[Session], object]) -> None:
         return
     try:
         say(session)
-    except Exception as error:  # training goes on, whatever it is
+    except Exception as error:  # whatever it is, training continues
         current.give_up(error)
 
 
 def step() -> None:
-    """End a step. Where it is called, it alone says so; else the optimizers do."""
+    """End a step. If a script calls this, only it ends steps; otherwise the optimizers do."""
     _say(lambda session: session.steps.step())
 
 
 def samples(count: int) -> None:
-    """Note this rank's samples in the step that begins now; of several calls in a step, their sum.
+    """Note this rank's samples in the step that begins now; several calls in a step add up.
 
-    Where all ranks say it, they are compared by what a sample takes. Call it before the forward pass.
+    If all ranks call it, they are compared per sample. Call it before the forward pass.
     """
     _say(lambda session: session.steps.takes(int(count)))
 
@@ -85,7 +85,7 @@ class scope:  # noqa: N801  # used as a function is: `with scope("forward"):`
                 self._sampled = session.sampled_scope(self._name)
                 if self._sampled is not None:
                     self._sampled.__enter__()
-            except Exception as error:  # training goes on, whatever it is
+            except Exception as error:  # whatever it is, training continues
                 current.give_up(error)
         self._begin = clock()
         return self
@@ -101,17 +101,17 @@ class scope:  # noqa: N801  # used as a function is: `with scope("forward"):`
             session.recorder.scope(self._name, self._begin, depth)
             if self._sampled is not None:
                 self._sampled.__exit__(None, None, None)
-        except Exception as failure:  # training goes on, whatever it is
+        except Exception as failure:  # whatever it is, training continues
             current.give_up(failure)
 
 
 _begun = threading.local()
 _MOST_OPEN: Final = 64
-"""A thread's scopes that may be open at once: past it the innermost end, as in a loop that leaves out their ends."""
+"""Most open scopes of a thread: beyond it the innermost end, as in a loop that omits their ends."""
 
 
 def perf_scope_begin(name: str) -> None:
-    """Begins a scope, as `with scope(name)` does, where begin and end are in different places of a program.
+    """Begin a scope, as `with scope(name)` does, if begin and end are in different places of a program.
 
     It is the PerfScopeBegin of the KAIR paper (III.A). Scopes belong to the thread that begins them, and nest.
     """
@@ -124,7 +124,7 @@ def perf_scope_begin(name: str) -> None:
 def perf_scope_end(name: str | None = None) -> None:
     """End the innermost scope of that name that this thread began, and those begun within it; None: the innermost.
 
-    Where there is none, nothing ends: an exception may have left its begin out.
+    Without such a scope nothing ends: an exception may have skipped its begin.
     """
     scopes: list[tuple[str, scope]] = _begun.__dict__.setdefault("scopes", [])
     if name is not None and all(begun != name for begun, _ in scopes):
@@ -137,15 +137,14 @@ def perf_scope_end(name: str | None = None) -> None:
 
 
 def stop() -> None:
-    """End capture in this process. The end of the process does it too."""
+    """End capture in this process, as the end of the process does too."""
     current.stop()
 
 
 def _arm(settings: Settings) -> bool:
-    """For the frameworks that are imported, else the first that is there, else for a job that says everything itself.
+    """Arm the imported frameworks, else the first installed, else a plain job; return whether to start at once.
 
-    Whether the session may begin at once: JAX and TensorFlow know a process' rank later, and of several frameworks the
-    first sign of training tells which one it is.
+    JAX and TensorFlow know a process's rank later, and among several frameworks the first sign of training decides.
     """
     from kair_capture.job.launch import FRAMEWORKS, arm_framework, quiet_profiler, torch_settings
 

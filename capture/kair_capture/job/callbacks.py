@@ -1,7 +1,7 @@
-"""One callback for Hugging Face's Trainer and Lightning, and the same for torchtitan and loops of one's own.
+"""Provides one callback for Hugging Face's Trainer and Lightning, and the same calls for torchtitan and custom loops.
 
-A trainer says where its steps end, when it evaluates and when it saves; capture is told. What a trainer's class must be
-for its callbacks is taken from the modules that the script has imported: none is imported here.
+A trainer's events mark steps, evaluations and checkpoints for capture. The base classes of callbacks are taken from
+modules that the script has imported: none is imported here.
 """
 
 import sys
@@ -20,21 +20,21 @@ _CLASSES: Final = (
 EVALUATION: Final = "evaluation"
 CHECKPOINT: Final = "checkpoint"
 _DEEPEST: Final = 4
-"""Of a batch: a tensor is sought in lists of dictionaries of lists, and no deeper."""
+"""Depth to which a batch is searched for a tensor: lists of dictionaries of lists."""
 
 
 class Marks:
-    """What a trainer tells. `step`, `scope` and `samples` may be called by a loop of one's own."""
+    """Marks from a trainer's events. Custom loops may call `step`, `scope` and `samples`."""
 
     def __init__(self, job: str | None = None, log: object = None) -> None:
-        """`job`: its name, else KAIR_JOB. `log`: `wandb` or `mlflow`. Capture starts when training does."""
+        """`job` is its name, else KAIR_JOB; `log` is `wandb` or `mlflow`. Capture starts when training does."""
         self._job, self._log = job, log
         self._scope: api.scope | None = None
         self._steps: int | None = None
         self._undo: list[Callable[[], object]] = []
 
     def begin(self) -> None:
-        """Training begins; capture does, where it has not begun."""
+        """Start capture, unless it has, because training begins."""
         api.start(self._job)
         if self._log is not None:
             log_to(self._log, self._job)
@@ -44,18 +44,18 @@ class Marks:
         api.step()
 
     def samples(self, batch: object) -> None:
-        """Note the samples of this batch, if it shows how many these are."""
+        """Note the samples of this batch, if their number is visible."""
         if (count := samples_in(batch)) is not None:
             api.samples(count)
 
     def _enter(self, name: str | None) -> None:
-        """Note what the trainer does now besides training; None if it trains again."""
+        """Enter the scope of what the trainer does besides training; None if it trains again."""
         if self._scope is not None:
             self._scope.__exit__(None, None, None)
         self._scope = None if name is None else api.scope(name).__enter__()
 
     def _around(self, owner: object, name: str, scope: str | None) -> None:
-        """Run the method in a scope; None makes its end the step's. Nothing where there is no such method."""
+        """Run the method in a scope; None makes its end the step's. Does nothing without such a method."""
         method = getattr(owner, name, None)
         if not callable(method):
             return
@@ -79,42 +79,42 @@ class Marks:
 
 
 class HuggingFace(Marks):
-    """The events of `transformers.Trainer`; each may be given more than is used here."""
+    """The events of `transformers.Trainer`; unused arguments are ignored."""
 
     def on_train_begin(self, *_: object, **given: object) -> None:
-        """Training begins."""
+        """Start capture."""
         self.begin()
         hook = getattr(given.get("model"), "register_forward_pre_hook", None)
         if hook is not None:
             self._undo.append(hook(self._before_forward, with_kwargs=True).remove)
 
     def on_step_end(self, _args: object, _state: object, control: object, **_: object) -> None:
-        """End a step after the optimizer's; the trainer's own callbacks have said what follows it."""
+        """End a step after the optimizer's; the trainer's own callbacks have decided what follows."""
         self.step()
         self._enter(_following(control))
 
     def on_epoch_end(self, _args: object, _state: object, control: object, **_: object) -> None:
-        """Note the end of an epoch, after which it may be evaluated and saved, too."""
+        """Note the end of an epoch, after which it may be evaluated and saved too."""
         self._enter(_following(control))
 
     def on_evaluate(self, _args: object, _state: object, control: object, **_: object) -> None:
-        """Note the end of an evaluation; saving comes after that."""
+        """Note the end of an evaluation, which a checkpoint may follow."""
         self._enter(CHECKPOINT if getattr(control, "should_save", False) else None)
 
     def on_save(self, *_: object, **__: object) -> None:
-        """Note that it was saved."""
+        """Note the end of a checkpoint."""
         self._enter(None)
 
     def on_step_begin(self, *_: object, **__: object) -> None:
-        """Begin the next step, whatever came of the last one's evaluation."""
+        """Begin the next step, whatever followed the last one."""
         self._enter(None)
 
     def on_train_end(self, *_: object, **__: object) -> None:
-        """Training is over; Lightning's event has the same name."""
+        """End the marks; Lightning's event has the same name."""
         self._end()
 
     def _before_forward(self, module: Any, args: tuple[object, ...], kwargs: dict[str, object]) -> None:  # noqa: ANN401
-        # What torch.compile traces stays without it, and without a break.
+        # Code that torch.compile traces stays without it, and so without a graph break.
         compiler = getattr(sys.modules.get("torch"), "compiler", None)
         if module.training and not (compiler is not None and compiler.is_compiling()):
             self.samples([*args, kwargs])
@@ -131,7 +131,7 @@ class Lightning(Marks):
     """The events of Lightning's `Trainer`."""
 
     def on_train_start(self, trainer: Any, *_: object) -> None:  # noqa: ANN401
-        """Training begins."""
+        """Start capture."""
         self.begin()
         self._steps = trainer.global_step
         self._around(trainer, "save_checkpoint", CHECKPOINT)
@@ -141,7 +141,7 @@ class Lightning(Marks):
         self.samples(batch)
 
     def on_train_batch_end(self, trainer: Any, *_: object) -> None:  # noqa: ANN401
-        """Note that an optimizer has run, or gradients were added up."""
+        """End a step if an optimizer has run, not if gradients were only added up."""
         if trainer.global_step != self._steps:
             self._steps = trainer.global_step
             self.step()
@@ -155,18 +155,15 @@ class Lightning(Marks):
         self._enter(None)
 
     def on_exception(self, *_: object) -> None:
-        """Training ends by an error."""
+        """End the marks after an error."""
         self._end()
 
 
 class Callback(HuggingFace, Lightning):
-    """Both, and by `attach` torchtitan's trainer."""
+    """Both, and torchtitan's trainer by `attach`."""
 
     def attach(self, trainer: object) -> object:
-        """Return a trainer without callbacks, as torchtitan's is: its `train_step` is a step.
-
-        Gives the trainer back.
-        """
+        """Attach to a trainer without callbacks, as torchtitan's: its `train_step` is a step. Return the trainer."""
         self.begin()
         self._around(trainer, "train_step", None)
         self._around(getattr(trainer, "checkpointer", None), "save", CHECKPOINT)
@@ -175,10 +172,10 @@ class Callback(HuggingFace, Lightning):
 
 
 def callback(job: str | None = None, log: object = None) -> Callback:
-    """For `callbacks=[kair_capture.callback()]` of Hugging Face's Trainer or of Lightning's.
+    """Return an object for `callbacks=[kair_capture.callback()]` of Hugging Face's or Lightning's Trainer.
 
-    Call it after the trainer's module is imported. For torchtitan: `kair_capture.callback().attach(trainer)`.
-    `log` is the module `wandb` or `mlflow`, which then shows the slowest rank and what it costs (`log_to`).
+    Call it after the trainer's module is imported. For torchtitan: `kair_capture.callback().attach(trainer)`. `log` is
+    the module `wandb` or `mlflow`, which then shows the slowest rank and its cost (`log_to`).
     """
     bases = dict.fromkeys(
         base for name, of in _CLASSES if isinstance(base := getattr(sys.modules.get(name), of, None), type)
@@ -188,7 +185,7 @@ def callback(job: str | None = None, log: object = None) -> Callback:
 
 
 def samples_in(batch: object, depth: int = 0) -> int | None:
-    """How many samples there are: the first length of the first tensor; None where there is none."""
+    """Return the number of samples: the first length of the first tensor; None without a tensor."""
     shape = getattr(batch, "shape", None)
     if isinstance(shape, Sequence) and not isinstance(shape, str):
         return int(shape[0]) if len(shape) else None

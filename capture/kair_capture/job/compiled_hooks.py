@@ -1,7 +1,7 @@
-"""What the hooks of frameworks share that compile a step as one, JAX and TensorFlow; none of it imports either.
+"""Shares hooks between frameworks that compile a whole step, JAX and TensorFlow; it imports neither.
 
-A step is a call of a compiled function that trains. Which one does shows while it is traced: it is then, and once only,
-that the framework is asked for a gradient. XLA's profiler writes into a folder of its own, of which one file is kept.
+A step is a call of a compiled function that trains. Whether it trains shows while it is traced: only then the framework
+is asked for a gradient. XLA's profiler writes into a separate folder, of which one file is kept.
 """
 
 import functools
@@ -35,43 +35,43 @@ class TracedFunction:
 
     def __init__(self) -> None:
         self.trains = False
-        """A gradient was taken in it."""
+        """Whether a gradient was taken in it."""
 
 
 class _Open(threading.local):
-    """What is under way on each thread."""
+    """State of each thread."""
 
     depth = 0
     compiled_until = 0
 
 
 class TrainingCalls:
-    """Of one framework in one process."""
+    """Training calls of one framework in one process."""
 
     def __init__(self, framework: str, is_tracing: Callable[[], bool]) -> None:
-        """`is_tracing`: whether what is called now is being compiled into something else, and does not run."""
+        """`is_tracing` returns whether present calls are being compiled into another function and do not run."""
         self._is_tracing = is_tracing
         self._open = _Open()
         self._gradients = 0
         self._early: list[tuple[int, int]] = []
-        """Compilations before the session, begin and end."""
+        """Begin and end of compilations before the session."""
         self._began = guard(begin_phase, unless=is_tracing, begins=framework)
         self._ended = guard(self._end_step, unless=is_tracing)
         self._first_ended = guard(self._end_step, unless=is_tracing, begins=framework)
         self._compilation_ended = guard(_record_compilation, unless=never)
 
     def gradient_taken(self) -> None:
-        """Note that the framework was asked for a gradient: what is being traced trains."""
-        # Not by thread: TensorFlow's strategies trace replicas in threads of their own.
+        """Note that the framework was asked for a gradient, so the function being traced trains."""
+        # Not by thread: TensorFlow's strategies trace replicas in separate threads.
         self._gradients += 1
 
     @property
     def is_inside(self) -> bool:
-        """Whether this thread is in a call of a compiled function, or traces one."""
+        """Return whether this thread is in a call of a compiled function, or traces one."""
         return self._open.depth > 0 or self._is_tracing()
 
     def call(self, function: TracedFunction, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:  # noqa: ANN401
-        """`original(*args, **kwargs)`, a step where the function trains, and it is no other one's part."""
+        """Return `original(*args, **kwargs)`; it is a step if the function trains and is not part of another one."""
         here = self._open
         if here.depth:
             return self._nested(function, original, args, kwargs)
@@ -91,7 +91,7 @@ class TrainingCalls:
                 self._first_ended(function, begin)
 
     def compiled(self, begin: int, end: int) -> None:
-        """Something was traced or compiled (CLOCK_MONOTONIC, ns)."""
+        """Note a trace or compilation (CLOCK_MONOTONIC, ns)."""
         if end - begin < _SHORTEST_COMPILATION_NS:
             return
         self._open.compiled_until = end
@@ -101,7 +101,7 @@ class TrainingCalls:
             self._early.append((begin, end))
 
     def _nested(self, function: TracedFunction, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:  # noqa: ANN401
-        """Note what is called while another one is traced: where it asks for gradients, the other one does too."""
+        """Call a function within the trace of another: if it asks for gradients, the outer one trains too."""
         if function.trains:
             self._gradients += 1
             return original(*args, **kwargs)
@@ -115,8 +115,8 @@ class TrainingCalls:
             if compilation[0] >= begin:
                 _record_compilation(session, *compilation)
         self._early.clear()
-        # What the call did but compile was to hand work to the device, or to wait for that: and a device waits for its
-        # peers. How long the device itself took, only sampled steps tell.
+        # Apart from compiling, the call handed work to the device or waited for it, and a device waits for its peers.
+        # Only sampled steps show how long the device itself took.
         session.recorder.span(Kind.COLLECTIVE, "device", max(begin, self._open.compiled_until), clock())
         session.recorder.scope("step function", begin)
         session.steps.runs_ahead = True
@@ -128,7 +128,7 @@ def _record_compilation(session: Session, begin: int, end: int) -> None:
 
 
 STEP_MARK: Final = "kair step"
-"""The name of capture's own marks of steps; the script may have marks too, with numbers of its own."""
+"""Name of capture's own step marks; the script may have marks with other numbers."""
 
 
 class XplaneProfile(Profile):
@@ -137,12 +137,12 @@ class XplaneProfile(Profile):
     suffix = ".xplane.pb"
 
     def __init__(self, run_dir: Path) -> None:
-        """Make the folder. Raises OSError."""
+        """Create the folder. Raises OSError."""
         self._folder = Path(tempfile.mkdtemp(prefix=f"profile-{os.getpid()}-", dir=run_dir))
         self._is_over = False
 
     def begin(self, start: Callable[[str], object], taken: tuple[type[Exception], ...]) -> bool:
-        """Start the profiler by `start(folder)`; false where another profile is under way, which raises `taken`."""
+        """Start the profiler by `start(folder)`; return False if another profile is active, which raises `taken`."""
         try:
             self._wait()
             start(str(self._folder))
@@ -166,13 +166,13 @@ class XplaneProfile(Profile):
                 raise
 
     def give_way(self) -> None:
-        """Give the recording up: the job wants the profiler itself."""
+        """Abandon the recording, because the job itself needs the profiler."""
         if not self._is_over:
             self.is_lost = True
             self.discard()
 
     def save(self, path: Path, _: Mapping[str, Any]) -> None:
-        """Leaves the profile as `path`. Raises OSError."""
+        """Move the profile to `path`. Raises OSError."""
         try:
             written = next(self._folder.glob("plugins/profile/*/*.xplane.pb"), None)
             if written is None:
@@ -182,7 +182,7 @@ class XplaneProfile(Profile):
             self.discard()
 
     def discard(self) -> None:
-        """End the recording without waiting for anything, and keep nothing of it."""
+        """End the recording without waiting, and keep nothing of it."""
         if not self._is_over:
             self._is_over = True
             with suppress(Exception):
@@ -190,7 +190,7 @@ class XplaneProfile(Profile):
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _wait(self) -> None:
-        """For what the devices have left to do."""
+        """Wait until the devices are idle."""
         raise NotImplementedError
 
     def _end(self) -> None:
@@ -198,20 +198,20 @@ class XplaneProfile(Profile):
 
 
 class ProfilerTurns:
-    """Who has the process' one profiler: the job's own use of it goes before capture's."""
+    """Shares the process's only profiler: the job's own use has precedence over capture's."""
 
     def __init__(self, make: Callable[[], XplaneProfile | None]) -> None:
-        """`make` starts a profile of capture's; None where the job has the profiler."""
+        """`make` starts a profile for capture; it returns None if the job has the profiler."""
         self._make = make
         self._own: XplaneProfile | None = None
 
     def start(self) -> XplaneProfile | None:
-        """Return a profile for capture; None where the job itself profiles."""
+        """Return a profile for capture; None if the job itself profiles."""
         self._own = self._make()
         return self._own
 
     def giving_way(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the profiler's `start`, before which capture's own profile ends."""
+        """Return the profiler's `start`, which first ends capture's own profile."""
 
         def start(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
             own, self._own = self._own, None
@@ -223,22 +223,22 @@ class ProfilerTurns:
 
 
 class XlaJob(Framework):
-    """What is so of both: collectives are part of what is compiled, and nobody tells of them."""
+    """Common to both: collectives are part of the compiled function and not visible."""
 
     def __init__(self, turns: ProfilerTurns) -> None:
         self._turns = turns
 
     def start_profile(self, _: ProfileOptions = NOTHING_MORE, /) -> XplaneProfile | None:
-        """Return the profiler, where the job does not use it itself."""
+        """Start the profiler; None if the job uses it itself."""
         return self._turns.start()
 
 
 _installed: Final[dict[str, XlaJob]] = {}
-"""Framework → what is in this process already."""
+"""Framework → its hooks in this process."""
 
 
 def arm_compiled(framework: str, settings: Settings, install: Callable[[Settings], XlaJob]) -> None:
-    """Installs the hooks once; the session starts with the first step."""
+    """Install the hooks once; the session starts with the first step."""
     if framework not in _installed:
         _installed[framework] = install(settings)
     job, armed = _installed[framework], clock()
@@ -248,36 +248,36 @@ def arm_compiled(framework: str, settings: Settings, install: Callable[[Settings
 
 
 class Jitted:
-    """A compiled function. JAX's own cannot be watched: its calls never leave C++."""
+    """A compiled function. JAX's own cannot be watched, because its calls never leave C++."""
 
     def __init__(self, function: Any, calls: TrainingCalls) -> None:  # noqa: ANN401  # JAX's, untyped here
         functools.update_wrapper(self, function)
         self._kairs_calls, self._kairs_state = calls, TracedFunction()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-        """Return what the function gives."""
+        """Return the function's result."""
         return self._kairs_calls.call(self._kairs_state, self.__wrapped__, args, kwargs)
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
-        # Before __wrapped__ is there (while it is unpickled), this would ask for itself for ever.
+        # While it is unpickled, __wrapped__ is missing, and this would recurse forever.
         if name == "__wrapped__":
             raise AttributeError(name)
         return getattr(self.__wrapped__, name)
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:  # noqa: ANN401
-        """Return a method, where it is a class' attribute."""
+        """Return a method if it is a class attribute."""
         return self if instance is None else MethodType(self, instance)
 
     def __repr__(self) -> str:
         return repr(self.__wrapped__)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """As the function itself: what is copied or saved is not watched."""
+        """Pickle the function itself: copies are not watched."""
         return _itself, (self.__wrapped__,)
 
 
 def watching(jit: Callable[..., Any], calls: TrainingCalls) -> Callable[..., Any]:
-    """`jax.jit`, or one like it, whose functions are watched; also as `jit(static_argnums=0)`, a decorator."""
+    """Return `jax.jit`, or a similar function, with watched results; also as a decorator `jit(static_argnums=0)`."""
 
     def watched(function: Any) -> Any:  # noqa: ANN401
         return Jitted(function, calls) if hasattr(function, "lower") else function
@@ -296,7 +296,7 @@ def _itself(function: Any) -> Any:  # noqa: ANN401
 
 
 def place_in(cluster: str) -> tuple[int, int] | None:
-    """Rank and world size in the text of TF_CONFIG: chief and workers, in this order; None where it says neither."""
+    """Return rank and world size from the text of TF_CONFIG: chief, then workers; None if it has neither."""
     try:
         told = json.loads(cluster)
         sizes = {role: len(told["cluster"].get(role, ())) for role in ("chief", "worker")}

@@ -1,4 +1,4 @@
-"""What this process's TCP connections to other hosts sent in a step, and how fast the kernel saw it delivered."""
+"""Measures what this process's TCP connections to other hosts sent in a step, and how fast it was delivered."""
 
 import ctypes
 import socket
@@ -13,15 +13,16 @@ from typing import Final, NamedTuple
 
 DESCRIPTORS: Final = Path("/proc/self/fd")
 BUSIEST: Final = 64
-"""Connections that are looked at in each step: those that had sent most when the window began."""
+"""Connections read in each step: those that had sent most when the window began."""
 _TO_ONE: Final = 16
-"""Of these, to one address: others are not to be crowded out, of storage say."""
+"""Most of them to one address, so that storage, for example, does not crowd out others."""
 _MOST: Final = 4096
-"""Descriptors that are looked through for them."""
-# Of the kernel's struct tcp_info (include/uapi/linux/tcp.h, from Linux 4.10 on).
+"""Descriptors that are searched for them."""
+# From the kernel's struct tcp_info (include/uapi/linux/tcp.h, Linux 4.10 and later).
 _TOLD: Final = struct.Struct("=68xII24xI16xQ20xI8xQQQ")
-"""Round trip and its mean deviation, retransmitted, acknowledged, least round trip; delivery rate, busy, and that for
-want of room at the receiver."""
+"""Round trip and its mean deviation, retransmitted, acknowledged, smallest round trip; delivery rate, busy time, and
+busy time limited by the receiver.
+"""
 _TCP_INFO: Final = 11
 _LONGEST: Final = 128
 """Bytes of an address."""
@@ -29,19 +30,19 @@ _LIBC: Final = ctypes.CDLL(None)
 
 
 class Sent(NamedTuple):
-    """Of one connection, what its peer has acknowledged so far, and how fast what was delivered last."""
+    """Bytes of one connection that its peer has acknowledged so far, and the last delivery rate."""
 
     bytes: int
     bytes_per_s: int
-    """As far as the sender did not lack anything to send."""
+    """Measured while the sender had data."""
     retransmitted: int
     """Segments."""
     round_trip_us: int
-    """From sending to its acknowledgement, smoothed over the last few."""
+    """From sending to acknowledgement, smoothed."""
     queued_us: int
-    """By so much that is surely above the least one: acknowledgements that wait for company now and then deviate."""
+    """Certain excess over the smallest one, minus deviations due to delayed acknowledgements."""
     busy_us: int
-    """So long something was not acknowledged yet, and the receiver had room for more; in ticks of the kernel."""
+    """Time with unacknowledged data while the receiver had room; in kernel ticks."""
 
 
 class _Connection(NamedTuple):
@@ -49,17 +50,17 @@ class _Connection(NamedTuple):
     own: str
     peer: str
     port: int
-    """The peer's: the descriptor may become another connection's."""
+    """The peer's: the descriptor may be reused by another connection."""
 
 
 class Connections:
-    """Those to other addresses that there are when a window begins."""
+    """Connections to other addresses at the begin of a window."""
 
     def __init__(self) -> None:
         self._last: dict[_Connection, Sent] = {}
 
     def look(self) -> None:
-        """Find them; from here on what they send is counted. Systems other than Linux tell of none."""
+        """Find them, and count from now on what they send. Systems other than Linux have none."""
         found = {}
         for descriptor in _sockets():
             connection = _connection(descriptor)
@@ -73,10 +74,9 @@ class Connections:
         self._last = {one: found[one] for one in busiest}
 
     def sent(self) -> list[tuple[str, str, int, int, int, int, int, int]]:
-        """Since the last call, or `look`, from one address to another: what `Sent` has.
+        """Return what was sent since the last call, or `look`: own address, peer address, then the fields of `Sent`.
 
-        Where there are several connections, rate and round trip are those of most of the bytes, and busy is the one
-        that was so for longest.
+        Over several connections, rate and round trip are those of most bytes, and busy time is the longest.
         """
         between: dict[tuple[str, str], list[Sent]] = defaultdict(list)
         for connection, before in list(self._last.items()):
@@ -93,7 +93,7 @@ class Connections:
 def _sockets() -> Iterator[int]:
     with suppress(OSError):
         for entry in islice(DESCRIPTORS.iterdir(), _MOST):
-            with suppress(OSError):  # what listed them is closed by then
+            with suppress(OSError):  # the listing's own descriptor is closed by then
                 if str(entry.readlink()).startswith("socket:"):
                     yield int(entry.name)
 
@@ -107,7 +107,7 @@ def _since(before: Sent, now: Sent) -> Sent:
 
 
 def together(several: list[Sent]) -> Sent:
-    """Of one step, of what several connections to one address sent since."""
+    """Combine what several connections to one address sent in one step."""
     return Sent(
         sum(one.bytes for one in several),
         _of_most_bytes([(one.bytes_per_s, one.bytes) for one in several]),
@@ -119,7 +119,7 @@ def together(several: list[Sent]) -> Sent:
 
 
 def _of_most_bytes(figures: list[tuple[int, int]]) -> int:
-    """Return the median of figures, each of so many bytes."""
+    """Return the median of figures, weighted by their bytes."""
     left = sum(size for _, size in figures)
     for figure, size in sorted(figures):
         left -= 2 * size
@@ -129,7 +129,7 @@ def _of_most_bytes(figures: list[tuple[int, int]]) -> int:
 
 
 def _connection(descriptor: int) -> _Connection | None:
-    """None for what is no TCP connection, or one within a host."""
+    """Return the connection; None if it is not TCP, or within the host."""
     own, peer = _address(_LIBC.getsockname, descriptor), _address(_LIBC.getpeername, descriptor)
     if own is None or peer is None or own[0] == peer[0]:
         return None
@@ -137,7 +137,7 @@ def _connection(descriptor: int) -> _Connection | None:
 
 
 def _sent(connection: _Connection) -> Sent | None:
-    """None where the kernel does not tell, or the descriptor is another's by now."""
+    """Return the counters; None if the kernel has none, or the descriptor was reused."""
     if _address(_LIBC.getpeername, connection.descriptor) != (connection.peer, connection.port):
         return None
     told, size = ctypes.create_string_buffer(_TOLD.size), ctypes.c_uint(_TOLD.size)
@@ -149,9 +149,9 @@ def _sent(connection: _Connection) -> Sent | None:
 
 
 def _address(ask: Callable[..., int], descriptor: int) -> tuple[str, int] | None:
-    """Address and port; None of what has none.
+    """Return address and port; None without one.
 
-    By the system's own calls: a socket object would change what it is made of, where a default timeout is set.
+    It uses system calls, because a socket object would change the descriptor if a default timeout is set.
     """
     told, size = ctypes.create_string_buffer(_LONGEST), ctypes.c_uint(_LONGEST)
     if ask(descriptor, told, ctypes.byref(size)):

@@ -1,7 +1,7 @@
-"""Holds a rank up by the order of `kair confirm`: a short sleep at one place of some steps, and nothing where none is.
+"""Delays a rank by the order of `kair confirm`: a short sleep at one place of some steps.
 
-An order is followed for its lease alone, so it ends by itself where nobody renews it. Whatever fails here ends the
-delays; the rest of capture goes on.
+An order is followed for its lease only, so it ends by itself unless it is renewed. Any failure here ends the delays;
+the rest of capture continues.
 """
 
 import time
@@ -19,19 +19,19 @@ from kair_capture.ring import Kind
 MOST_BYTES: Final = 1 << 16
 _REMEMBERED: Final = 64
 _FEWEST: Final = 10
-"""Steps before it is known which one is too long."""
+"""Steps before a step can count as too long."""
 
 
 class Told(Protocol):
-    """Where the number of the last order stands: ControlWords."""
+    """Holds the number of the last order: ControlWords."""
 
     @property
     def delays(self) -> int:
-        """It; 0 for none."""
+        """Return it; 0 for none."""
 
 
 class Delays:
-    """Of one rank. Asked between two steps; `insert` is called by hooks where something is due."""
+    """Delays of one rank. `between` runs between two steps; hooks call `insert` where a delay is due."""
 
     def __init__(
         self,
@@ -42,16 +42,16 @@ class Delays:
         *,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`file`: where the agent leaves the order that `told` has the number of."""
+        """`file` holds the order whose number is in `told`."""
         self._rank, self._told, self._file, self._recorder, self._sleep = rank, told, file, recorder, sleep
-        # What was ordered of an earlier process of this rank is not this one's.
+        # An earlier process's order does not apply to this one.
         self._seen = told.delays
         self._orders: tuple[Order, ...] = ()
-        """The one that is followed, and the one that follows it."""
+        """The present order and its successor."""
         self._highest = 0
-        """Of all orders that this rank took up: one that is told again changes nothing."""
+        """Highest order that this rank took: repeats change nothing."""
         self._ended_seed: int | None = None
-        """Of an order that this rank left, and does not take up again when it is renewed."""
+        """Seed of an order that this rank left, and ignores when it is renewed."""
         self._lengths: deque[int] = deque(maxlen=_REMEMBERED)
         self._was_delayed = False
         self._is_off = False
@@ -60,34 +60,34 @@ class Delays:
 
     @property
     def is_due(self) -> bool:
-        """Whether the present step is to be held up."""
+        """Return whether the present step is to be delayed."""
         return self._place is not None
 
     @property
     def is_followed(self) -> bool:
-        """Whether there is an order, by which some steps are delayed."""
+        """Return whether there is an order."""
         return bool(self._orders)
 
     @property
     def is_idle(self) -> bool:
-        """Whether no order is there, and none was in the last step: then only a new number changes that."""
+        """Return whether there is no order, and none in the last step: then only a new number changes that."""
         return not (self._orders or self._was_delayed)
 
     def between(self, step: int, length_ns: int, micro_batches: int, *, is_free: bool) -> bool:
-        """After a step so long, before `step`: whether that says nothing about a rank's speed.
+        """Prepare `step` after a step of this length; return whether that one says nothing about a rank's speed.
 
-        `is_free`: nothing else is done to the step. Micro-batches: of the step before.
+        `is_free`: nothing else affects the step. `micro_batches` are those of the previous step.
         """
         if self._is_off or (not self._orders and self._told.delays == self._seen):
             return self._after_last()
         try:
             return self._next(step, length_ns, micro_batches, is_free=is_free)
-        except Exception as error:  # whatever it is, training and the rest of capture go on
+        except Exception as error:  # whatever it is, training and the rest of capture continue
             self._give_up(error)
             return True
 
     def insert(self, place: Place) -> None:
-        """Hold the step up at this place, where that is due here."""
+        """Delay the step here, if a delay is due at this place."""
         if place is not self._place:
             return
         self._portions -= 1
@@ -110,7 +110,7 @@ class Delays:
         self._place = None
         self._note_length(length_ns)
         self._orders = tuple(one for one in self._orders if one.last_step >= step)
-        # Of two that both cover a step the later one was meant.
+        # If both cover a step, the later one applies.
         order = next((one for one in reversed(self._orders) if one.first_step <= step), None)
         arm = Arm.NONE if order is None else arm_of(order, step)
         was, self._was_delayed = self._was_delayed, arm is not Arm.NONE
@@ -120,7 +120,7 @@ class Delays:
         return was or self._was_delayed
 
     def _read(self) -> None:
-        """Take up what was ordered; an order that is none, or is older than the last one, ends all."""
+        """Read the order; an invalid or older one ends all."""
         self._seen = number = self._told.delays
         with self._file.open("rb") as file:
             text = file.read(MOST_BYTES + 1)
@@ -133,7 +133,7 @@ class Delays:
             self._orders = (*before[-1:], order)
 
     def _note_length(self, length_ns: int) -> None:
-        """Note a step that took far longer than usual: whatever it was, delays do not add to it."""
+        """Note a step's length; after one that took far too long, drop the order, so that delays do not add to it."""
         if len(self._lengths) >= _FEWEST and length_ns > TOO_LONG * median(self._lengths) and self._orders:
             self._ended_seed, self._orders = self._orders[-1].seed, ()
         self._lengths.append(length_ns)

@@ -1,8 +1,8 @@
-"""A rank's own time of a step on its device, by events on the stream that computes: the host may be far ahead of it.
+"""Measures a rank's own time of a step on its device, by events on the computing stream: the host may be far ahead.
 
-A step is on the device what lies between two ends of it, without what the stream waits from the last gradient to the
-end of backward: for other ranks. What a late host or late data leave idle there is the rank's own. Steps are told once
-the device is through with them, which may be many steps later; nobody waits for it.
+On the device, a step lies between two step ends, without the stream's wait for other ranks from the last gradient to
+the end of backward. Idle time due to a late host or late data is the rank's own. Steps are reported once the device has
+finished them, maybe many steps later, without waiting.
 """
 
 from collections import deque
@@ -10,41 +10,41 @@ from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol, Self
 
 _MOST_STEPS: Final = 512
-"""Steps that the device has not ended; of a host that is farther ahead the oldest are given up."""
+"""Steps that the device has not ended; beyond this the oldest are dropped."""
 _MOST_WAITS: Final = 64
-"""Of one step: one for each backward pass after which gradients are exchanged."""
+"""Most waits per step: one for each backward pass after which gradients are exchanged."""
 
 
 class Event(Protocol):
-    """As torch.cuda.Event, made to tell times."""
+    """Like torch.cuda.Event with timing."""
 
     def record(self) -> None:
-        """At this place of the current stream; once more, it forgets the place before."""
+        """Record the present point of the current stream; again, it replaces the earlier one."""
 
     def query(self) -> bool:
-        """Whether the device has come there."""
+        """Return whether the device has reached it."""
 
     def elapsed_time(self, end: Self, /) -> float:
-        """To another one, ms."""
+        """Return the time to another event, in ms."""
 
 
 class _Step(NamedTuple):
     begin: Event
     waits: list[tuple[Event, Event]]
     end: Event
-    """Which the next step begins with."""
+    """Also the begin of the next step."""
 
     def own_ms(self) -> float:
         return self.begin.elapsed_time(self.end) - sum(begin.elapsed_time(end) for begin, end in self.waits)
 
 
 class DeviceTime:
-    """The events of one process, of its training alone."""
+    """The events of one process's training."""
 
     def __init__(self, event: Callable[[], Event], is_captured: Callable[[], bool] = lambda: False) -> None:
-        """`event` makes one. While the stream `is_captured` into a graph nothing of it is touched.
+        """`event` creates one. While the stream `is_captured` into a graph, it is not touched.
 
-        The first step is told that begins after this.
+        The first reported step begins after this.
         """
         self._make, self._is_captured, self._free = event, is_captured, list[Event]()
         self._begin: Event | None = None
@@ -53,18 +53,18 @@ class DeviceTime:
         self._steps: deque[_Step] = deque()
 
     def gradient_is_there(self) -> None:
-        """Which may be the last one of a backward pass."""
+        """Note a gradient, which may be the last of a backward pass."""
         if self._begin is not None and len(self._waits) < _MOST_WAITS and not self._is_captured():
             self._gradient = self._recorded(self._gradient)
 
     def backward_is_over(self) -> None:
-        """Note that backward is over, if a gradient was seen: the stream has waited since the last."""
+        """Note the end of backward, if a gradient was seen: the stream has waited since the last one."""
         if self._gradient is not None and not self._is_captured():
             self._waits.append((self._gradient, self._recorded(None)))
             self._gradient = None
 
     def step_is_over(self) -> list[float]:
-        """Ranks' own times of the steps that the device has ended since it was asked last, ms, the oldest first."""
+        """Return own times (ms) of steps that the device has ended since the last call, oldest first."""
         if self._is_captured():
             self._begin, self._gradient, self._waits = None, None, []
             return []

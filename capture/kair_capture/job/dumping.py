@@ -1,8 +1,8 @@
-"""What a rank leaves when it is asked where it stands, and when it ends.
+"""Writes a rank's state when it is asked where it stands, and when it ends.
 
-Stacks are written by a signal's handler in C, so also while Python waits in a collective for ever. The Flight Recorder
-is written by a thread that sleeps in a read until then, and needs the interpreter: where that is held, stacks alone
-are there.
+A signal handler in C writes stacks, so it works even while Python waits forever in a collective. The Flight Recorder is
+written by a thread that sleeps in a read until then and needs the interpreter: if that is blocked, there are only
+stacks.
 """
 
 import faulthandler
@@ -20,34 +20,34 @@ from typing import Any, Final
 from kair_capture.files import write_atomically
 
 ASK, STACKS, CALLS, FAULT, END = "ask", "stacks", "calls", "fault", "end"
-"""The files of a process, by the ends of their names: `rank-<rank>-<pid>.<end>`."""
+"""A process's files, by the ends of their names: `rank-<rank>-<pid>.<end>`."""
 _MOST_CALLS: Final = 128
-"""Of the last ones: a rank that stands still has called them, and made no other since."""
+"""Last calls that are written: a hanging rank has made no later ones."""
 _MOST_TEXT: Final = 200
 _MOST_GROUPS: Final = 1000
 
 
 def file_of(run_dir: Path, rank: int, pid: int, end: str) -> Path:
-    """One of the files of a process."""
+    """Return one of the files of a process."""
     return run_dir / f"rank-{rank}-{pid}.{end}"
 
 
 class Dumps:
-    """Of one process, from its first step on."""
+    """Dumps of one process, from its first step on."""
 
     def __init__(self, run_dir: Path, rank: int) -> None:
-        """Raise OSError where the files cannot be made."""
+        """Raise OSError if the files cannot be created."""
         self._files = {end: file_of(run_dir, rank, os.getpid(), end) for end in (ASK, STACKS, CALLS, FAULT, END)}
         self._pid = os.getpid()
         self._held: list[int] = []
         self._files[END].unlink(missing_ok=True)  # a process can be captured twice
         self.signal: Final = self._register_stacks()
-        """Its number; 0 where none is free, and stacks cannot be asked for."""
+        """The signal's number; 0 if none is free, so that stacks cannot be requested."""
         self._watch_faults()
         self._asked = -1
         if _counts_calls():
             os.mkfifo(self._files[ASK], 0o600)
-            # For both ends: so a read waits, whether or not somebody has it open to write.
+            # Open for both directions, so that a read waits whether or not a writer exists.
             self._asked = os.open(self._files[ASK], os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
             threading.Thread(target=self._answer, name="kair-dumps", daemon=True).start()
 
@@ -66,16 +66,16 @@ class Dumps:
             self._files[end].unlink(missing_ok=True)
 
     def _register_stacks(self) -> int:
-        """Have a signal that nobody uses write all threads' stacks."""
+        """Register an unused signal that writes all threads' stacks; return its number."""
         free = (number for number in range(signal.SIGRTMAX - 1, signal.SIGRTMIN, -1) if _is_free(number))
         number = next(free, 0)
         if number:
-            # What the system was doing for the process goes on where it can: nothing is interrupted for it.
+            # System calls restart where possible.
             faulthandler.register(number, self._opened(STACKS), all_threads=True, chain=False)
         return number
 
     def _watch_faults(self) -> None:
-        """SIGSEGV, SIGBUS, SIGFPE, SIGABRT and SIGILL leave stacks, unless the job has them written elsewhere."""
+        """Have SIGSEGV, SIGBUS, SIGFPE, SIGABRT and SIGILL leave stacks, unless the job writes them elsewhere."""
         if not faulthandler.is_enabled():
             faulthandler.enable(self._opened(FAULT), all_threads=True)
 
@@ -109,10 +109,10 @@ def _counts_calls() -> bool:
 
 
 def flight_recorder() -> dict[str, Any] | None:
-    """PyTorch's record of collectives, NCCL's where that has any: its last entries; None where there is none."""
+    """Return the last entries of PyTorch's record of collectives, preferably NCCL's; None without one."""
     if sys.modules.get("torch.distributed") is None:
         return None
-    with suppress(Exception):  # another release's; nobody may hear of it in a job that ends
+    with suppress(Exception):  # another release's format must not disturb an ending job
         from torch._C import _distributed_c10d
 
         found: dict[str, Any] | None = None
@@ -121,7 +121,7 @@ def flight_recorder() -> dict[str, Any] | None:
                 continue
             found = json.loads(dump(includeCollectives=True, onlyActive=False))
             if entries := found.get("entries"):
-                # Of gloo's groups the dump does not list the members.
+                # The dump does not list the members of gloo's groups.
                 of = {name: {"name": name, "desc": "", "ranks": str(ranks)} for name, ranks in process_groups().items()}
                 config = of | {key: one for key, one in found.get("pg_config", {}).items() if key}
                 return {**found, "entries": entries[-_MOST_CALLS:], "pg_config": config or found.get("pg_config")}
@@ -130,7 +130,7 @@ def flight_recorder() -> dict[str, Any] | None:
 
 
 def process_groups() -> dict[str, list[int]]:
-    """Name → ranks of PyTorch's process groups; none of a release that keeps them elsewhere."""
+    """Return name → ranks of PyTorch's process groups; empty if a release stores them elsewhere."""
     with suppress(AttributeError, KeyError, TypeError):
         world = sys.modules["torch.distributed"].distributed_c10d._world
         of = {str(world.pg_names[group]): sorted(ranks) for group, ranks in world.pg_group_ranks.items()}
@@ -143,7 +143,7 @@ def _ended_by(error: BaseException | None) -> dict[str, Any]:
         return {"how": "end", "at_ns": time.time_ns()}
     frames = [(one.filename, one.lineno or 0, one.name) for one in traceback.extract_tb(error.__traceback__)]
     text = ""
-    with suppress(Exception):  # what an error says of itself can fail, too
+    with suppress(Exception):  # an error's text can fail too
         text = " ".join(str(error).split())
     return {
         "how": "exception",

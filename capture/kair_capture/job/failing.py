@@ -1,6 +1,6 @@
-"""What happens when capture fails: one warning, and it is off. Training never hears of it otherwise.
+"""Handles failures of capture: one warning, and it is off, without any other effect on training.
 
-What one process of a host has to itself for as long as it lives: a rank, or to tell of what all of them meet.
+It also provides locks for what only one process of a host may have while it lives: a rank, or a message for all.
 """
 
 import errno
@@ -17,18 +17,18 @@ _FLOCK: Final = "hhqqi"
 
 
 class TakenError(Exception):
-    """Another process that lives has it; the text says what, and which."""
+    """Raised if another living process has it; the text says what, and which."""
 
 
 class RankLock:
-    """A record lock of the system's on a file.
+    """A POSIX record lock on a file.
 
-    The system takes it back however the process ends; and a forked child, as the workers of data loaders are, which may
-    outlive it, never has it. `flock` would be the child's as well.
+    The system releases it however the process ends, and a forked child that may outlive it, such as a data loader's
+    worker, never has it; a `flock` would be shared with the child.
     """
 
     def __init__(self, path: Path, what: str) -> None:
-        """Raise TakenError, OSError where the file cannot be made."""
+        """Raise TakenError, OSError if the file cannot be created."""
         self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.lockf(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -41,7 +41,7 @@ class RankLock:
             raise
 
     def release(self) -> None:
-        """Give it back; the file stays."""
+        """Release the lock; the file stays."""
         os.close(self._handle)
 
     def _owner(self) -> int:
@@ -51,7 +51,7 @@ class RankLock:
 
 NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 _TOLD: Final[list[RankLock]] = []
-"""What this process has told for all of its host: the others see it for as long as it lives."""
+"""Messages that this process printed for its whole host, visible to others while it lives."""
 
 
 def warn(text: str) -> None:
@@ -67,9 +67,9 @@ def tell(text: str) -> None:
 
 
 def warn_of(error: BaseException, what: str, run_dir: Path | None) -> None:
-    """Warns that `what` is so because of an error. What all ranks of a host meet, the first of them tells.
+    """Warn about the consequence `what` of an error. If all ranks of a host share it, only the first warns.
 
-    `run_dir`: the folder that they share.
+    `run_dir` is the folder that they share.
     """
     if isinstance(error, TakenError):
         of_all = (f"{error}, in {run_dir}: two jobs need two names (--job)", "rank-taken")
@@ -83,7 +83,7 @@ def warn_of(error: BaseException, what: str, run_dir: Path | None) -> None:
 
 
 def _is_first(run_dir: Path | None, kind: str) -> bool:
-    """Whether no process of this host that lives has told it. Where nothing can be written, each tells."""
+    """Return whether no living process of this host has printed it. If nothing can be written, each does."""
     if run_dir is None:
         return True
     try:
@@ -96,12 +96,12 @@ def _is_first(run_dir: Path | None, kind: str) -> bool:
 
 
 def described(error: BaseException) -> str:
-    """Return the error on one line, with the place in capture where it came up."""
+    """Return the error on one line, with its origin in capture."""
     trace, place = error.__traceback__, ""
     while trace is not None:
         place = f" ({os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno})"  # noqa: PTH119  # no Path objects on this way
         trace = trace.tb_next
-    # What an error says of itself can fail, too.
+    # An error's text can fail too.
     try:
         text = " ".join(str(error).split())[:200]
     except Exception:

@@ -1,6 +1,6 @@
-"""What a session asks of the framework that trains, and of its profiler.
+"""Defines what a session needs from the training framework and its profiler.
 
-Steps are marked in a profiler's own recording: each is a scope that is entered and left between steps.
+Steps are marked in a profiler's recording: each is a scope that is entered and left between steps.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,28 +13,28 @@ from kair_capture.control import NOTHING_MORE, ProfileOptions
 
 COMMUNICATION_FROM: Final = 3
 COMMUNICATION_UNTIL: Final = 8
-"""The steps between whose ends it is seen how a rank communicates: not what it does to set itself up."""
+"""Communication is observed between the ends of these steps, after setup."""
 
 
 @dataclass(frozen=True)
 class Communication:
-    """How a rank communicated in some steps. Ranks that do so alike run the same program."""
+    """A rank's communication in some steps. Ranks with equal communication run the same program."""
 
     sends: tuple[int, ...] = ()
-    """The ranks that it sent to, other than by collectives."""
+    """The ranks that it sent to, except by collectives."""
     receives: tuple[int, ...] = ()
     """Those that it received from."""
     groups: tuple[tuple[int, int], ...] = ()
-    """Of each process group that was used: its size, and how many calls there were."""
+    """Size and number of calls of each process group that was used."""
 
 
 class Profile:
-    """A framework's profiler, running; with what is so of those that do little."""
+    """A framework's running profiler, with defaults for simple ones."""
 
     suffix = ".json"
-    """Of the file that it saves: `.json` or `.xplane.pb`."""
+    """Suffix of the file that it saves: `.json` or `.xplane.pb`."""
     is_lost = False
-    """Someone else wanted the profiler: what was recorded is given up."""
+    """Whether the recording was abandoned because something else needed the profiler."""
     _mark: AbstractContextManager[object] | None = None
 
     def scope(self, name: str) -> AbstractContextManager[object]:
@@ -47,7 +47,7 @@ class Profile:
         self._mark.__enter__()
 
     def end_step(self) -> None:
-        """Mark its end."""
+        """Mark a step's end."""
         mark, self._mark = self._mark, None
         if mark is not None:
             mark.__exit__(None, None, None)
@@ -61,11 +61,11 @@ class Profile:
         self.stop()
 
     def save(self, path: Path, details: Mapping[str, Any]) -> None:
-        """Write what was recorded. Kineto JSON has `details` as its `kair`; a profile of XLA has no place for them."""
+        """Write the recording. Kineto JSON has `details` as its `kair`; a profile of XLA has no place for them."""
         raise NotImplementedError
 
     def collectives(self, begin: int, end: int) -> Sequence[Mapping[str, Any]]:  # noqa: ARG002
-        """Return the collectives that were issued from `begin` to `end` (Unix, ns), as the framework numbers them."""
+        """Return the collectives issued from `begin` to `end` (Unix, ns), as the framework numbers them."""
         return []
 
     def _marked(self, step: int) -> AbstractContextManager[object]:
@@ -73,30 +73,30 @@ class Profile:
 
 
 class Framework:
-    """PyTorch, or another one; with what is so of those that tell little."""
+    """PyTorch, or another framework, with defaults for simple ones."""
 
     marks_input = False
-    """Whether its profiler tells by itself when a loop waits for data."""
+    """Whether its profiler itself shows when a loop waits for data."""
     profile_options = NOTHING_MORE
-    """What its profiler can record besides."""
+    """Extra data that its profiler can record."""
     refusal: str | None = None
-    """Why there is no profiler, if there is none for good; at times the job has it."""
+    """Why there is no profiler, if permanently; the job may have it temporarily."""
 
     def place(self) -> tuple[int, int] | None:
-        """Rank and world size as the framework has them; None where it does not say."""
+        """Return rank and world size as the framework has them; None if it has none."""
         return None
 
     def description(self) -> Mapping[str, Any]:
-        """Return what the rank's file says: name, versions, process groups."""
+        """Return the content of the rank's file: name, versions, process groups."""
         return {"framework": "none"}
 
     def watch_communication(self) -> None:
-        """From here on, up to `communication`, it is seen how this rank communicates."""
+        """Observe how this rank communicates until `communication` is called."""
 
     def communication(self) -> Communication | None:
-        """Return what was seen; None where the framework does not say."""
+        """Return what was observed; None if the framework does not show it."""
         return None
 
     def start_profile(self, options: ProfileOptions = NOTHING_MORE, /) -> Profile | None:
-        """Start its profiler; None where someone else has it. `options` are some of `profile_options`."""
+        """Start its profiler; None if something else has it. `options` are some of `profile_options`."""
         raise NotImplementedError

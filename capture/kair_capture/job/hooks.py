@@ -1,6 +1,6 @@
-"""What the hooks of all frameworks share: how they are guarded, and how waits for batches and devices are recorded.
+"""Shares between frameworks how hooks are guarded, and how waits for batches and devices are recorded.
 
-What a hook does is kept away from training: outside of a session it does nothing, and its errors end the session.
+Hooks cannot affect training: outside of a session they do nothing, and their errors end the session.
 """
 
 import functools
@@ -26,16 +26,15 @@ Hook = Callable[Concatenate[Session, Arguments], object]
 def guard(
     hook: Hook[Arguments], *, unless: Callable[[], bool], begins: str | None = None, alone: bool = False
 ) -> Callable[Arguments, None]:
-    """Return `hook` without its session. What it returns is dropped: a hook's return can replace what it was called
-    with.
+    """Return `hook` without its session. Its result is dropped, because a hook's return could replace an argument.
 
-    Nothing is done where `unless()` holds, as while a compiler traces. `begins`: the hook is a sign that this framework
-    trains, and starts the session that is armed for it; with `alone`, where no other framework is armed.
+    Nothing is done if `unless()` holds, as while a compiler traces. `begins`: the hook is a sign that this framework
+    trains, and starts the session armed for it; with `alone`, only if no other framework is armed.
     """
 
     @functools.wraps(hook)
     def safe(*args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
-        # Asked first: what torch.compile traces stays without hooks, and so without a break or a guard.
+        # First, so that code traced by torch.compile stays without hooks, graph breaks and guards.
         if unless():
             return
         session = current.session
@@ -45,18 +44,18 @@ def guard(
                 return
         try:
             hook(session, *args, **kwargs)
-        except Exception as error:  # training goes on, whatever it is
+        except Exception as error:  # whatever it is, training continues
             current.give_up(error)
 
     return safe
 
 
 def replace(owner: Any, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:  # noqa: ANN401
-    """Put `wrap(original)` in the place of an attribute, once."""
+    """Replace an attribute by `wrap(original)`, once."""
     original = getattr(owner, name)
     if getattr(original, "is_kairs", False):
         return
-    # What is compiled may have names that are no text.
+    # Names of compiled functions may not be text.
     named = [one for one in functools.WRAPPER_ASSIGNMENTS if isinstance(getattr(original, one, None), str | dict)]
     wrapper = functools.wraps(original, assigned=named)(wrap(original))
     wrapper.is_kairs = True  # type: ignore[attr-defined]  # a mark on a function of our own
@@ -64,7 +63,7 @@ def replace(owner: Any, name: str, wrap: Callable[[Callable[..., Any]], Callable
 
 
 def attempt(framework: str, *parts: Callable[[], None]) -> None:
-    """Installs parts of the hooks: a release that lacks one of its names costs what that part would have seen."""
+    """Install parts of the hooks: a release that lacks a name loses only what that part would have seen."""
     for part in parts:
         try:
             part()
@@ -75,7 +74,7 @@ def attempt(framework: str, *parts: Callable[[], None]) -> None:
 def between(
     began: Callable[[], object] | None, ended: Callable[[int], object] | None, *, unless: Callable[[], bool] = never
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a wrapper that runs a function between `began()` and `ended(begin)`, and alone where `unless()` holds."""
+    """Return a wrapper that runs a function between `began()` and `ended(begin)`, or alone if `unless()` holds."""
 
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def called(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
@@ -105,8 +104,8 @@ def around(
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return a wrapper that runs a function between `began(session, args, kwargs)` and `ended(session, begin)`.
 
-    It does what `guard` and `between` do together, in a third of their time: a step passes it several times. Where
-    `is_part()` holds thinned steps call neither, but `ended` if it took long.
+    It combines `guard` and `between` in a third of their time, because a step runs it several times. If `is_part()`
+    holds, thinned steps call neither, except `ended` after a long call.
     """
 
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -125,7 +124,7 @@ def around(
                         shortest = 0
                 if not shortest:
                     began(session, args, kwargs)
-            except Exception as error:  # training goes on, whatever it is
+            except Exception as error:  # whatever it is, training continues
                 current.give_up(error)
             begin = clock()
             try:
@@ -149,9 +148,9 @@ def around_next(
     unless: Callable[[], bool],
     begins: str | None = None,
 ) -> Callable[[Any], Any]:
-    """Return an iterator's `__next__`, before `ended(session, begin)`, and in sampled steps a scope of the recording.
+    """Return an iterator's `__next__` followed by `ended(session, begin)`; in sampled steps it is also a scope.
 
-    The end of the data is no wait of a step. `begins`: as in `guard`, where no other framework is armed.
+    The end of the data is not a step's wait. `begins` is as in `guard`, if no other framework is armed.
     """
 
     def following(iterator: Any) -> Any:  # noqa: ANN401
@@ -167,7 +166,7 @@ def around_next(
             if session.steps.sampled:
                 scope = session.input_scope()
                 scope.__enter__()
-        except Exception as error:  # the loop has its data, whatever it is
+        except Exception as error:  # whatever it is, the loop gets its data
             current.give_up(error)
         begin = clock()
         try:
@@ -193,19 +192,19 @@ def _left(scope: AbstractContextManager[object]) -> None:
 
 
 def begin_phase(session: Session) -> None:
-    """Whatever begins now, such as asking for a batch, is of the next step, where one is over."""
+    """Begin a phase, such as requesting a batch; it belongs to the next step if one is over."""
     session.steps.phase_begins()
 
 
 def input_ended(session: Session, begin: int) -> bool:
-    """Note that a batch is there; return whether this step waited for it, and not a thread that loads ahead."""
+    """Note that a batch has arrived; return whether this step waited for it, not a prefetching thread."""
     if is_of_loop := session.steps.is_of_loop():
         session.recorder.part(Kind.INPUT, "input", begin)
     return is_of_loop
 
 
 SHORTEST_WAIT_NS: Final = 20_000
-"""What is there already costs less, and may be asked for thousands of times a step."""
+"""Shorter waits are for what is ready, which may be requested thousands of times a step."""
 
 
 def _record_wait(session: Session, begin: int, end: int) -> None:
@@ -222,4 +221,4 @@ def _waited(begin: int) -> None:
 
 
 around_wait: Final = between(None, _waited, unless=lambda: current.session is None)
-"""Around a function whose time is the device's: and a device waits for its peers."""
+"""Wraps a function whose time is the device's, which waits for its peers."""

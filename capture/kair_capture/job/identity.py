@@ -1,6 +1,6 @@
-"""Who a rank's process is, as it knows itself: versions, variables, cores, and its device once the framework has one.
+"""Reports a rank's process as it knows itself: versions, variables, cores, and its device once the framework has one.
 
-Nothing is imported and no device is started for it: only what the job has anyway is asked.
+Nothing is imported and no device is started: only what the job has anyway is used.
 """
 
 import json
@@ -18,9 +18,9 @@ from kair_capture.job.failing import NO_ROOM, described, warn
 from kair_capture.ring import process_namespace, start_ticks
 
 IDENTITY: Final = "identity"
-"""How the files end."""
+"""Suffix of the files."""
 MOST_CHARACTERS: Final = 200
-"""Of a variable's value, that are kept."""
+"""Characters of a variable's value that are kept."""
 _MOST_VARIABLES: Final = 200
 _PREFIXES: Final = (
     "NCCL_", "RCCL_", "GLOO_", "UCX_", "UCC_", "FI_", "OMPI_MCA_", "RDMAV_", "MLX5_",
@@ -30,7 +30,7 @@ _PREFIXES: Final = (
     "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "NUMEXPR_", "MALLOC_", "MIMALLOC_", "TCMALLOC_", "GLIBC_TUNABLES",
     "LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHONMALLOC", "PYTHONOPTIMIZE",
 )  # fmt: skip
-"""Of TensorFlow's not all that begin with `TF_`: so do Terraform's, which may be anything."""
+"""For TensorFlow, not every `TF_`: Terraform uses that prefix too, for arbitrary content."""
 _SECRET: Final = re.compile(
     r"TOKEN|KEY|SECRET|PASSW|PASSPHRASE|CREDENTIAL|AUTH|PRIVATE|COOKIE|(?:^|_)(?:PASS|PWD|PAT|PIN)(?:_|$)",
     re.IGNORECASE,
@@ -40,7 +40,7 @@ _SECRET_IN_VALUE: Final = re.compile(
     r"|://[^/\s]*@|\bbearer\s|\b(?:gh[pousr]_|sk-|AKIA|eyJ)\w",
     re.IGNORECASE,
 )
-"""Something that is given to such a name, a URL with a user, or what looks like a token of a well-known kind."""
+"""A value assigned to such a name, a URL with a user, or a well-known kind of token."""
 _LIBRARIES: Final = (
     "torch", "jax", "jaxlib", "tensorflow", "keras", "numpy", "triton", "deepspeed", "accelerate", "transformers",
     "lightning", "transformer_engine", "flash_attn", "apex", "xformers", "megatron.core",
@@ -49,7 +49,7 @@ _IMAGES: Final = ("CONTAINER_IMAGE", "APPTAINER_CONTAINER", "SINGULARITY_CONTAIN
 _PYXIS_IMAGE: Final = "pyxis_container_image"
 _NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _JOB_NUMBERS: Final = (("SLURM_JOB_ID",), ("SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID"))
-"""Variables that make up what the account calls a job: `4711`, of an array `4711_3`."""
+"""Variables that form a job's name in accounting: `4711`, in an array `4711_3`."""
 _LOCAL_RANKS: Final = (
     ("LOCAL_RANK", "RANK"),
     ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_RANK"),
@@ -58,26 +58,26 @@ _LOCAL_RANKS: Final = (
     ("PALS_LOCAL_RANKID", "PALS_RANKID"),
     ("SLURM_LOCALID", "SLURM_PROCID"),
 )
-"""What launchers call it, and the rank that they mean: a launcher's one task may have started several ranks."""
+"""Launchers' variables for local rank and rank: one task of a launcher may have started several ranks."""
 
 
 def identity_file(run_dir: Path, rank: int, pid: int) -> Path:
-    """Where a process says who it is."""
+    """Return the file in which a process states its identity."""
     return run_dir / f"rank-{rank}.{pid}.{IDENTITY}"
 
 
 class IdentityFile:
-    """Of this process: JSON of a RankIdentity's members, as far as it knows them, and of which process it is."""
+    """Identity of this process: JSON of a RankIdentity's members, as far as known, and which process it is."""
 
     def __init__(self, run_dir: Path, rank: int, framework: Mapping[str, Any]) -> None:
-        """`framework`: the one that trains, as `Framework.description` has it."""
+        """`framework` is the training one's `Framework.description`."""
         self._run_dir, self._rank = run_dir, rank
         self._framework = framework
         self._told = b""
         self._has_failed = False
 
     def tell(self) -> None:
-        """Write what is known by now, where that is more than before. Never raises."""
+        """Write what is known, if it is more than before. Never raises."""
         if self._has_failed:
             return
         try:
@@ -85,17 +85,17 @@ class IdentityFile:
             if content != self._told:
                 write_atomically(identity_file(self._run_dir, self._rank, os.getpid()), content)
                 self._told = content
-        except Exception as error:  # training and the rest of capture go on, whatever it is
+        except Exception as error:  # whatever it is, training and the rest of capture continue
             self._has_failed = True
             if isinstance(error, OSError) and error.errno in NO_ROOM:
-                return  # the next that needs room says so, and without it there is no capture
+                return  # the next writer reports it, and without room there is no capture
             warn(f"who this rank is (device, versions, variables) is not recorded: {described(error)}")
 
 
 def identity_of(
     rank: int, framework: Mapping[str, Any], environment: Mapping[str, str] = os.environ
 ) -> dict[str, object]:
-    """Of this process, by the names of RankIdentity, with `start_ticks` and `pid_namespace` besides."""
+    """Return this process's identity by the names of RankIdentity, with `start_ticks` and `pid_namespace`."""
     pid = os.getpid()
     found: dict[str, object] = {
         "rank": rank,
@@ -114,7 +114,7 @@ def identity_of(
 
 
 def local_rank(rank: int, environment: Mapping[str, str]) -> int | None:
-    """Among the ranks of its host, as the launcher that started this very rank says; None where none does."""
+    """Return the rank among those of its host, from the launcher that started it; None without one."""
     for local, of in _LOCAL_RANKS:
         text = environment.get(local, "")
         if re.fullmatch(r"\d{1,6}", text, re.ASCII) and environment.get(of) == str(rank):
@@ -123,7 +123,7 @@ def local_rank(rank: int, environment: Mapping[str, str]) -> int | None:
 
 
 def image(environment: Mapping[str, str]) -> str | None:
-    """Of the container, where a variable names it."""
+    """Return the container's image, if a variable names it."""
     named = (environment.get(name) for name in _IMAGES)
     by_pyxis = (value for name, value in environment.items() if name.endswith(_PYXIS_IMAGE))
     if found := next(filter(None, (*named, *by_pyxis)), None):
@@ -133,16 +133,16 @@ def image(environment: Mapping[str, str]) -> str | None:
 
 
 def scheduled(environment: Mapping[str, str], namespace: Path = _NAMESPACE) -> list[str]:
-    """Return what it is part of, as the events of its scheduler call it: `pod:NAMESPACE/NAME`, `job:4711`.
+    """Return what it belongs to, as its scheduler's events name it: `pod:NAMESPACE/NAME`, `job:4711`.
 
-    A pod is called as `POD_NAME` says (fieldRef `metadata.name`), else by its host name, which is the same in most.
+    A pod's name is `POD_NAME` (fieldRef `metadata.name`), else its host name, which is mostly the same.
     """
     found = []
     pod = environment.get("POD_NAME") or ("KUBERNETES_SERVICE_HOST" in environment and environment.get("HOSTNAME"))
     if pod:
         of = environment.get("POD_NAMESPACE")
         if not of:
-            with suppress(OSError, ValueError):  # a pod that may not ask the API has no such file
+            with suppress(OSError, ValueError):  # pods without access to the API have no such file
                 of = namespace.read_text(encoding="utf-8").strip()
         found.append(_kept(f"pod:{of}/{pod}" if of else f"pod:{pod}"))
     numbers = ([environment.get(name, "") for name in names] for names in _JOB_NUMBERS)
@@ -150,7 +150,7 @@ def scheduled(environment: Mapping[str, str], namespace: Path = _NAMESPACE) -> l
 
 
 def variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Those that change how a rank runs; none whose name or value could be a secret."""
+    """Return variables that change how a rank runs, except those whose name or value could be a secret."""
     chosen = sorted(
         name
         for name, value in environment.items()
@@ -160,23 +160,23 @@ def variables(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _kept(text: str) -> str:
-    """Bytes that are no text (PEP 383) are no JSON either."""
+    """Return the text for JSON: bytes that are no text (PEP 383) are replaced, and it is cut."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")[:MOST_CHARACTERS]
 
 
 def versions(framework: Mapping[str, Any]) -> dict[str, str]:
-    """Of Python, the framework that trains, and what is imported beside it."""
+    """Return versions of Python, the training framework, and other imported libraries."""
     name, of = framework.get("framework"), framework.get("framework_version")
     found = {"python": platform.python_version()}
     if name and of:
         found["framework"] = f"{name} {of}"
     for library in _LIBRARIES:
-        # Its own dictionary: some modules import others when they are asked for what they lack.
+        # Its own dictionary: some modules import others when a missing attribute is read.
         version = vars(sys.modules[library]).get("__version__") if sys.modules.get(library) is not None else None
         if library != name and version is not None:
             found[library] = str(version)
     for part in (_torch_versions, _tensorflow_versions):
-        with suppress(Exception):  # a release that has its names elsewhere tells less
+        with suppress(Exception):  # a release may have other names
             found |= part()
     return {key: _kept(version) for key, version in found.items()}
 
@@ -202,7 +202,7 @@ def _torch_versions() -> dict[str, str]:
 
 
 def _dotted(version: Any) -> str:  # noqa: ANN401
-    """Of NCCL, 2.21.5 as a tuple; a number in PyTorch before 1.10."""
+    """Return NCCL's version, 2.21.5 as a tuple; a number in PyTorch before 1.10."""
     return ".".join(str(part) for part in version) if isinstance(version, tuple) else str(version)
 
 
@@ -216,10 +216,10 @@ def _tensorflow_versions() -> dict[str, str]:
 def device() -> dict[str, object]:
     """Return the accelerator that the framework has started, by the names of DeviceIdentity.
 
-    It is empty where it has none.
+    It is empty without one.
     """
     for part in (_torch_device, _jax_device):
-        with suppress(Exception):  # a release that has its names elsewhere tells less
+        with suppress(Exception):  # a release may have other names
             if found := part():
                 return {name: value for name, value in found.items() if value is not None}
     return {}
@@ -245,7 +245,7 @@ def _torch_device() -> dict[str, object]:
 
 def _allocated(torch: Any) -> Callable[[int], int]:  # noqa: ANN401
     def of(ordinal: int) -> int:
-        with suppress(Exception):  # an allocator that counts nothing
+        with suppress(Exception):  # an allocator without counts
             return int(torch.cuda.memory_stats_as_nested_dict(ordinal)["allocated_bytes"]["all"]["current"])
         return 0
 
@@ -253,10 +253,10 @@ def _allocated(torch: Any) -> Callable[[int], int]:  # noqa: ANN401
 
 
 def torch_ordinal(devices: int, current: int, allocated: Callable[[int], int]) -> int | None:
-    """Which of `devices` a process trains on: the one with most of its tensors' bytes (`allocated(ordinal)`).
+    """Return which of `devices` a process trains on: the one with most bytes of its tensors (`allocated(ordinal)`).
 
-    The current device alone says little: a script that names its devices itself leaves 0 current in every rank. Where
-    no device has more than half of the bytes, the process uses several, and None is right for it.
+    The current device alone means little: a script that names its devices itself leaves 0 current in every rank. If no
+    device has more than half of the bytes, the process uses several, and no single one counts.
     """
     if devices == 1:
         return 0

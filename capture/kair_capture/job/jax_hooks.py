@@ -1,4 +1,4 @@
-"""How capture sees a JAX job: hooks that find steps, compilation and waits by themselves, and its profiler."""
+"""Captures a JAX job: hooks that find steps, compilation and waits automatically, and its profiler."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -25,11 +25,11 @@ from kair_capture.settings import Settings
 
 
 class JaxProfile(XplaneProfile):
-    """One use of it, without its tracer of Python frames."""
+    """One use of JAX's profiler, without its tracer of Python frames."""
 
     @classmethod
     def started(cls, run_dir: Path, start: Callable[..., Any]) -> "JaxProfile | None":
-        """Start it by `start`, JAX's own `start_trace`; None where another profile is under way."""
+        """Start it by `start`, JAX's own `start_trace`; None if another profile is active."""
         profile = cls(run_dir)
         options = jax.profiler.ProfileOptions()
         options.python_tracer_level = 0
@@ -37,17 +37,17 @@ class JaxProfile(XplaneProfile):
         return profile if begun else None
 
     def scope(self, name: str) -> AbstractContextManager[object]:
-        """Return a scope of the script's, in the recording too."""
+        """Return a scope of the script, in the recording too."""
         scope: AbstractContextManager[object] = jax.profiler.TraceAnnotation(name)
         return scope
 
     def _marked(self, step: int) -> AbstractContextManager[object]:
-        # What StepTraceAnnotation is made of, which marks the job's own steps.
+        # StepTraceAnnotation, which marks the job's own steps, is based on this.
         mark: AbstractContextManager[object] = jax.profiler.TraceAnnotation(STEP_MARK, step_num=step, _r=1)
         return mark
 
     def _wait(self) -> None:
-        # The host runs ahead of the devices: a profile is of whole steps if they have nothing left at either end.
+        # The host runs ahead of the devices: a profile has whole steps only if they are idle at both ends.
         jax.block_until_ready(jax.live_arrays())
 
     def _end(self) -> None:
@@ -59,17 +59,17 @@ _GRADIENTS: Final = ("grad", "value_and_grad")
 
 
 class JaxJob(XlaJob):
-    """JAX, as a session asks it."""
+    """JAX, for a session."""
 
     def place(self) -> tuple[int, int] | None:
-        """As jax.distributed has it."""
-        # Asked for its processes, JAX would start its devices; a job that has not yet may have its reasons.
+        """Return rank and world size from jax.distributed; None for one process."""
+        # Asking JAX for its processes would start its devices, which a job may have reasons to delay.
         if not _has_devices() or jax.process_count() == 1:
             return None
         return jax.process_index(), jax.process_count()
 
     def description(self) -> Mapping[str, Any]:
-        """Version and devices."""
+        """Return version and devices."""
         has_devices = _has_devices()
         return {
             "framework": "jax",
@@ -80,7 +80,7 @@ class JaxJob(XlaJob):
 
 
 def arm(settings: Settings) -> None:
-    """Installs the hooks; the session starts with the first step."""
+    """Install the hooks; the session starts with the first step."""
     arm_compiled("jax", settings, _install)
 
 
@@ -98,7 +98,7 @@ def _install(settings: Settings) -> JaxJob:
 
 
 def _watch_profiler(turns: ProfilerTurns) -> None:
-    """Let the job's own use of it go before capture's."""
+    """Give the job's own use of the profiler precedence over capture's."""
     from jax._src import profiler
 
     replace(profiler, "start_trace", turns.giving_way)
@@ -139,7 +139,7 @@ def _watch_compilation(calls: TrainingCalls) -> None:
 
 
 def _watch_marks() -> None:
-    """Take a script's marks of steps for the profiler as marks for capture too."""
+    """Treat a script's step marks for the profiler as marks for capture."""
     began = guard(begin_phase, unless=never, begins="jax")
     ended = guard(lambda session, _: session.steps.step(), unless=never)
     replace(jax.profiler.StepTraceAnnotation, "__enter__", between(began, None))
@@ -147,7 +147,7 @@ def _watch_marks() -> None:
 
 
 def _watch_waits() -> None:
-    """Where the host stands still until the device has a value."""
+    """Watch where the host waits until the device has a value."""
     from jax._src.array import ArrayImpl
 
     replace(jax, "block_until_ready", around_wait)

@@ -25,8 +25,8 @@ def environment_of(base: Mapping[str, str], *, job: str, run_dir: Path) -> dict[
 
 
 def torch_settings(environment: MutableMapping[str, str] = os.environ) -> None:
-    """Lets PyTorch number collectives (its flight recorder), unless the job says otherwise."""
-    # All of it is written out after each sampled step, at 20 µs an entry: as many as a few steps have.
+    """Have PyTorch number collectives (its flight recorder), unless the job sets it otherwise."""
+    # It is dumped after each sampled step, at 20 µs an entry: enough for a few steps.
     environment.setdefault("TORCH_FR_BUFFER_SIZE", "512")
 
 
@@ -36,23 +36,23 @@ def quiet_profiler(environment: MutableMapping[str, str] = os.environ) -> None:
 
 
 FRAMEWORKS: Final = ("torch", "jax", "tensorflow")
-"""The modules of those that capture has hooks for."""
+"""Modules that capture has hooks for."""
 
 
 def arm_process(framework: str) -> None:
-    """Arms capture in this process, which has imported `framework`; the first sign of training starts it."""
+    """Arm capture in this process, which has imported `framework`; the first sign of training starts it."""
     try:
         settings = settings_of()
         if not settings.disabled:
             arm_framework(framework, settings)
     except SettingsError as error:
         warn(f"capture is off, training goes on: {error}")
-    except Exception as error:  # training goes on, whatever it is
+    except Exception as error:  # whatever it is, training continues
         warn(f"capture is off, training goes on: {described(error)}")
 
 
 def arm_attachable() -> None:
-    """With KAIR_CAPTURE_ATTACHABLE=1: arms what is imported, so that steps are counted before anything is recorded."""
+    """With KAIR_CAPTURE_ATTACHABLE=1, arm imported frameworks, so that steps are counted before recording starts."""
     found = [name for name in FRAMEWORKS if sys.modules.get(name) is not None]
     if not found:
         warn("KAIR_CAPTURE_ATTACHABLE has no effect: import kair_capture after PyTorch, JAX or TensorFlow")
@@ -61,5 +61,5 @@ def arm_attachable() -> None:
 
 
 def arm_framework(framework: str, settings: Settings) -> None:
-    """Put the framework's hooks into this process, which imports it if it has not."""
+    """Install the framework's hooks in this process, importing it if necessary."""
     import_module(f"kair_capture.job.{framework}_hooks").arm(settings)

@@ -1,8 +1,8 @@
-"""What the system lets this process have, and what holds it up: cores, quotas of its control groups, signals.
+"""Reads this process's limits and what stops it: cores, quotas of its control groups, signals.
 
-How often a signal such as SIGSTOP stopped all threads of this process the kernel counts nowhere: a stopped thread
-neither computes, nor is it ready. But all threads are woken for it, also one that only waits. So one is kept, and how
-often it was given a core tells.
+The kernel does not count how often a signal such as SIGSTOP stopped all threads: a stopped thread neither runs nor is
+ready. But each stop wakes all threads, even waiting ones. So one waiting thread is kept, and the number of times it was
+given a core shows the stops.
 """
 
 import os
@@ -22,11 +22,11 @@ GROUPS: Final = Path("/sys/fs/cgroup")
 _FIRST_VERSIONS: Final = {"cpu": ("cpu", "cpu,cpuacct", "cpuacct,cpu"), "memory": ("memory",)}
 """Controller → the folders that it may be in."""
 _OF_CORES: Final = ("quota", "period")
-"""Of a group without a quota the first is no number: `max`, or −1."""
+"""Without a quota the first is not a number: `max`, or −1."""
 
 
 class Quota:
-    """The next group around this process that has a quota, of the first version of control groups or the second."""
+    """The nearest group around this process with a quota, of control groups v1 or v2."""
 
     def __init__(self, proc: Path = PROC, groups: Path = GROUPS) -> None:
         self._proc, self._groups = proc, groups
@@ -34,12 +34,12 @@ class Quota:
         self._last: int | None = None
 
     def look(self) -> None:
-        """Which group that is now; from here on stops are counted."""
+        """Find that group now, and count stops from here on."""
         self._stat = next((folder / "cpu.stat" for folder in self._around() if quota_of(folder) is not None), None)
         self._last = self._so_far()
 
     def stops(self) -> int | None:
-        """Since the last call, or `look`; None where there is no quota."""
+        """Return the stops since the last call, or `look`; None without a quota."""
         if self._stat is None:
             self.look()  # one may be set at any time
             return None
@@ -47,7 +47,7 @@ class Quota:
         return None if before is None or self._last is None else max(self._last - before, 0)
 
     def cores(self) -> float | None:
-        """How many cores' time it may use: by the least of the quotas around it; None where there is none."""
+        """Return how many cores it may use, by the smallest quota around it; None without one."""
         return min((cores for folder in self._around() if (cores := quota_of(folder)) is not None), default=None)
 
     def _around(self) -> list[Path]:
@@ -63,9 +63,9 @@ class Quota:
 
 
 def groups_around(controller: str, cgroup: str, groups: Path = GROUPS) -> list[Path]:
-    """Return the group of a controller and those around it, from the inside; inside a container its own is the root.
+    """Return a controller's group and those around it, innermost first; a container sees its own as the root.
 
-    `cgroup`: the text of /proc/PID/cgroup.
+    `cgroup` is the text of /proc/PID/cgroup.
     """
     for line in cgroup.splitlines():
         _, controllers, name = (*line.split(":", 2), "", "")[:3]
@@ -84,7 +84,7 @@ def groups_around(controller: str, cgroup: str, groups: Path = GROUPS) -> list[P
 
 
 def quota_of(folder: Path) -> float | None:
-    """Cores: `cpu.max` is of the second version, `cpu.cfs_quota_us` of the first; None where a group has no quota."""
+    """Return the quota in cores (`cpu.max` in v2, `cpu.cfs_quota_us` in v1); None without one."""
     words = text_in(folder / "cpu.max").split() or [text_in(folder / f"cpu.cfs_{of}_us") for of in _OF_CORES]
     if len(words) != len(_OF_CORES) or not all(word.isdecimal() for word in words):
         return None
@@ -93,7 +93,7 @@ def quota_of(folder: Path) -> float | None:
 
 
 def limits(quota: Quota) -> dict[str, Any]:
-    """Its `nice` level, the `cpus` that it may run on, and the `quota` of its process in cores; None for none."""
+    """Return the `nice` level, the usable `cpus`, and the `quota` of its process in cores; None for none."""
     found: dict[str, Any] = {"nice": None, "cpus": [], "quota": quota.cores()}
     with suppress(OSError):
         found["nice"] = os.getpriority(os.PRIO_PROCESS, 0)
@@ -102,22 +102,22 @@ def limits(quota: Quota) -> dict[str, Any]:
 
 
 _WAKES: Final = 2
-"""Of a waiting thread for each stop: one to stand still, one to go on waiting."""
+"""Wakes of a waiting thread per stop: one to stop, one to wait again."""
 _BEGUN_WITHIN_S: Final = 0.05
 
 
 class Halts:
-    """Counted from `look` to `close`, while the thread is there."""
+    """Stops by signals, counted from `look` to `close` with a waiting thread."""
 
     def __init__(self) -> None:
         self._until = Lock()
         self._file = -1
         self._last = 0
         self._waits = False
-        """Whether the thread is known to wait by now: until then it is given a core for other reasons."""
+        """Whether the thread is known to wait: before, it gets a core for other reasons."""
 
     def look(self) -> None:
-        """From here on stops are counted. Where no thread can be begun, or the kernel does not count, none are told."""
+        """Start counting stops; nothing is counted without a thread, or if the kernel has no counts."""
         self.close()
         self._until, begun = Lock(), Lock()
         self._until.acquire()
@@ -127,16 +127,16 @@ class Halts:
         self._waits = False
         with suppress(OSError, RuntimeError):
             thread.start()
-            # Sooner than that it gives up the interpreter only to wait.
+            # A thread that starts this quickly releases the interpreter only to wait.
             if begun.acquire(timeout=_BEGUN_WITHIN_S):
                 self._waits = monotonic() - began_s[0] < sys.getswitchinterval()
             self._file = open_schedule(THREADS / str(thread.native_id))
         self._last = self._wakes() or 0
 
     def count(self) -> int | None:
-        """Since the last call, or `look`; None where that is not known. A stop counts when it is over.
+        """Return the stops since the last call, or `look`; None if not known. A stop counts when it is over.
 
-        Of a process that a quota stopped just then the thread may have begun to wait at any time since `look`.
+        If a quota stopped the process just then, the thread may have begun to wait at any time since `look`.
         """
         now = self._wakes()
         if now is None:
@@ -157,12 +157,12 @@ class Halts:
             self._until.release()
 
     def _wakes(self) -> int | None:
-        """How often the thread was given a core."""
+        """Return how often the thread was given a core."""
         return schedule_in(self._file)[2] or None
 
 
 def _wait(began_s: list[float], begun: Lock, until: Lock) -> None:
-    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # others shall not wake it
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # other signals must not wake it
     began_s.append(monotonic())
     begun.release()
     until.acquire()

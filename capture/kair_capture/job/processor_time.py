@@ -1,6 +1,6 @@
-"""How long this process's threads computed, and were ready and had no core.
+"""Measures how long this process's threads computed, and were ready without a core.
 
-The one that trains, those that communicate for it (gloo's), and those that help it (OpenMP's, say) are told apart.
+It separates the training thread, threads that communicate for it (gloo's), and helpers (such as OpenMP's).
 """
 
 import os
@@ -19,7 +19,7 @@ THREADS: Final = Path("/proc/self/task")
 
 
 def open_schedule(thread: Path) -> int:
-    """Return what a thread had of the processor, to be read by `schedule_in`; −1 where the kernel does not count it."""
+    """Return a file for `schedule_in` with a thread's processor time; −1 if the kernel does not count it."""
     try:
         return os.open(thread / "schedstat", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -27,7 +27,7 @@ def open_schedule(thread: Path) -> int:
 
 
 def schedule_in(file: int) -> tuple[int, int, int]:
-    """CPU time and delay of a thread, ns, and how often it was given a core; 0 of one that has ended."""
+    """Return CPU time and delay of a thread in ns, and how often it was given a core; 0 for one that has ended."""
     try:
         cpu, delay, times = os.pread(file, 64, 0).split() if file >= 0 else (0, 0, 0)
         return int(cpu), int(delay), int(times)
@@ -36,31 +36,30 @@ def schedule_in(file: int) -> tuple[int, int, int]:
 
 
 class Had(NamedTuple):
-    """What a thread had of the processor in one step."""
+    """A thread's processor time in one step."""
 
     cpu_ns: int | None
-    """None where it waits busily, beside a device."""
+    """None if it waits busily for a device."""
     delay_ns: int | None
-    """Ready, and without a core; None where the kernel does not count it."""
+    """Ready without a core; None if the kernel does not count it."""
 
 
 class ProcessorTime:
-    """Of whichever thread asks, as the mean of the last EVERY steps: a look takes 10 µs where caches are cold."""
+    """Processor time of the calling thread, a mean of the last EVERY steps: a look takes 10 µs with cold caches."""
 
     def __init__(self, *, waits_busily: bool = False) -> None:
-        """`waits_busily`: as for a GPU; then CPU time says nothing, and only steps that are asked for are looked at."""
+        """`waits_busily`, as for a GPU: CPU time then means nothing, and only requested steps are measured."""
         self._waits_busily = waits_busily
         self._thread, self._cpu, self._delay, self._file = 0, 0, 0, -1
         self._steps = self._mean = 0
         self.alone: Had | None = None
-        """Of the last step alone, where that was asked for and is known."""
+        """The last step alone, if requested and known."""
 
     def after_step(self, thinned: int = 1, *, alone: bool = False) -> int:
-        """Per step, µs: CPU time in the low 32 bits, waiting for a core in the high ones; 0 while it is not known.
+        """Return, per step in µs, CPU time in the low 32 bits and waiting for a core in the high ones; 0 if not known.
 
-        `thinned`: a look covers so many times as many steps.
-
-        `alone`: not as a mean, which is worth a look where a step costs much anyway; `begin` was called at its begin.
+        `thinned` multiplies the steps that a look covers. `alone` measures a single step, which is worthwhile where it
+        is expensive anyway, if `begin` was called at its begin.
         """
         self.alone = None
         if self._thread != get_ident():
@@ -82,11 +81,11 @@ class ProcessorTime:
         return 0 if self._waits_busily else self._mean
 
     def begin(self) -> None:
-        """Drop what was so far, which is no step's."""
+        """Drop the time so far, which belongs to no step."""
         self._steps, self._cpu, self._delay = 0, thread_time_ns(), self._delay_ns()
 
     def _open(self) -> None:
-        """Open the figures; a kernel without them says nothing about waiting for a core, and none is assumed."""
+        """Open the counters; without them no waiting for a core is assumed."""
         self._thread = get_ident()
         self.close()
         self._file = open_schedule(THREADS / str(get_native_id()))
@@ -95,7 +94,7 @@ class ProcessorTime:
         return schedule_in(self._file)[1]
 
     def close(self) -> None:
-        """Lets the file go."""
+        """Close the file."""
         if self._file >= 0:
             os.close(self._file)
         self._file = -1
@@ -106,20 +105,20 @@ def _us_a_step(nanoseconds: int, steps: int) -> int:
 
 
 _NAME: Final = "gloo"
-"""In the names that gloo, and PyTorch for it, give their threads."""
+"""Part of the thread names of gloo, and PyTorch's for it."""
 
 
 class CommunicationThreads:
-    """Those that there are when a window begins."""
+    """Communication threads that exist when a window begins."""
 
     def __init__(self, threads: Path = THREADS) -> None:
         self._threads = threads
         self._files: list[int] = []
         self._last: list[int] = []
-        """The delay of each so far, ns."""
+        """The delay of each so far, in ns."""
 
     def look(self) -> None:
-        """Find them; from here on their delays are counted. Systems other than Linux tell of none."""
+        """Find them, and count their delays from here on. Systems other than Linux have none."""
         self.close()
         for folder in self._threads.iterdir() if self._threads.is_dir() else ():
             with suppress(OSError):  # a thread may end at any moment
@@ -128,16 +127,16 @@ class CommunicationThreads:
         self._last = self._delays()
 
     def delay_ns(self) -> int | None:
-        """Of the one that lacked a core longest since the last call, or `look`; None where there is none."""
+        """Return the longest delay of any of them since the last call, or `look`; None without any."""
         before, self._last = self._last, self._delays()
         return max((max(now - then, 0) for now, then in zip(self._last, before, strict=True)), default=None)
 
     def cpu_ns(self) -> int:
-        """Return what all of them have computed so far."""
+        """Return the CPU time of all of them so far."""
         return sum(schedule_in(file)[0] for file in self._files)
 
     def close(self) -> None:
-        """Lets the files go."""
+        """Close the files."""
         while self._files:
             os.close(self._files.pop())
         self._last = []
@@ -147,18 +146,18 @@ class CommunicationThreads:
 
 
 class HelperThreads:
-    """All of this process but the one that asks, and those that communicate: one look however many they are."""
+    """All other threads, except communicating ones: one look, whatever their number."""
 
     def __init__(self, communicating: CommunicationThreads) -> None:
         self._communicating = communicating
         self._begin = 0
 
     def begin(self) -> None:
-        """Drop what they computed so far, which is no step's."""
+        """Drop their CPU time so far, which belongs to no step."""
         self._begin = self._so_far()
 
     def cpu_ns(self) -> int:
-        """Return what they computed since `begin`."""
+        """Return their CPU time since `begin`."""
         return max(self._so_far() - self._begin, 0)
 
     def _so_far(self) -> int:

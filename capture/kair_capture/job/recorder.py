@@ -1,6 +1,6 @@
-"""Writes what happens in a training process: scopes, waits and pauses, each with the step that it belongs to.
+"""Writes records of a training process: scopes, waits and pauses, each with its step.
 
-A ring for every thread that has something to say: a ring has one producer.
+Each writing thread has a ring, because a ring has one producer.
 """
 
 import gc
@@ -18,7 +18,7 @@ MOST_RINGS: Final = 8
 
 
 class _OfThread(threading.local):
-    """The functions that write into this thread's ring, which is made when they are asked for first."""
+    """The functions that write into this thread's ring, which is created on first use."""
 
     def __init__(self, functions: Callable[[], tuple[Emit, Callable[[int], None]]]) -> None:
         self._functions = functions
@@ -29,18 +29,18 @@ class _OfThread(threading.local):
 
 
 class ThreadRings:
-    """The rings of one process, each made when its thread writes first; an ended thread's is another one's then."""
+    """The rings of one process, each created when its thread first writes; an ended thread's ring is reused."""
 
     def __init__(self, run_dir: Path, rank: int, records: int) -> None:
         self._stem = run_dir / f"rank-{rank}-{os.getpid()}"
         self._records = records
-        # A signal's handler, or a finalizer, can run in the middle of `_ring` and emit itself.
+        # A signal handler or finalizer can run in the middle of `_ring` and emit too.
         self._lock, self._is_making = threading.RLock(), False
         self.here: Final = _OfThread(self._functions)
-        """`emit` and `commit` of the calling thread. Raises OSError where its ring cannot be made."""
+        """`emit` and `commit` of the calling thread. Raises OSError if its ring cannot be created."""
         self._rings: list[tuple[threading.Thread, RingProducer]] = []
         self.turned_away = 0
-        """Records of threads past the most."""
+        """Records of threads beyond the limit."""
 
     def close(self) -> None:
         """End all rings; their files stay for the agent."""
@@ -80,7 +80,7 @@ class ThreadRings:
         return None
 
     def _free_path(self) -> Path:
-        """Return the next that is not there: a process can be captured twice."""
+        """Return the next unused path: a process can be captured twice."""
         names = (self._stem.with_name(f"{self._stem.name}-{number}.ring") for number in count())
         return next(path for path in names if not path.exists())
 
@@ -92,49 +92,49 @@ def _nothing(_: int) -> None:
 clock: Final = time.monotonic_ns
 
 COMPILATION: Final = "compile"
-"""The scope of what a framework compiles."""
+"""Scope of a framework's compilations."""
 _MOST_PAUSES: Final = 1024
 _CLOCKS_EVERY_NS: Final = 50_000_000
-"""Between two readings of both clocks: an agent looks ten times more seldom."""
+"""Time between two readings of both clocks: an agent looks ten times less often."""
 _SCOPE, _GC, _STEP, _CLOCK = (int(kind) for kind in (Kind.SCOPE, Kind.GC, Kind.STEP, Kind.CLOCK))
-"""Looked up at once, and plain numbers: `Kind.SCOPE` takes four times as long."""
+"""Plain numbers, since looking up `Kind.SCOPE` takes four times as long."""
 _SHORTEST_PAUSE_NS: Final = 20_000
-"""A young generation is collected in less, many times a step."""
+"""Young generations are collected faster, many times a step."""
 
 
 class Recorder:
-    """The records of one process. Its methods raise OSError where shared memory is full."""
+    """The records of one process. Its methods raise OSError if shared memory is full."""
 
     def __init__(self, rings: ThreadRings, names_file: Path) -> None:
         self.step = 0
         """The step that records belong to."""
         self.is_on = True
-        """Steps are counted in any case."""
+        """Whether records are written; steps are counted anyway."""
         self._rings, self._here = rings, rings.here
         self._names = NameWriter(names_file)
         self._numbers, self._number = self._names.numbers, self._names.number
         self._clocks_due = 0
         self.shortest_ns = 0
-        """Of a part that the present step records; 0 where it records all (Thinning)."""
+        """Shortest part that the present step records; 0 if it records all (Thinning)."""
         self._waited_ns = 0
-        """In collectives, of the present step, where it is thinned."""
+        """Time in collectives in the present step, if it is thinned."""
         self._pauses: list[tuple[int, int, int]] = []
         self._pause_began = 0
 
     def scope(self, name: str, begin: int, depth: int = 0) -> None:
-        """Record a scope that is over now."""
+        """Record a scope that ends now."""
         if self.is_on:
             number = self._numbers.get(name) or self._number(name)
             self._here.emit(_SCOPE, begin, clock() - begin, self.step, number, depth)
 
     def part(self, kind: int, name: str, begin: int) -> None:
-        """Record a part of the step that is over now, which thinned steps leave out where it is short."""
+        """Record a part of the step that ends now; thinned steps skip short ones."""
         if self.is_on and (length := clock() - begin) >= self.shortest_ns:
             number = self._numbers.get(name) or self._number(name)
             self._here.emit(kind, begin, length, self.step, number)
 
     def wait(self, name: str, begin: int) -> None:
-        """Record a wait in a collective that is over now."""
+        """Record a wait in a collective that ends now."""
         end = clock()
         if self.shortest_ns:
             self._waited_ns += end - begin
@@ -142,7 +142,7 @@ class Recorder:
             self.span(Kind.COLLECTIVE, name, begin, end)
 
     def span(self, kind: Kind, name: str, begin: int, end: int) -> None:
-        """Record a wait, or anything else that had a begin and an end."""
+        """Record a wait, or anything else with a begin and an end."""
         if self.is_on:
             number = self._numbers.get(name) or self._number(name)
             self._here.emit(kind, begin, end - begin, self.step, number)
@@ -154,11 +154,10 @@ class Recorder:
             self._here.emit(Kind.USER_EVENT, clock(), value, self.step, number)
 
     def end_step(self, begin: int, end: int, flags: int, processor: int = 0, samples: int = 0) -> None:
-        """Record a step that is over, the pauses in it, and now and then a pair of readings of the two clocks.
+        """Record a finished step, its pauses, and now and then a pair of readings of the two clocks.
 
-        `processor`: what the training thread had of one, as ProcessorTime packs it; 0 where that tells nothing. A
-        thinned step says in its place what it waited.
-        `samples`: how many the step took; 0 where that is not known.
+        `processor` is the training thread's time, as packed by ProcessorTime; 0 if not known. A thinned step has its
+        waiting time there. `samples` is the step's number; 0 if not known.
         """
         here, step = self._here, self.step
         if self._pauses:
@@ -178,13 +177,13 @@ class Recorder:
         here.commit(step)
 
     def device(self, times_ms: Sequence[float]) -> None:
-        """Record what steps took on the device that were over there when this one ended on the host."""
+        """Record the device's time of steps that were finished there when this one ended on the host."""
         if self.is_on and times_ms:
             mean_ns = round(1e6 * sum(times_ms) / len(times_ms))
             self._here.emit(Kind.DEVICE, clock(), mean_ns, self.step, 0, 0, len(times_ms))
 
     def watch_pauses(self) -> None:
-        """From here on the garbage collector's pauses are recorded, at the end of each step."""
+        """Record the garbage collector's pauses from here on, at the end of each step."""
         gc.callbacks.append(self._pause)
 
     def close(self) -> None:
@@ -195,7 +194,7 @@ class Recorder:
         self._names.close()
 
     def _pause(self, phase: str, info: Mapping[str, Any]) -> None:
-        # A collection can begin in the middle of a record's writing: nothing is written here, only kept.
+        # A collection can begin while a record is being written: only keep the pause here.
         if phase == "start":
             self._pause_began = clock()
             return
@@ -205,6 +204,6 @@ class Recorder:
 
 
 class ScopeStack(threading.local):
-    """How deep each thread is within scopes."""
+    """Nesting depth of each thread within scopes."""
 
     depth = 0

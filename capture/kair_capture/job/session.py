@@ -1,8 +1,6 @@
-"""One process that is being captured: started once, ended once, and off for good where anything fails.
+"""Captures one process: started once, ended once, and off for good after any failure.
 
-Says who a rank is: the file beside its rings.
-
-Where one step ends and the next begins, found from what the optimizers do.
+It writes the rank's identity next to its rings, and finds where one step ends and the next begins from the optimizers.
 """
 
 import atexit
@@ -46,7 +44,7 @@ def write_identity(
     *,
     dump_signal: int = 0,
 ) -> None:
-    """Write `rank-<r>.json` whole, again once it is known how the rank communicates. Raises OSError."""
+    """Write `rank-<r>.json` atomically, and again once the rank's communication is known. Raises OSError."""
     identity = {
         "job": settings.job,
         "rank": rank,
@@ -69,26 +67,26 @@ def write_identity(
 
 
 _MOST_SAMPLES: Final = 0xFFFF_FFFF
-"""What a record holds."""
+"""The largest number in a record."""
 _FORGET_AFTER: Final = 64
-"""Steps of the first optimizer without one of the last: it is not used any more."""
+"""After this many runs of other optimizers, the last one counts as no longer used."""
 
 
 class StepTracker:
     """Cuts time into steps.
 
-    A step is over when the last of its optimizers has run; which one that is shows in the first steps. Its end is the
-    begin of whatever comes first then: waiting for data, forward, a scope. So the profiler, which is switched there,
-    never cuts an optimizer's own scope in two.
+    A step is over when the last of its optimizers has run; the first steps show which one that is. It ends when
+    anything of the next one begins: waiting for data, forward, a scope. So the profiler, which is switched there, never
+    cuts an optimizer's own scope.
     """
 
     def __init__(
         self, recorder: Recorder, between: Callable[[int, int, int, Had | None], bool], *, begin: int | None
     ) -> None:
-        """`between(step, begin, end, had)` is called between two steps; true where it took time that is no step's.
+        """`between(step, begin, end, had)` runs between two steps and returns whether that took time outside of steps.
 
-        `had`: what the training thread had of the processor, of steps that are sampled.
-        `begin` is None where the first step is under way already.
+        `had` is the training thread's processor time, for sampled steps. `begin` is None if the first step has begun
+        already.
         """
         self._recorder = recorder
         self._between = between
@@ -102,23 +100,23 @@ class StepTracker:
         self._thread: int | None = None
         self._processor: ProcessorTime | None = None
         self.in_backward = False
-        """The training thread waits for autograd, whose threads may be others."""
+        """Whether the training thread waits for autograd, which may use other threads."""
         self.backwards = self.backwards_before = 0
-        """Backward passes in the present step, and in the one before."""
+        """Backward passes in the present step, and in the previous one."""
         self.samples = 0
-        """That the present step takes, as far as somebody said so."""
+        """Samples of the present step, as far as reported."""
         self._thinning, self._thinned = Thinning(), 0
         self.device: DeviceTime | None = None
-        """What is told by events on a device's stream; None where there is none."""
+        """Own time by events on a device's stream; None without a device."""
         self.thins = True
-        """The present step may be thinned: nothing more is done to it than to record it."""
+        """Whether the present step may be thinned: only recording affects it."""
         self.sampled = False
-        """The profiler is on in the present step."""
+        """Whether the profiler is on in the present step."""
         self.runs_ahead = False
-        """The host hands steps to a device, and goes on before they are over."""
+        """Whether the host hands steps to a device and continues before they are over."""
 
     def optimizer_ran(self, optimizer: int, *, skipped: bool = False) -> None:
-        """Note that an optimizer's step is over, or was left out."""
+        """Note that an optimizer's step is over, or was skipped."""
         if self._is_explicit:
             return
         self._thread = get_ident()
@@ -134,28 +132,28 @@ class StepTracker:
             self._since_last = 0
 
     def phase_begins(self) -> None:
-        """Something of a step begins: of the next one, where the present one is over."""
+        """Note the begin of a phase, which belongs to the next step if the present one is over."""
         if self.over_since is not None and get_ident() == self._thread:
             self._end(clock())
 
     def flag(self, flag: StepFlag) -> None:
-        """Says something more of the present step."""
+        """Add a flag to the present step."""
         self._flags |= flag
 
     def concerns(self) -> bool:
-        """Whether what this thread waits for holds up the step: not where it saves beside it."""
+        """Return whether this thread's waiting delays the step; background saving does not."""
         return self.in_backward or self.is_of_loop()
 
     def is_of_loop(self) -> bool:
-        """Whether this thread trains, rather than loads ahead, as far as it is known which one does."""
+        """Return whether this thread trains, rather than prefetches, as far as that is known."""
         return self._thread is None or get_ident() == self._thread
 
     def trains_here(self) -> bool:
-        """Whether this thread is known to be the one that trains."""
+        """Return whether this thread is known to train."""
         return self._thread == get_ident()
 
     def step(self) -> None:
-        """End a step as the script itself says; from then on it alone does."""
+        """End a step explicitly; from then on only this ends steps."""
         if not self._is_explicit:
             self._is_explicit = True
             self._thread = get_ident()
@@ -163,17 +161,17 @@ class StepTracker:
         self._end(clock())
 
     def takes(self, samples: int) -> None:
-        """Add so many samples to the step that is under way, or that begins now."""
+        """Add samples to the current step, or to the one that begins now."""
         self.phase_begins()
         if self.is_of_loop():
             self.samples = min(max(self.samples + samples, 0), _MOST_SAMPLES)
 
     def watch_processor(self, *, waits_busily: bool) -> None:
-        """From here on it is told what the training thread had of the processor; CPU time not where it waits busily."""
+        """Measure the training thread's processor time from here on; no CPU time if it waits busily."""
         self._processor = ProcessorTime(waits_busily=waits_busily)
 
     def finish(self) -> None:
-        """No more steps: one whose optimizer has run is whole, but for what a device has left to do."""
+        """End the steps: one whose optimizer has run is complete, except for work left on a device."""
         if self.over_since is not None:
             if self.runs_ahead:
                 self._flags |= StepFlag.INCOMPLETE
@@ -209,16 +207,16 @@ class StepTracker:
 
 
 _LIKELIEST: Final = ("jax", "tensorflow", "torch", "none")
-"""PyTorch's hooks see nearly all of its training, the others' less."""
+"""PyTorch's hooks detect nearly all of its training, the others' less."""
 
 
 class Session:
-    """What the hooks write to."""
+    """The target of the hooks."""
 
     def __init__(self, settings: Settings, framework: Framework, *, begin: int | None) -> None:
-        """Make the process' files. `begin`: of the first step (CLOCK_MONOTONIC, ns); None where it is under way.
+        """Create the process's files. `begin` is the first step's (CLOCK_MONOTONIC, ns); None if it has begun already.
 
-        Raises TakenError where another process is this rank, OSError.
+        Raises TakenError if another process is this rank, OSError.
         """
         rank, world_size = framework.place() or (settings.rank, settings.world_size)
         make_secure_dir(settings.run_dir)
@@ -240,9 +238,9 @@ class Session:
             self.steps: Final = StepTracker(self.recorder, self._between, begin=begin)
             self._delays = Delays(rank, control, settings.run_dir / DELAYS_FILE, self.recorder)
             self._words_of_last = b""
-            """The control words after which nothing was left to do between two steps; none where something is."""
+            """Control words after which nothing was due between two steps; empty if something is."""
             self.delays: Delays | None = None
-            """What holds up the present step at one of its places; None where nothing does."""
+            """Delays of the present step; None without any."""
             self._marks_input = framework.marks_input
             self.recorder.watch_pauses()
             self._framework = framework
@@ -253,7 +251,7 @@ class Session:
             self._identify(description)
             self._identity = IdentityFile(settings.run_dir, rank, description)
             self._identity.tell()
-            # With a GPU the host waits for it busily: then its CPU time says nothing.
+            # With a GPU the host waits busily for it, so its CPU time means nothing.
             self.steps.watch_processor(waits_busily=description.get("device") != "cpu")
             unless_made.pop_all()
 
@@ -262,12 +260,12 @@ class Session:
         return self._windows.scope(name) if self._windows.profiles else None
 
     def input_scope(self) -> AbstractContextManager[object]:
-        """Return the same for waiting for data, of which some profilers tell by themselves."""
+        """Return the same for waiting for data, which some profilers mark themselves."""
         scope = None if self._marks_input else self.sampled_scope("input")
         return nullcontext() if scope is None else scope
 
     def given(self, size: int) -> None:
-        """Note that a model is given so many bytes, in a step that is sampled."""
+        """Note the bytes of a model's input in a sampled step."""
         self._windows.given(size)
 
     def close(self) -> None:
@@ -282,7 +280,7 @@ class Session:
             self._rank_lock.release()
 
     def _between(self, step: int, begin: int, end: int, had: Had | None) -> bool:
-        # Read before they are acted on: what changes meanwhile is seen after the next step.
+        # Read before they are handled: later changes are seen after the next step.
         if (words := self._control.memory[:CONTROL_BYTES]) == self._words_of_last:
             return False
         paused, delays = self._switch(step, begin, end, had), self._delays
@@ -314,7 +312,7 @@ class Session:
         return paused
 
     def _obey(self, control: RankControl) -> bool:
-        """Set what was ordered while the job runs, and return True: the next step begins anew."""
+        """Apply settings ordered while the job runs; return True, because the next step begins after it."""
         every = self._settings.sample_every if control.sample_every is None else control.sample_every
         share = self._settings.max_overhead if control.max_overhead is None else control.max_overhead
         self._windows.pace(every, share)
@@ -322,7 +320,7 @@ class Session:
         return True
 
     def _learn_communication(self, step: int) -> None:
-        """Between two steps: once these few are over, the rank's files say how it communicates, and on which device."""
+        """Between two steps, observe communication; later, add it and the device to the rank's files."""
         if step == COMMUNICATION_FROM:
             self._framework.watch_communication()
         elif step == COMMUNICATION_UNTIL:
@@ -332,7 +330,7 @@ class Session:
 
 
 def _dumps(run_dir: Path, rank: int) -> Dumps | None:
-    """None where they cannot be made: steps are recorded all the same."""
+    """Return the dumps; None if they cannot be created: steps are recorded anyway."""
     try:
         return Dumps(run_dir, rank)
     except (OSError, RuntimeError) as error:
@@ -341,7 +339,7 @@ def _dumps(run_dir: Path, rank: int) -> Dumps | None:
 
 
 class Current:
-    """The session of this process, if there is one. Hooks are installed once and look here."""
+    """The session of this process, if any. Hooks are installed once and look here."""
 
     def __init__(self) -> None:
         self.session: Session | None = None
@@ -350,15 +348,15 @@ class Current:
         self._failed = False
 
     def arm(self, framework: str, start: Callable[[int | None], Session], run_dir: Path) -> None:
-        """Have a session started by `start(begin)` at the first sign that this framework trains."""
+        """Have `start(begin)` start a session at the first sign that this framework trains."""
         if not self._failed:
             self._starts[framework], self._run_dir = start, run_dir
 
     def begin(self, begin: int | None = None, *, framework: str | None = None, alone: bool = False) -> Session | None:
-        """Return the session, started now where it is armed. `begin` as in Session.
+        """Return the session, started now if it is armed. `begin` is as in Session.
 
-        A job may have imported several frameworks: `framework` says which one trains; with `alone` nothing starts
-        where others are armed too. None: the one that is likeliest to train without being noticed.
+        A job may have imported several frameworks: `framework` is the one that trains; with `alone` nothing starts if
+        others are armed too. None means the one that most likely trains undetected.
         """
         if self.session is None and self._starts and not (alone and len(self._starts) > 1):
             name = framework or next(name for name in _LIKELIEST if name in self._starts)
@@ -368,12 +366,12 @@ class Current:
                 try:
                     self.session = start(begin)
                     self._stop_with_worker()
-                except Exception as error:  # training goes on without capture, whatever it is
+                except Exception as error:  # whatever it is, training continues without capture
                     self.give_up(error)
         return self.session
 
     def give_up(self, error: Exception) -> None:
-        """Says once why, and is off."""
+        """Warn once about the reason, and turn capture off."""
         session, self.session = self.session, None
         self._starts.clear()
         if not self._failed:
@@ -390,12 +388,12 @@ class Current:
             _closed(session)
 
     def _stop_with_worker(self) -> None:
-        """End the session with a process that multiprocessing forked, which leaves without `atexit`."""
+        """End the session with a process forked by multiprocessing, which leaves without `atexit`."""
         if (util := sys.modules.get("multiprocessing.util")) is not None:
             util.Finalize(None, self.stop, exitpriority=0)
 
     def forget(self) -> None:
-        """In a child forked from a process that is recorded, whose rings it shares: it writes nothing."""
+        """Turn capture off in a child forked from a recorded process, whose rings it shares."""
         if self.session is not None:
             self.session, self._failed = None, True
             self._starts.clear()

@@ -1,4 +1,4 @@
-"""How capture sees a TensorFlow job: hooks that find steps, tracing and waits by themselves, and its profiler."""
+"""Captures a TensorFlow job: hooks that find steps, tracing and waits automatically, and its profiler."""
 
 import os
 import sys
@@ -28,11 +28,11 @@ from kair_capture.settings import Settings
 
 
 class TensorFlowProfile(XplaneProfile):
-    """One use of it, without its tracer of Python frames."""
+    """One use of TensorFlow's profiler, without its tracer of Python frames."""
 
     @classmethod
     def started(cls, run_dir: Path, start: Callable[..., Any]) -> "TensorFlowProfile | None":
-        """Start it by `start`, TensorFlow's own; None where another profile is under way."""
+        """Start it by `start`, TensorFlow's own; None if another profile is active."""
         profile = cls(run_dir)
         options = tf.profiler.experimental.ProfilerOptions(
             host_tracer_level=2, python_tracer_level=0, device_tracer_level=1
@@ -42,7 +42,7 @@ class TensorFlowProfile(XplaneProfile):
         return profile if begun else None
 
     def scope(self, name: str) -> AbstractContextManager[object]:
-        """Return a scope of the script's, in the recording too."""
+        """Return a scope of the script, in the recording too."""
         scope: AbstractContextManager[object] = tf.profiler.experimental.Trace(name)
         return scope
 
@@ -51,8 +51,8 @@ class TensorFlowProfile(XplaneProfile):
         return mark
 
     def _wait(self) -> None:
-        # The host runs ahead of GPUs: a profile is of whole steps if they have nothing left at either end. In a
-        # cluster the others' GPUs are listed too, and cannot be asked.
+        # The host runs ahead of GPUs: a profile has whole steps only if they are idle at both ends. In a cluster other
+        # hosts' GPUs are listed too, but cannot be synchronised.
         for device in tf.config.list_logical_devices("GPU"):
             with suppress(tf.errors.OpError), tf.device(device.name):
                 tf.raw_ops.SyncDevice()
@@ -62,14 +62,14 @@ class TensorFlowProfile(XplaneProfile):
 
 
 class TensorFlowJob(XlaJob):
-    """TensorFlow, as a session asks it."""
+    """TensorFlow, for a session."""
 
     def place(self) -> tuple[int, int] | None:
-        """As TF_CONFIG has it."""
+        """Return rank and world size from TF_CONFIG; None if it has none."""
         return place_in(os.environ.get("TF_CONFIG", ""))
 
     def description(self) -> Mapping[str, Any]:
-        """Version and device."""
+        """Return version and device."""
         return {
             "framework": "tensorflow",
             "framework_version": str(tf.__version__),
@@ -78,7 +78,7 @@ class TensorFlowJob(XlaJob):
 
 
 def arm(settings: Settings) -> None:
-    """Installs the hooks; the session starts with the first step."""
+    """Install the hooks; the session starts with the first step."""
     arm_compiled("tensorflow", settings, _install)
 
 
@@ -96,7 +96,7 @@ def _install(settings: Settings) -> TensorFlowJob:
 
 
 def _watch_profiler(turns: ProfilerTurns) -> None:
-    """Let the job's own use of it, Keras' TensorBoard included, go before capture's."""
+    """Give the job's own use of the profiler, Keras' TensorBoard included, precedence over capture's."""
     from tensorflow.python.profiler import profiler_v2
 
     replace(profiler_v2, "start", turns.giving_way)
@@ -104,10 +104,10 @@ def _watch_profiler(turns: ProfilerTurns) -> None:
 
 
 def _watch_calls(calls: TrainingCalls) -> None:
-    """Whatever `tf.function` made; Keras' training step is one."""
+    """Watch functions made by `tf.function`, such as Keras' training step."""
     from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
-    # Not on the function itself: what is found there may be saved with a model.
+    # Not on the function itself: its attributes may be saved with a model.
     known: WeakKeyDictionary[Any, TracedFunction] = WeakKeyDictionary()
 
     def around(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -123,7 +123,7 @@ def _watch_calls(calls: TrainingCalls) -> None:
 
 
 def _watch_gradients(calls: TrainingCalls) -> None:
-    """Tells that gradients are taken; and of a loop without compiled functions backward and optimizer."""
+    """Watch gradients, and in loops without compiled functions, backward and optimizer."""
     backward_began = guard(begin_phase, unless=_is_tracing, begins="tensorflow")
     backward_ended = guard(_record_backward, unless=_is_tracing)
     updated = guard(_record_update, unless=_is_tracing)
@@ -159,7 +159,7 @@ def _watch_gradients(calls: TrainingCalls) -> None:
 
 
 def _watch_optimizers(around_apply: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    """Keras is loaded late, and its optimizers are steps only where nothing is compiled."""
+    """Watch Keras' optimizers, which load late, and which end steps only in code that is not compiled."""
     optimizers = sys.modules.get("keras.src.optimizers.base_optimizer")
     base = getattr(optimizers, "BaseOptimizer", None)
     if base is not None and hasattr(base, "apply") and not getattr(base.apply, "is_kairs", False):
@@ -181,7 +181,7 @@ def _watch_input() -> None:
 
 
 def _watch_waits() -> None:
-    """Where the host stands still until there is a value."""
+    """Watch where the host waits for a value."""
     from tensorflow.python.framework.ops import _EagerTensorBase
 
     replace(_EagerTensorBase, "_numpy", around_wait)
@@ -197,5 +197,5 @@ def _record_update(session: Session, optimizer: int, begin: int) -> None:
 
 
 def _is_tracing() -> bool:
-    """Whether a graph is being made; eager code runs."""
+    """Return whether a graph is being built; eager code runs."""
     return not tf.executing_eagerly()

@@ -1,7 +1,7 @@
-"""Which steps record their parts: all where steps are long, one in several where recording would cost too much of them.
+"""Decides which steps record their parts: all if steps are long, one in several if recording would cost too much.
 
-A thinned step still records its begin, its length and what it waited, and whichever part takes half of a usual step.
-What its other parts take, the agent says by the last step that recorded them.
+A thinned step still records its begin, its length and its waiting time, and any part that takes half of a usual step.
+For its other parts, the agent uses the last step that recorded them.
 """
 
 from typing import Final
@@ -9,31 +9,32 @@ from typing import Final
 from kair_capture.ring import EVERY_SHIFT, StepFlag
 
 SHARE: Final = 0.01
-"""Of a step, that recording may take of it."""
+"""Share of a step that recording may take."""
 WHOLE_NS: Final = 50_000
 """CPU time of recording a whole step, and a thinned one (benchmarks/capture/cost.py)."""
 THINNED_NS: Final = 20_000
 MOST: Final = 16
-"""Thinned further, hardly anything is saved: what is left is the thinned steps' own cost."""
+"""Thinning more saves hardly anything: thinned steps have a cost too."""
 BLOCK: Final = 64
-"""Steps after which it is chosen anew; where ranks choose otherwise, the steps of the longer interval are common."""
+"""Steps after which it is decided again; if ranks differ, the steps of the longer interval are common."""
 _EASIER: Final = 0.8
 _MIX: Final = 0x9E37_79B9
 
 
 class Thinning:
-    """Of one rank. The steps that record all are no multiples: what comes every so many steps would be missed, or seen
-    too often. They are the same on all ranks, and those of a longer interval are among those of a shorter."""
+    """Thinning of one rank. Steps that record all are not multiples, so that periodic events are neither missed nor
+    overrepresented. They are the same on all ranks, and those of a longer interval are among those of a shorter.
+    """
 
     def __init__(self) -> None:
         self.every = 1
         self.shortest_ns = 0
-        """Of a part that the present step records; 0 where it records all."""
+        """Shortest part that the present step records; 0 if it records all."""
         self._began: int | None = None
         self._usual_ns = 0.0
 
     def begin(self, step: int, now: int) -> int:
-        """Return a step begins. Returns what its flags say of it."""
+        """Begin a step; return its flags."""
         if not step % BLOCK:
             if self._began is not None:
                 self._usual_ns = (now - self._began) / BLOCK
@@ -55,7 +56,7 @@ class Thinning:
 
 
 def _every(usual_ns: float) -> int:
-    """One in so many, a power of two."""
+    """Return the interval, a power of two."""
     every = 1
     while every < MOST and WHOLE_NS + (every - 1) * THINNED_NS > SHARE * usual_ns * every:
         every *= 2

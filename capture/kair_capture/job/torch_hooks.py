@@ -1,8 +1,8 @@
-"""How capture sees a PyTorch job: hooks that find steps and scopes (torch_scopes.py), waits and communication.
+"""Captures a PyTorch job: hooks that find steps and scopes (torch_scopes.py), waits and communication.
 
-Waits are for the data loader, and in collectives. A few steps show how a rank communicates (whom it sends to, how
-often each of its process groups is used): ranks that communicate alike run the same program, and may be compared.
-PyTorch's profiler records a few steps as a file with what capture adds.
+Waits are for the data loader and in collectives. A few steps show how a rank communicates (its receivers, and how often
+it uses each process group): ranks with equal communication run the same program and are comparable. PyTorch's profiler
+records a few steps as a file, to which capture adds.
 """
 
 import json
@@ -41,11 +41,11 @@ class Compilations:
         self._record = guard(_record_compilation, unless=never)
 
     def install(self) -> None:
-        """Watch torch.compile: what compiles is loaded with its first call."""
+        """Watch torch.compile, whose compiler is loaded with its first call."""
         replace(torch, "compile", between(None, self._watch, unless=is_compiling))
 
     def _watch(self, _: int) -> None:
-        # A release that keeps its callbacks elsewhere compiles unseen.
+        # In a release with other callbacks, compilations are not seen.
         with suppress(AttributeError, KeyError):
             handler = sys.modules["torch._dynamo.callback"].callback_handler
             if self._ended not in handler.end_callbacks:
@@ -68,28 +68,28 @@ class _Waiting(threading.local):
 
 
 class Waits:
-    """Wrappers around the few functions in which PyTorch stands still."""
+    """Wrappers around the few functions in which PyTorch waits."""
 
     def __init__(self, input_ended: Callable[[], None]) -> None:
         self._waiting = _Waiting()
         self._input_ended = input_ended
 
     def install_input(self) -> None:
-        """Around a data loader's `next`."""
+        """Wrap a data loader's `next`."""
         replace(_BaseDataLoaderIter, "__next__", self._around_next)
 
     def install_collectives(self) -> None:
-        """Around what waits for communication in Python. DistributedDataParallel's backward does so elsewhere."""
+        """Wrap waits for communication in Python. DistributedDataParallel's backward waits elsewhere."""
         if not torch.distributed.is_available():
             return
         from torch._C._distributed_c10d import Work
 
         replace(Work, "wait", self._around("wait"))
-        # With buffers (batch norm), forward begins by this.
+        # With buffers (batch norm), forward begins with this.
         replace(torch.distributed, "_broadcast_coalesced", self._around("broadcast"))
 
     def install_functional(self) -> None:
-        """Around the wait of DTensor's and FSDP2's collectives, once their module is there."""
+        """Wrap the wait of DTensor's and FSDP2's collectives, once their module is loaded."""
         from torch.distributed import _functional_collectives
 
         replace(_functional_collectives, "wait_tensor", self._around("wait"))
@@ -121,7 +121,7 @@ _MOST_GROUPS_TOLD: Final = 1000
 
 
 class CommunicationFinder:
-    """Counts from `begin` to `end`; outside of that it costs a call of two words."""
+    """Counts communication from `begin` to `end`; otherwise it only costs a call."""
 
     def __init__(self) -> None:
         self._sends: set[int] = set()
@@ -130,7 +130,7 @@ class CommunicationFinder:
         self._counts = False
 
     def install(self) -> None:
-        """Around sends and receives, which all go through a process group's."""
+        """Wrap sends and receives, which all go through a process group's."""
         if not torch.distributed.is_available():
             return
         from torch._C._distributed_c10d import ProcessGroup
@@ -139,14 +139,14 @@ class CommunicationFinder:
         replace(ProcessGroup, "recv", self._around(self._receives))
 
     def begin(self) -> None:
-        """Count from here on."""
+        """Start counting."""
         self._sends.clear()
         self._receives.clear()
         self._calls = _calls_so_far()
         self._counts = True
 
     def end(self) -> Communication:
-        """Return what there was since."""
+        """Return the communication since `begin`."""
         self._counts = False
         sizes = {name: len(_ranks_of(group)) for name, group in _groups()}
         since = {name: count - self._calls.get(name, 0) for name, count in _calls_so_far().items()}
@@ -166,15 +166,16 @@ class CommunicationFinder:
         return wrap
 
     def _note(self, seen: set[int], group: object, peer: int) -> None:
-        """Note the other end as a rank of the job; it is counted within the group."""
+        """Note the peer, a rank in the group, as a rank of the job."""
         with suppress(AttributeError, KeyError, StopIteration, TypeError):
             seen.add(next(rank for rank, place in _ranks_of(group).items() if place == peer))
 
 
 def _calls_so_far() -> dict[str, int]:
-    """How many collectives each group of this rank has had; a backend that does not count is left out.
+    """Return the number of collectives of each group of this rank; backends without counts are left out.
 
-    By its name: a group that is held here outlives its destruction, and its threads may abort a process that ends.
+    Groups are keyed by name: a group held here would outlive its destruction, and its threads may abort an ending
+    process.
     """
     found: dict[str, int] = {}
     for name, group in _groups():
@@ -191,7 +192,7 @@ def _groups() -> list[tuple[str, Any]]:
 
 
 def _ranks_of(group: Any) -> dict[int, int]:  # noqa: ANN401
-    """Rank of the job → rank in the group."""
+    """Return rank of the job → rank in the group."""
     ranks: dict[int, int] = torch.distributed.distributed_c10d._world.pg_group_ranks[group]
     return ranks
 
@@ -203,12 +204,12 @@ class TorchProfile(Profile):
     """One use of the profiler."""
 
     def __init__(self, options: ProfileOptions) -> None:
-        """Start it."""
+        """Start the profiler."""
         self._is_over = False
         activities = [ProfilerActivity.CPU]
         if torch.cuda.is_available() and torch.cuda.is_initialized():
             activities.append(ProfilerActivity.CUDA)
-        # Every window is one cycle of its own; without acc_events PyTorch up to 2.11 warns that it forgets others.
+        # Every window is a single cycle; without acc_events PyTorch up to 2.11 warns that it forgets others.
         self._profile = _KinetoProfile(
             activities=activities,
             acc_events=True,
@@ -217,12 +218,12 @@ class TorchProfile(Profile):
             record_shapes=ProfileOptions.SHAPES in options,
         )
         self._profile.start()
-        # And with it, when the profile ends, every event becomes an object of Python's, 50 µs each.
+        # With it, every event becomes a Python object when the profile ends, at 50 µs each.
         assert self._profile.profiler is not None
         self._profile.profiler.acc_events = False
 
     def scope(self, name: str) -> AbstractContextManager[object]:
-        """Return a scope of the script's, in the recording too."""
+        """Return a scope of the script, in the recording too."""
         scope: AbstractContextManager[object] = record_function(name)
         return scope
 
@@ -233,7 +234,7 @@ class TorchProfile(Profile):
             self._profile.stop()
 
     def yield_to(self, other: object) -> bool:
-        """Give the recording up where another profiler than this one is about to start. Whether it did."""
+        """Abandon the recording if another profiler is about to start; return whether it did."""
         if self.is_lost or self._is_over or other is self._profile.profiler:
             return False
         self.is_lost = True
@@ -248,7 +249,7 @@ class TorchProfile(Profile):
     def collectives(self, begin: int, end: int) -> Sequence[Mapping[str, Any]]:
         """Return the flight recorder's entries of that time (Unix, ns).
 
-        It is empty where it is off (TORCH_FR_BUFFER_SIZE).
+        It is empty if it is off (TORCH_FR_BUFFER_SIZE).
         """
         with suppress(ImportError, AttributeError, RuntimeError, ValueError, TypeError):
             from torch._C._distributed_c10d import _dump_fr_trace_json
@@ -259,12 +260,12 @@ class TorchProfile(Profile):
         return []
 
     def _marked(self, step: int) -> AbstractContextManager[object]:
-        # As torch.profiler's schedule does.
+        # as torch.profiler's schedule does
         return self.scope(f"ProfilerStep#{step}")
 
 
 class ProfilerOwner:
-    """Knows who has the process' one profiler: the job's own use of it goes before capture's."""
+    """Tracks the process's only profiler: the job's own use has precedence over capture's."""
 
     def __init__(self) -> None:
         self._own: TorchProfile | None = None
@@ -272,12 +273,12 @@ class ProfilerOwner:
         self._others = 0
 
     def install(self) -> None:
-        """Watches the profiler that torch.profiler is made of."""
+        """Watch the profiler that torch.profiler is based on."""
         replace(autograd_profile, "_prepare_trace", self._around_prepare)
         replace(autograd_profile, "__exit__", self._around_exit)
 
     def start(self, options: ProfileOptions) -> TorchProfile | None:
-        """Return a profile for capture; None where the job itself profiles."""
+        """Return a profile for capture; None if the job itself profiles."""
         if self._others or torch._C._autograd._profiler_enabled():
             return None
         self._starts_own = True
@@ -299,7 +300,7 @@ class ProfilerOwner:
         own, self._own = self._own, None
         self._others += 1
         if own is not None:
-            # What ends badly here would otherwise be the job's own profiler's trouble.
+            # A failure here must not affect the job's own profiler.
             with suppress(Exception):
                 own.yield_to(profiler)
 
@@ -314,11 +315,11 @@ class ProfilerOwner:
 
 
 _OTHER_RELEASE: Final = (AttributeError, KeyError, RuntimeError, TypeError)
-"""What a release of PyTorch raises that keeps its process groups elsewhere."""
+"""Exceptions from a release of PyTorch that stores its process groups elsewhere."""
 
 
 class TorchJob(Framework):
-    """PyTorch, as a session asks it."""
+    """PyTorch, for a session."""
 
     marks_input = True
     profile_options = EVERYTHING
@@ -327,14 +328,14 @@ class TorchJob(Framework):
         self._owner, self._communication = owner, communication
 
     def place(self) -> tuple[int, int] | None:
-        """As torch.distributed has it."""
+        """Return rank and world size from torch.distributed; None without it."""
         distributed = torch.distributed
         if distributed.is_available() and distributed.is_initialized():
             return distributed.get_rank(), distributed.get_world_size()
         return None
 
     def description(self) -> Mapping[str, Any]:
-        """Versions, device and process groups."""
+        """Return versions, device and process groups."""
         return {
             "framework": "torch",
             "framework_version": str(torch.__version__),
@@ -350,22 +351,22 @@ class TorchJob(Framework):
                 self._communication.begin()
 
     def communication(self) -> Communication | None:
-        """Of the steps since; None where there is one process alone."""
+        """Return the communication since then; None for a single process."""
         with suppress(*_OTHER_RELEASE):
             return self._communication.end() if self.place() is not None else None
         return None
 
     def start_profile(self, options: ProfileOptions = NOTHING_MORE, /) -> TorchProfile | None:
-        """Return the profiler, where the job does not use it itself."""
+        """Start the profiler; None if the job uses it itself."""
         return self._owner.start(options)
 
 
 _installed: Final[list[TorchJob]] = []
-"""What is in this process already."""
+"""Hooks in this process."""
 
 
 def arm(settings: Settings) -> None:
-    """Installs the hooks once; the session starts with the first sign of training."""
+    """Install the hooks once; the session starts with the first sign of training."""
     if not _installed:
         _installed.append(_install(settings))
     current.arm("torch", lambda begin: Session(settings, _installed[0], begin=begin), settings.run_dir)

@@ -1,8 +1,8 @@
-"""Finds forward, backward and optimizer in a job that says nothing about them.
+"""Finds forward, backward and optimizer in a job without marks.
 
-The models that a job calls are found among all objects of the process, and their calls are watched without a hook on
-them: hooks are saved, copied and compiled with the model. What DistributedDataParallel waits for at the end of backward
-shows by the last gradient. Hooks stay out of what torch.compile traces.
+The models that a job calls are found among all objects of the process, and their calls are watched without hooks on
+them, because hooks are saved, copied and compiled with the model. DistributedDataParallel's wait at the end of backward
+is measured from the last gradient. Hooks stay out of what torch.compile traces.
 """
 
 import gc
@@ -27,18 +27,18 @@ from kair_capture.job.session import Session, StepTracker, current
 from kair_capture.ring import Kind
 
 _MOST_OPTIMIZERS: Final = 8
-"""Past these nothing is looked for: a job that makes an optimizer in every step would pay for it in every step."""
+"""Beyond these the search ends: a job that creates an optimizer in every step would pay for it each time."""
 
 
 class _Open(threading.local):
-    """What is under way on each thread."""
+    """State of each thread."""
 
     forwards = 0
     backwards = 0
 
 
 class ScopeFinder:
-    """The hooks. The models that the job calls are looked for when an optimizer runs first."""
+    """The hooks. The job's models are searched for when an optimizer first runs."""
 
     def __init__(self) -> None:
         self._open = _Open()
@@ -49,7 +49,7 @@ class ScopeFinder:
         self._known_models: WeakSet[nn.Module] = WeakSet()
         self._forward_seen = False
         self._phase_ended = 0
-        """When the last phase of this step was over: from there to backward is forward, where no model was found."""
+        """End of the last phase of this step: if no model was found, forward lasts from there to backward."""
         self._waits = GradientWaits()
 
     def install(self) -> None:
@@ -87,7 +87,7 @@ class ScopeFinder:
     def _before_backward(self, session: Session, *_: object) -> None:
         open_here, steps = self._open, session.steps
         open_here.backwards += 1
-        # One within another is activation checkpointing's.
+        # Nested backward passes are activation checkpointing's.
         if open_here.backwards > 1:
             return
         if steps.over_since is not None:
@@ -116,13 +116,13 @@ class ScopeFinder:
         if not is_compiling() and (session := current.session or current.begin(framework="torch")) is not None:
             try:
                 self._begin_optimizer(session, optimizer)
-            except Exception as error:  # training goes on, whatever it is
+            except Exception as error:  # whatever it is, training continues
                 current.give_up(error)
 
     def _begin_optimizer(self, session: Session, optimizer: Optimizer) -> None:
         self._optimizer_calls += 1
         number, steps = id(optimizer), session.steps
-        # One within another is sharded: both are told, the outer one is meant.
+        # Sharded optimizers nest and both call the hook; the outer one counts.
         if self._optimizer is not None and self._optimizer != number:
             return
         if steps.over_since is not None:
@@ -146,11 +146,11 @@ class ScopeFinder:
             session.recorder.part(Kind.SCOPE, "optimizer", self._optimizer_began)
             session.steps.optimizer_ran(number)
             self._phase_ended, self._forward_seen = clock(), False
-        except Exception as error:  # training goes on, whatever it is
+        except Exception as error:  # whatever it is, training continues
             current.give_up(error)
 
     def _watch_device(self, steps: StepTracker, optimizer: Optimizer) -> None:
-        """From here on events tell what the device takes, where the parameters are on one."""
+        """Measure the device's time by events, if the parameters are on one."""
         if steps.device is None and is_on_gpu(optimizer):
             event = partial(torch.cuda.Event, enable_timing=True)
             steps.device = DeviceTime(event, torch.cuda.is_current_stream_capturing)
@@ -188,24 +188,24 @@ class ScopeFinder:
 
 
 def hold_up(session: Session, place: Place) -> None:
-    """`kair confirm` delays the step here, if it is to: in training alone, by the thread that trains, out of graphs."""
+    """Delay the step for `kair confirm` if due: only in training, in the training thread, and outside of graphs."""
     is_in_graph = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
     if session.delays is not None and session.steps.trains_here() and torch.is_grad_enabled() and not is_in_graph:
         session.delays.insert(place)
 
 
 def is_on_gpu(optimizer: Optimizer) -> bool:
-    """Whether some of its parameters are."""
+    """Return whether some of its parameters are on a GPU."""
     parameters = (one for group in optimizer.param_groups for one in group["params"])
     return torch.cuda.is_initialized() and any(one.is_cuda for one in parameters)
 
 
 @dataclass(frozen=True)
 class Models:
-    """Of one optimizer."""
+    """Models of one optimizer."""
 
     callable: tuple[nn.Module, ...]
-    """Those on which hooks see forward, and change nothing."""
+    """Those on which hooks see forward without changing anything."""
     data_parallel: tuple[nn.Module, ...]
     """Those whose gradients DistributedDataParallel reduces."""
 
@@ -225,7 +225,7 @@ def find_roots(optimizer: Optimizer) -> Models:
 
 
 _replicas: Final[WeakSet[nn.Module]] = WeakSet()
-"""What DistributedDataParallel wraps: after gc.freeze(), as loops call it, nobody else tells of the objects before."""
+"""DistributedDataParallel's models: after gc.freeze(), which loops call, earlier objects are not listed elsewhere."""
 
 
 def _noting(original: Callable[..., None]) -> Callable[..., None]:
@@ -237,7 +237,7 @@ def _noting(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _modules() -> list[nn.Module]:
-    """All there are. By type, not isinstance: that asks the object, and a lazy one would answer by doing something."""
+    """Return all modules. By type, because isinstance asks the object, and a lazy one would act on it."""
     objects = gc.get_objects()
     types = {kind for kind in set(map(type, objects)) if issubclass(kind, nn.Module)}
     found = {id(one): one for one in objects if type(one) in types}
@@ -251,28 +251,28 @@ def _has_any(module: nn.Module, wanted: set[int]) -> bool:
 
 
 def _compiles() -> bool:
-    """Whether torch.compile has traced anything: a new hook on what it traced would make it trace again."""
+    """Return whether torch.compile has traced anything: a new hook on traced code would make it trace again."""
     utils = sys.modules.get("torch._dynamo.utils")
     counters = getattr(utils, "counters", None)
     return bool(counters and counters["frames"])
 
 
 def _stays_outside(root: nn.Module) -> bool:
-    """Whether a hook on this module is called outside of what is compiled."""
+    """Return whether a hook on this module is called outside of compiled code."""
     frames = sys.modules.get("torch._dynamo.eval_frame")
     optimized = getattr(frames, "OptimizedModule", None)
     return optimized is not None and issubclass(type(root), optimized)
 
 
 _SLOT: Final = "_compiled_call_impl"
-"""Where a module keeps what is called instead of itself (`Module.compile`); it is left out of copies and files."""
+"""Attribute of a module with a replacement for its call (`Module.compile`); copies and files leave it out."""
 
 
 class WatchedCall(partial[Any]):
-    """A model's call with something before and after it. A `partial`, whose call costs no frame of Python."""
+    """A model's call with hooks before and after it. It is a `partial`, whose call needs no Python frame."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """None, which is what the slot of a module holds that nobody watches."""
+        """Pickle as None, the value for a module that is not watched."""
         return type(None), ()
 
 
@@ -281,11 +281,11 @@ def watch_calls(
     before: Callable[[Session, tuple[Any, ...], dict[str, Any]], None],
     after: Callable[[Session, int], None],
 ) -> None:
-    """From here on `before`, with what the model is given, and `after`, with its begin, are called around it.
+    """Call `before`, with the model's arguments, and `after`, with its begin, around the model from here on.
 
-    One that is compiled in place is left as it is.
+    A model that is compiled in place is left alone.
     """
-    # By its dictionary: a compiled model hands attributes on to the one it wraps.
+    # By its dictionary: a compiled model forwards attributes to the one it wraps.
     if _SLOT in vars(nn.Module) and vars(model).get(_SLOT) is None:
         vars(model)[_SLOT] = WatchedCall(
             around(before, after, unless=is_compiling, is_part=torch.is_grad_enabled)(model._call_impl)
@@ -293,7 +293,7 @@ def watch_calls(
 
 
 def let_replicas_go() -> None:
-    """Keep `DataParallel`'s replicas, which are made of a model's dictionary, from calling that model."""
+    """Keep `DataParallel`'s replicas, which copy a model's dictionary, from calling that model."""
     replace(nn.Module, "_replicate_for_data_parallel", _around_replicate)
 
 
@@ -308,23 +308,23 @@ def _around_replicate(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _LEARNED: Final = 8
-"""Backward passes after which it is known which parameters come last: those that did in any of them stay watched."""
+"""Backward passes after which the last parameters are known: those that were last in any of them stay watched."""
 
 
 class GradientWaits:
-    """From the last gradient to the end of backward, a thread does nothing but wait for the reductions."""
+    """Waits from the last gradient to the end of backward, in which a thread only waits for the reductions."""
 
     def __init__(self) -> None:
         self._models: list[_Gradients] = []
         self.at_gradient: Callable[[], None] | None = None
-        """Called at those that come last."""
+        """Called at the last ones."""
 
     def watch(self, models: Sequence[nn.Module]) -> None:
-        """From here on these models' gradients are seen; first all of them, later those that come last."""
+        """Watch these models' gradients: first all, later the last ones."""
         self._models += [_Gradients(self, model) for model in models]
 
     def backward_ended(self, recorder: Recorder, begin: int) -> None:
-        """At the end of a backward pass, whose begin is given (CLOCK_MONOTONIC, ns)."""
+        """Record the wait at the end of a backward pass that began at `begin` (CLOCK_MONOTONIC, ns)."""
         last = 0
         for model in self._models:
             last = max(last, model.last)
@@ -336,7 +336,7 @@ class GradientWaits:
 
 
 class _Gradients:
-    """One model's."""
+    """Gradients of one model."""
 
     def __init__(self, waits: GradientWaits, model: nn.Module) -> None:
         self.last, self._waits = 0, waits
@@ -351,7 +351,7 @@ class _Gradients:
                 self._handles[number] = handle
 
     def learn(self) -> None:
-        """After a backward pass: which parameters came last; the others are let go once that is known."""
+        """Learn from a backward pass which parameters came last; the others are dropped once that is known."""
         if not self._order:
             return
         self._passes += 1
@@ -371,11 +371,11 @@ class _Gradients:
 
 
 _MOST: Final = 256
-"""Values that are looked at: batches are a few tensors, and what has more is no batch."""
+"""Most values that are examined: a batch is a few tensors."""
 
 
 def bytes_in(value: object) -> int:
-    """Of all tensors in nested lists, tuples and mappings; 0 where there are none, or too many values."""
+    """Return the bytes of all tensors in nested lists, tuples and mappings; 0 without any, or with too many values."""
     found, waiting, seen = 0, [value], 0
     while waiting:
         one = waiting.pop()
@@ -392,4 +392,4 @@ def bytes_in(value: object) -> int:
 
 
 is_compiling: Callable[[], bool] = torch.compiler.is_dynamo_compiling
-"""Whether torch.compile traces what is called. A step asks five times: this one takes half of `is_compiling`'s time."""
+"""Whether torch.compile traces the caller; called five times per step, in half of `is_compiling`'s time."""

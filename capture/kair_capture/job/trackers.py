@@ -1,7 +1,7 @@
-"""What Kair finds while the job trains, in the experiment tracker that its script uses: `kair/lost_ms` and `kair/rank`.
+"""Logs Kair's findings during training to the script's experiment tracker: `kair/lost_ms` and `kair/rank`.
 
-The coordinator's status is read in the job's folder of the store, by a thread of its own: training waits for neither
-the store nor the tracker. No tracker is imported here; the script hands over the one that it has.
+A separate thread reads the coordinator's status in the job's folder of the store: training waits for neither the store
+nor the tracker. No tracker is imported here; the script passes its own.
 """
 
 import json
@@ -17,21 +17,21 @@ from kair_capture.job.failing import described, warn
 from kair_capture.settings import SettingsError, settings_of
 
 Log = Callable[[dict[str, float], int], object]
-"""Takes values by their names, and the step that they are of."""
+"""Takes values by name, and their step."""
 LOST: Final = "kair/lost_ms"
 RANK: Final = "kair/rank"
 _STEP: Final = "kair/step"
 EVERY_S: Final = 5.0
 _PAUSE: Final = 200
-"""At least so many times as long as reading took: the status of thousands of ranks is large, and so is its parsing."""
+"""Pause in multiples of the reading time: the status of thousands of ranks is large and slow to parse."""
 _LARGEST: Final = 64 << 20
 
 
 def log_to(tracker: object, job: str | None = None) -> None:
-    """Log what the slowest rank costs, and which one it is, whenever the coordinator has looked at the job again.
+    """Log what the slowest rank costs, and which one it is, after each new look of the coordinator.
 
-    `tracker` is the module `wandb` or `mlflow` of a script that has a run, or a function of values and a step. On
-    ranks without a run nothing is logged. Raises nothing: what fails is a warning.
+    `tracker` is the module `wandb` or `mlflow` of a script that has a run, or a function of values and a step. Ranks
+    without a run log nothing. It never raises: failures are warnings.
     """
     try:
         settings = settings_of(job=job)
@@ -48,12 +48,12 @@ def log_to(tracker: object, job: str | None = None) -> None:
             Follower(Path(store).absolute() / settings.job / "capture" / "status.json", log).start()
     except SettingsError as error:
         warn(f"nothing is logged: {error}")
-    except Exception as error:  # training goes on, whatever it is
+    except Exception as error:  # whatever it is, training continues
         warn(f"nothing is logged: {described(error)}")
 
 
 def _log_of(tracker: Any) -> Log | None:  # noqa: ANN401
-    """Return what logs into the run of this process, None without one; the run is the one of the calling thread."""
+    """Return a function that logs into this process's run, that of the calling thread; None without a run."""
     if hasattr(tracker, "log_metrics"):
         active = tracker.active_run()
         if active is None:
@@ -64,18 +64,18 @@ def _log_of(tracker: Any) -> Log | None:  # noqa: ANN401
     if run is None:
         return None
     run.define_metric("kair/*", step_metric=_STEP)
-    # Without a commit the script's own count of steps stays as it is.
+    # Without a commit the script's own count of steps is unchanged.
     return lambda values, step: run.log({**values, _STEP: step}, commit=False)
 
 
 class Follower(threading.Thread):
-    """Reads the status for as long as the process lives, and logs each look once."""
+    """Reads the status as long as the process lives, and logs each look once."""
 
     def __init__(self, status: Path, log: Log, *, every_s: float = EVERY_S) -> None:
         super().__init__(name="kair-tracker", daemon=True)
         self._status, self._log, self._every_s = status, log, every_s
         earlier = values_of(_read(status))
-        self._logged = None if earlier is None else earlier[1]  # of a run that was before this one
+        self._logged = None if earlier is None else earlier[1]  # of an earlier run
 
     def run(self) -> None:
         """Look every few seconds. An error of the tracker ends it with a warning."""
@@ -83,13 +83,13 @@ class Follower(threading.Thread):
             began = time.monotonic()
             try:
                 self.look()
-            except Exception as error:  # training goes on, whatever it is
+            except Exception as error:  # whatever it is, training continues
                 warn(f"no more is logged: {described(error)}")
                 return
             time.sleep(max(self._every_s, _PAUSE * (time.monotonic() - began)))
 
     def look(self) -> None:
-        """Log what the status says, where it is of another step than the last one."""
+        """Log the status if its step is new."""
         found = values_of(_read(self._status))
         if found is not None and found[1] != self._logged:
             values, self._logged = found
@@ -97,9 +97,9 @@ class Follower(threading.Thread):
 
 
 def values_of(status: Mapping[str, Any]) -> tuple[dict[str, float], int] | None:
-    """Return what a status says of the costliest rank, and the step; None where nothing was compared yet.
+    """Return the costliest rank's values in a status, and the step; None if nothing was compared yet.
 
-    The loss is 0 where ranks were compared and none is slow; then there is no rank.
+    The loss is 0 if ranks were compared and none is slow; then there is no rank.
     """
     step, ranks = status.get("step"), status.get("ranks")
     if not isinstance(step, int) or step < 0 or not isinstance(ranks, list):
@@ -107,7 +107,7 @@ def values_of(status: Mapping[str, Any]) -> tuple[dict[str, float], int] | None:
     priced = (status.get("triage") or {}).get("slow") or ()
     lasting = [one for one in priced if one.get("until") is None]
     costs = [(one["time_lost_us_per_step"], rank) for one in lasting for rank in one["ranks"]]
-    # Before triage has answered: what the look itself measured.
+    # Before triage has answered: the coordinator's own measurement.
     costs = costs or [(one.get("excess_us"), one["rank"]) for one in ranks if one.get("slow")]
     costs = [(cost, rank) for cost, rank in costs if isinstance(cost, int | float) and math.isfinite(cost)]
     if costs:
@@ -119,7 +119,7 @@ def values_of(status: Mapping[str, Any]) -> tuple[dict[str, float], int] | None:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Return the status, empty where it is not there or is being replaced."""
+    """Return the status; empty if it is missing or being replaced."""
     try:
         if path.stat().st_size > _LARGEST:
             return {}

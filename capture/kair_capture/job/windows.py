@@ -1,13 +1,12 @@
-"""Sampled steps: the framework's profiler is switched between steps, and what it saw left in the windows folder.
+"""Samples steps: the framework's profiler is switched between steps, and its recording left in the windows folder.
 
-Samples one step in so many without being asked, and more seldom where that would cost too much.
+Without a request it samples one step in so many, and less often if that would cost too much. Ranks are comparable if
+they sample the same steps: all use the interval of the rank that can afford least.
 
-Ranks are compared where they sampled the same steps: all keep to the interval of the one that can afford least.
+A rank's sampling never costs more than its share of the time so far plus one window. Requested steps count too and have
+precedence, as do those of other ranks, for which it waits, as far as a coordinator reports them.
 
-At no time has a rank's sampling cost more than its share of the time so far, and one window. Steps that it was asked
-for count, and go before; so do those of other ranks, for which it waits, as far as a coordinator tells of them.
-
-The words by which an agent asks a rank for a window of sampled steps.
+An agent requests windows from a rank through words of shared memory.
 """
 
 import mmap
@@ -30,22 +29,22 @@ from kair_capture.job.processor_time import CommunicationThreads, Had, HelperThr
 from kair_capture.job.recorder import Recorder, clock
 
 INTERVAL_EVENT: Final = "sampling interval"
-"""Name of the event that tells the agent how many steps there are from one to the next."""
+"""Name of the event that gives the agent the interval in steps."""
 _REMEMBERED: Final = 16
 _COSTS: Final = 5
 _EASIER: Final = 0.8
-"""So much of the budget a shorter interval must leave unused: one on the edge would come and go."""
+"""A shorter interval must stay below this share of the budget, so that one on the edge does not alternate."""
 
 
 class Periodic:
-    """Of one rank; it waits for no other, which may be dead.
+    """Unasked sampling of one rank; it waits for no other rank, which may be dead.
 
-    Intervals are `every` times a power of two: until ranks hear of each other's, the steps of the longer interval are
+    Intervals are `every` times a power of two: until ranks know each other's, the steps of the longer interval are
     among those of the shorter.
     """
 
     def __init__(self, every: int, share: float) -> None:
-        """`every`: at most one step in so many. `share`: of the time, that sampling may take; 1 sets no bound."""
+        """At most one step in `every` is sampled, within this `share` of the time; 1 sets no limit."""
         self.interval = self._every = every
         self._share = share
         self._steps: deque[int] = deque(maxlen=_REMEMBERED)
@@ -53,16 +52,17 @@ class Periodic:
         self._spent = self._elapsed = 0
 
     def change(self, every: int, share: float) -> None:
-        """From now on; what was spent so far counts."""
+        """Change the settings; the time spent so far counts."""
         if (every, share) != (self._every, self._share):
             self.interval = self._every = every
             self._share = share
             self._costs.clear()
 
     def is_due(self, step: int, job_overhead: float = 0.0, job_interval: int = 0) -> bool:
-        """Whether to sample this step.
+        """Return whether to sample this step.
 
-        `job_overhead`: the share of the time that sampling took on all ranks. `job_interval`: the longest of theirs.
+        `job_overhead` is the share of the time that sampling took on all ranks, `job_interval` the longest of their
+        intervals.
         """
         if not (self._every and self._share) or step % max(self.interval, job_interval):
             return False
@@ -74,9 +74,9 @@ class Periodic:
         self._elapsed += length
 
     def spent(self, lengths: list[int], pauses: int, *, is_own: bool) -> None:
-        """Note the steps of a window that is over, and how long training stood still for its profiler (ns).
+        """Note the steps of a finished window, and how long training waited for its profiler (ns).
 
-        `is_own`: nobody asked for it, and it came to its end: it tells what the next one will cost.
+        `is_own`: it was not requested and was completed, so it predicts the next one's cost.
         """
         usual = median(self._steps) if self._steps else 0.0
         cost = pauses + round(sum(max(length - usual, 0.0) for length in lengths))
@@ -88,7 +88,7 @@ class Periodic:
 
     @property
     def overhead(self) -> float:
-        """The share of the time that sampling took."""
+        """Return the share of the time that sampling took."""
         return self._spent / self._elapsed if self._elapsed else 0.0
 
     @property
@@ -98,7 +98,7 @@ class Periodic:
     def _space(self, usual: float) -> None:
         if self._is_free or not usual or not self._every:
             return
-        # The first window also sets the profiler up, once and for all.
+        # The first window includes the profiler's setup.
         fewest = median_low(self._costs) / (self._share * usual)
         needed = self._interval_of(fewest)
         if needed > self.interval or self._interval_of(fewest / _EASIER) < self.interval:
@@ -122,40 +122,41 @@ class Window:
     first: int
     steps: int
     options: int = 0
-    """What is recorded besides, as ProfileOptions."""
+    """Extra data, as ProfileOptions."""
 
     @property
     def last(self) -> int:
-        """The last of the steps."""
+        """Return the last of the steps."""
         return self.first + self.steps - 1
 
 
 class ControlWords:
-    """64 bytes of shared memory, 64-bit words: generation, first step, number of steps; what sampling took so far, and
-    steps between those that are sampled unasked; what the window records besides, and how the rank is controlled; the
-    number of the last order to delay ranks."""
+    """64 bytes of shared memory, as 64-bit words: generation, first step, number of steps; sampling's share so far, and
+    the interval of unasked sampling; the window's extra data, and the rank's settings; the number of the last order to
+    delay ranks.
+    """
 
     def __init__(self, path: Path) -> None:
-        """Open the file, or make it. Raises OSError."""
+        """Open or create the file. Raises OSError."""
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
-            # Without its page a full /dev/shm would end the training process by SIGBUS at the first touch.
+            # Without an allocated page, a full /dev/shm would end the training process by SIGBUS at the first access.
             os.posix_fallocate(handle, 0, CONTROL_BYTES)
             self.memory: Final = mmap.mmap(handle, CONTROL_BYTES)
         finally:
             os.close(handle)
         self._words = memoryview(self.memory).cast("Q")
-        # What was asked of an earlier process of this rank is not this one's.
+        # Requests to an earlier process of this rank do not apply to this one.
         self._seen = self._words[_GENERATION]
 
     def asked(self) -> Window | None:
-        """Return a window that was asked for since the last call. Costs 0.1 µs where there is none."""
+        """Return a window requested since the last call; None without one, which costs 0.1 µs."""
         generation = self._words[_GENERATION]
         if generation == self._seen:
             return None
         steps = min(self._words[_STEPS], MOST_STEPS)
         window = Window(self._words[_FIRST_STEP], steps, self._words[_OPTIONS] & 0xFF)
-        # The generation changes last: one that changed meanwhile brings other words, which the next call reads.
+        # The generation changes last: if it changed meanwhile, the next call reads the other words.
         if generation != self._words[_GENERATION]:
             return None
         self._seen = generation
@@ -163,54 +164,54 @@ class ControlWords:
 
     @property
     def overhead(self) -> float:
-        """The share of the job's time that sampling took, as the coordinator has it; 0 without one."""
+        """Return the share of the job's time that sampling took, as the coordinator has it; 0 without one."""
         return self._words[_OVERHEAD] / _MILLION
 
     @property
     def sampled_every(self) -> int:
-        """Steps between those that ranks sample unasked, of the one that does so least; 0 where nobody says."""
+        """Return the largest interval, in steps, at which a rank samples unasked; 0 if not known."""
         return self._words[_EVERY]
 
     def tell_pace(self, overhead_ppm: int, every: int) -> None:
-        """Says both, the overhead in millionths; what an agent does."""
+        """Set both, the overhead in millionths; called by an agent."""
         self._words[_OVERHEAD], self._words[_EVERY] = overhead_ppm, every
 
     @property
     def control(self) -> int:
-        """What to do otherwise than as started, as RankControl packs it; 0 for nothing."""
+        """Return the changed settings, as RankControl packs them; 0 for none."""
         return self._words[_CONTROL]
 
     def tell_control(self, control: int) -> None:
-        """Says it; what an agent does."""
+        """Set it; called by an agent."""
         self._words[_CONTROL] = control
 
     @property
     def delays(self) -> int:
-        """Number of the last order to delay ranks, which lies in a file; 0 before the first."""
+        """Return the number of the last order to delay ranks, which is in a file; 0 before the first."""
         return self._words[_DELAYS]
 
     def tell_delays(self, number: int) -> None:
-        """Says it, once the file is there; what an agent does."""
+        """Set it, once the file exists; called by an agent."""
         self._words[_DELAYS] = number
 
     def ask(self, window: Window) -> None:
-        """Asks for a window; what an agent does."""
+        """Request a window; called by an agent."""
         self._words[_OPTIONS] = window.options
         self._words[_FIRST_STEP], self._words[_STEPS] = window.first, window.steps
         self._words[_GENERATION] = (self._words[_GENERATION] + 1) & (2**64 - 1)
 
     def close(self) -> None:
-        """Lets the memory go; the file stays."""
+        """Release the memory; the file stays."""
         self._words.release()
         self.memory.close()
 
 
 MOST_WAITING: Final = 64
-"""Windows that nobody took away: past these, none is recorded, so that memory does not fill."""
+"""Windows that were not collected: beyond these none is recorded, so that memory does not fill."""
 
 
 class Windows:
-    """Between two steps: starts a window that was asked for, or ends one."""
+    """Starts a requested window, or ends one, between two steps."""
 
     def __init__(
         self,
@@ -222,75 +223,76 @@ class Windows:
         control: ControlWords,
         periodic: Periodic | None = None,
     ) -> None:
-        """`place`: rank and world size. `periodic`: which steps are sampled without being asked; None for none."""
+        """`place` is rank and world size; `periodic` decides on unasked sampling, None for none."""
         self._folder = folder
         self._rank, self._world_size = place
         self._recorder = recorder
         self._framework = framework
         self._control = control
         self._periodic = periodic
-        control.tell_pace(0, 0)  # until this process is told
+        control.tell_pace(0, 0)  # until this process receives it
         control.tell_control(0)
         self._has_ignored = False
         self._told_interval = 0
-        """Told anew after each window: the agent may be another one by then."""
+        """Reported again after each window, since the agent may be another one by then."""
         self._is_asked = False
-        """Whether the window that is wanted, or was last, was asked for."""
+        """Whether the wanted or last window was requested."""
         self._pauses = 0
-        """How long training stood still for the one that is open."""
+        """How long training waited for the open one."""
         self._wanted: Window | None = None
         self._open: tuple[Window, Profile] | None = None
         self._steps: list[tuple[int, int, int, int]] = []
         self._processor: list[tuple[int, int | None, int | None, int | None, int | None, int | None, int]] = []
-        """Of each step its number, CPU time and delay (ns) of the training thread, how often a quota stopped it, the
-        delay of the threads that communicate, how often a signal stopped the process, and the CPU time of helpers."""
+        """For each step: its number, CPU time and delay (ns) of the training thread, stops by a quota, the delay of
+        communication threads, stops by signals, and the CPU time of helpers.
+        """
         self._given: dict[int, int] = {}
-        """Of each step the bytes that models were given, where somebody told that."""
+        """Step → bytes of models' inputs, as far as known."""
         self._given_so_far = 0
         self._samples: dict[int, int] = {}
-        """Of each step how many it took, where somebody told that."""
+        """Step → its number of samples, as far as known."""
         self._sent: list[tuple[int, str, str, int, int, int, int, int, int]] = []
-        """Of steps, what went from one address to another, as `Connections.sent` tells it."""
+        """For each step, what was sent between addresses, as in `Connections.sent`."""
         self._quota, self._communicating, self._halts = Quota(), CommunicationThreads(), Halts()
         self._helpers = HelperThreads(self._communicating)
         self._connections = Connections()
         self._is_off = False
         self.profiles = False
-        """A profiler of capture's runs now."""
+        """Whether capture's profiler runs now."""
         self.holds_off = False
-        """Nothing is sampled unasked: ranks are being delayed."""
+        """Whether unasked sampling is suspended because ranks are being delayed."""
         self.missed = False
-        """A window that was asked for was missed; who tells of it takes that back."""
+        """Whether a requested window was missed; reset when that is reported."""
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is open, awaited, or sampled unasked: then only the control words can change that."""
+        """Return whether nothing is open, awaited, or sampled unasked: then only the control words can change that."""
         return self._open is None and self._wanted is None and (self._periodic is None or self._is_off)
 
     def scope(self, name: str) -> AbstractContextManager[object] | None:
         """Return a scope for the profiler's recording; None in steps that are not sampled."""
-        opened = self._open  # which the training thread may close while another one asks
+        opened = self._open  # the training thread may close it concurrently
         return None if opened is None else opened[1].scope(name)
 
     def pace(self, every: int, share: float) -> None:
-        """From now on, unasked, one step in so many is sampled, 0 for none, and may take such a share of the time."""
+        """Sample one step in `every` unasked from now on, 0 for none, within this share of the time."""
         if self._periodic is None and every:
             self._periodic = Periodic(every, share)
         elif self._periodic is not None:
             self._periodic.change(every, share)
 
     def given(self, size: int) -> None:
-        """In the present step a model is given so many bytes."""
+        """Note the bytes of a model's input in the present step."""
         self._given_so_far += size
 
     def took(self, step: int, samples: int) -> None:
-        """Note how many samples of data a sampled step took."""
+        """Note a sampled step's number of samples."""
         self._samples[step] = samples
 
     def between(self, step: int, begin: int, end: int, had: Had | None) -> bool:
-        """After `step` (CLOCK_MONOTONIC, ns), in which the training thread had so much of the processor.
+        """Handle the end of `step` (CLOCK_MONOTONIC, ns), with the training thread's processor time.
 
-        Whether it took time that is no step's.
+        Return whether that took time outside of steps.
         """
         given, self._given_so_far = self._given_so_far, 0
         if self._open is None:
@@ -301,7 +303,7 @@ class Windows:
         before, steps, is_asked = self._open, self._steps, self._is_asked
         try:
             self._switch(step, begin, end, had, given)
-        except Exception as error:  # whatever the profiler does, steps are still recorded without it
+        except Exception as error:  # whatever the profiler does, steps are recorded without it
             self._give_up(error)
         self._pauses += clock() - end
         if self._periodic is not None and before is not None and self._open is not before:
@@ -312,7 +314,7 @@ class Windows:
         return True
 
     def close(self) -> None:
-        """Give up a window that is not over."""
+        """Discard an unfinished window."""
         if self._open is not None:
             profile, self._open = self._open[1], None
             profile.discard()
@@ -326,7 +328,7 @@ class Windows:
             self._recorder.event(INTERVAL_EVENT, periodic.interval)
 
     def _is_wanted(self, following: int) -> bool:
-        """Whether a window begins with the following step."""
+        """Return whether a window begins with the following step."""
         if (asked := self._control.asked()) is not None:
             self._wanted, self._is_asked = asked, True
         wanted = self._wanted
@@ -407,7 +409,7 @@ class Windows:
             warn(f"{', '.join(options.names)} are not recorded: PyTorch's profiler alone does that, not {framework}'s")
 
     def _finish(self, window: Window, profile: Profile, end: int) -> None:
-        """End the profile, and return how long training stood still for it."""
+        """End the profile and save it; record how long training waited for it."""
         if profile.is_lost:
             self._miss(window)
             return

@@ -1,1 +1,1 @@
-"""What the agent reads of its host beside the job's steps: devices, cores, memory, disks, links and processes."""
+"""Reads an agent's host during the job: devices, cores, memory, disks, links and processes."""

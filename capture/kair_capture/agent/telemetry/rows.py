@@ -59,7 +59,7 @@ class Rows:
         return len(self._rows)
 
     def add(self, series: Series, time_ns: int, value: float | str | None) -> None:
-        """Add a reading, unless it is None or repeats a recent one."""
+        """Add a reading; None and repetitions of a recent one are skipped."""
         if value is None or (value == series.last and time_ns - series.written_ns < HEARTBEAT_S * 1e9):
             return
         series.last, series.written_ns = value, time_ns

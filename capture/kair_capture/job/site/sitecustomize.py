@@ -1,9 +1,9 @@
-"""Runs at the start of every Python process of a captured job: what imports a framework will be captured.
+"""Runs at the start of every Python process of a captured job, so that importing a framework arms capture.
 
-Under `kair mitigate run` workers of torchrun die with it from here on.
+Under `kair mitigate run`, workers of torchrun die with it from here on.
 
-Python imports one `sitecustomize`, the first on the path: this one lets the next one have its turn, as if it were not
-there. Nothing is imported here that Python has not loaded by now: most processes of a job never import a framework.
+Python imports one `sitecustomize`, the first on the path: this one then runs the next, as if it were not there. It
+imports only what Python has already loaded, because most processes of a job never import a framework.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 _HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120  # pathlib would be loaded into every process
-_SET_DEATH_SIGNAL, _KILL = 1, 9  # as Linux numbers them: the module of signals is not loaded here
+_SET_DEATH_SIGNAL, _KILL = 1, 9  # Linux's numbers: the signal module is not loaded here
 _PACKAGE = os.path.dirname(os.path.dirname(_HERE))  # noqa: PTH120  # see above
 
 
 class _AfterImport:
-    """Finds a framework where the others find it, and arms capture once it is imported."""
+    """Finds a framework through the other finders, and arms capture once it is imported."""
 
     def __init__(self) -> None:
         self._awaited = {"torch", "jax", "tensorflow"}
@@ -59,7 +59,7 @@ def _arm_after(loader: Loader, framework: str) -> None:
 
 
 def _arm(framework: str) -> None:
-    """Load the package by its place: the job's interpreter may be another one than Kair's."""
+    """Load the package by path: the job's interpreter may not be Kair's."""
     try:
         if "kair_capture" not in sys.modules:
             from importlib.util import module_from_spec, spec_from_file_location
@@ -72,12 +72,12 @@ def _arm(framework: str) -> None:
         from kair_capture.job.launch import arm_process
 
         arm_process(framework)
-    except Exception as error:  # the job goes on without capture
+    except Exception as error:  # the job continues without capture
         sys.stderr.write(f"kair: warning: capture is off, training goes on: {error}\n")
 
 
 def _run_next() -> None:
-    """Run the `sitecustomize` that would have been imported. Its errors are its own: Python reports them as ever."""
+    """Run the `sitecustomize` that would have been imported; Python reports its errors as usual."""
     elsewhere = [folder for folder in sys.path if os.path.abspath(folder) != _HERE]  # noqa: PTH100  # see above
     spec = PathFinder.find_spec("sitecustomize", elsewhere)
     if spec is not None and spec.loader is not None:
@@ -89,9 +89,9 @@ def _run_next() -> None:
 
 
 def _die_with_torchrun() -> None:
-    """Lets this worker be killed as soon as its torchrun is, which alone starts none to follow; Linux only.
+    """Have this worker killed with its torchrun, which alone starts no successor; Linux only.
 
-    What a worker starts itself is left alone: it may be meant to outlive the worker.
+    Processes that a worker starts are left alone: they may be meant to outlive it.
     """
     parent = os.getppid()
     try:
