@@ -31,7 +31,8 @@ DESCRIBED = (
             "whatif",
         )
     ),
-    "mitigate/kair_mitigate",
+    "capture",
+    "mitigate",
 )
 """Rooms whose docstrings and comments are plain English too."""
 PAGES = (*ROOT.glob("README.md"), *sorted((ROOT / "docs").glob("*.md")))

@@ -85,7 +85,7 @@ class StepTracker:
     ) -> None:
         """`between(step, begin, end, had)` runs between two steps and returns whether that took time outside of steps.
 
-        `had` is the training thread's processor time, for sampled steps. `begin` is None if the first step has begun
+        `had` is the training thread's processor time, for sampled steps. Without `begin` the first step has begun
         already.
         """
         self._recorder = recorder
