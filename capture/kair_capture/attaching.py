@@ -99,15 +99,15 @@ def _let_in(pid: int, environment: Mapping[str, str], job: str | None, store: Pa
     ours = sys.version_info[:2]
     if version is None:
         raise AttachError(f"process {pid} is no Python process, or which one cannot be seen")
-    told = f"process {pid} (Python {version[0]}.{version[1]}) did not begin with capture"
+    start = f"process {pid} (Python {version[0]}.{version[1]}) did not begin with capture"
     if environment.get("WORLD_SIZE", "1").strip() not in ("", "1"):
         why = "ranks that are let in one by one number their steps differently"
-        raise AttachError(f"{told}, and is a rank of several: {why}", _needed(pid))
+        raise AttachError(f"{start}, and is a rank of several: {why}", _needed(pid))
     if min(version, ours) < _REMOTE_FROM:
         who = "it" if version < _REMOTE_FROM else f"this Python {ours[0]}.{ours[1]}"
-        raise AttachError(f"{told}, and {who} is older than 3.14, from which on Python lets a script in", _needed(pid))
+        raise AttachError(f"{start}, and {who} is older than 3.14, from which on Python lets a script in", _needed(pid))
     if version != ours:
-        raise AttachError(f"{told}, and this is Python {ours[0]}.{ours[1]}: both must be the same", _needed(pid))
+        raise AttachError(f"{start}, and this is Python {ours[0]}.{ours[1]}: both must be the same", _needed(pid))
     return _by_script(pid, safe_name(job or f"pid-{pid}"), store)
 
 

@@ -166,8 +166,8 @@ class Device:
         if "gpu_power_limit" in limits:
             found["power_limit_w"] = f"{limits['gpu_power_limit']:g}"
         for key, function in (("ecc", "EccMode"), ("persistence", "PersistenceMode"), ("mig", "MigMode")):
-            told = self._ask(f"DeviceGet{function}")
-            mode = told[0] if isinstance(told, list) else told  # the second is the value after the next start
+            answer = self._ask(f"DeviceGet{function}")
+            mode = answer[0] if isinstance(answer, list) else answer  # the second is the value after the next start
             if mode in (0, 1):
                 found[key] = ("off", "on")[mode]
         return found
@@ -179,9 +179,9 @@ class Device:
     def memory_of_processes(self) -> dict[int, float | None]:
         """Return process → its device memory in bytes, None if not known."""
         for version in ("v2", "v3"):
-            told = self._ask(f"DeviceGetComputeRunningProcesses_{version}")
-            if told is not None:
-                return {one.pid: one.usedGpuMemory and _known(one.usedGpuMemory) for one in told if one.pid}
+            answer = self._ask(f"DeviceGetComputeRunningProcesses_{version}")
+            if answer is not None:
+                return {one.pid: one.usedGpuMemory and _known(one.usedGpuMemory) for one in answer if one.pid}
         return {}
 
     def utilization_of(self, is_meant: Callable[[int], bool]) -> float | None:
@@ -190,13 +190,13 @@ class Device:
         Return None if it is not known.
         """
         samples = self._ask("DeviceGetProcessUtilization", self._seen_until) or ()
-        told = [one for one in samples if one.timeStamp and one.smUtil <= 100]
-        self._seen_until = max([self._seen_until, *(one.timeStamp for one in told)])
+        valid = [one for one in samples if one.timeStamp and one.smUtil <= 100]
+        self._seen_until = max([self._seen_until, *(one.timeStamp for one in valid)])
         by_process: dict[int, list[int]] = {}
-        for one in told:
+        for one in valid:
             if is_meant(one.pid):
                 by_process.setdefault(one.pid, []).append(one.smUtil)
-        return min(sum(sum(of) / len(of) for of in by_process.values()) / 100, 1.0) if told else None
+        return min(sum(sum(of) / len(of) for of in by_process.values()) / 100, 1.0) if valid else None
 
     def _cheap(self, now: float) -> Iterable[tuple[str, float]]:
         yield from self._told(_CHEAP)
@@ -210,22 +210,22 @@ class Device:
 
     def _times_and_counters(self, now: float) -> Iterable[tuple[str, float]]:
         reasons = self._reason_fields or ()
-        told = self._fields([*map(_Field, _FAST), *map(_Field, reasons)], long_alone=frozenset(reasons))
-        yield from _named("gpu_throttle_power_time", told.get(_Field(_POWER_CAP_TIME)), 1e-9)
-        yield from _named("gpu_throttle_sync_boost_time", told.get(_Field(_SYNC_BOOST_TIME)), 1e-9)
-        yield from _named("gpu_memory_temperature", told.get(_Field(_MEMORY_TEMPERATURE)) or None)
-        yield from _named("gpu_pcie_replays", told.get(_Field(_PCIE_REPLAYS)))
+        fields = self._fields([*map(_Field, _FAST), *map(_Field, reasons)], long_alone=frozenset(reasons))
+        yield from _named("gpu_throttle_power_time", fields.get(_Field(_POWER_CAP_TIME)), 1e-9)
+        yield from _named("gpu_throttle_sync_boost_time", fields.get(_Field(_SYNC_BOOST_TIME)), 1e-9)
+        yield from _named("gpu_memory_temperature", fields.get(_Field(_MEMORY_TEMPERATURE)) or None)
+        yield from _named("gpu_pcie_replays", fields.get(_Field(_PCIE_REPLAYS)))
         if thermal := [_Field(one) for one in reasons[:2] if _Field(one) not in self._dead_fields]:
             # The sum counts both at once twice: hardware throttles only if software's throttling was not enough.
-            if all(one in told for one in thermal):
-                yield "gpu_throttle_thermal_time", sum(told[one] for one in thermal) * 1e-9
+            if all(one in fields for one in thermal):
+                yield "gpu_throttle_thermal_time", sum(fields[one] for one in thermal) * 1e-9
         else:
             of_temperature = self._ask("DeviceGetViolationStatus", 1)
             yield from _named("gpu_throttle_thermal_time", of_temperature and of_temperature.violationTime, 1e-9)
         for one in reasons[2:]:
-            yield from _named("gpu_throttle_brake_time", told.get(_Field(one)), 1e-9)
+            yield from _named("gpu_throttle_brake_time", fields.get(_Field(one)), 1e-9)
         for name, field in (("gpu_pcie_sent", _PCIE_SENT), ("gpu_pcie_received", _PCIE_RECEIVED)):
-            yield from self._rate(name, told.get(_Field(field)), now, 1)
+            yield from self._rate(name, fields.get(_Field(field)), now, 1)
 
     def _memory_errors(self) -> dict[str, float]:
         found = dict(self._told(_ECC))
@@ -273,8 +273,8 @@ class Device:
         of_each, numbers = way
         scopes = self._links or () if of_each else (0,)
         asked = [_Field(number, scope) for number in numbers for scope in scopes]
-        told = self._fields(asked)
-        return sum(told.values()) if asked and len(told) == len(asked) else None
+        fields = self._fields(asked)
+        return sum(fields.values()) if asked and len(fields) == len(asked) else None
 
     def _limits(self) -> dict[str, float]:
         memory = self._ask("DeviceGetMemoryInfo")

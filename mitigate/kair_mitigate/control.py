@@ -49,12 +49,12 @@ class Control:
 
         `position` is the first step that this rank has not fetched; the plan begins after the highest one.
         """
-        told = torch.zeros(5 + self.ranks, dtype=torch.int64)
-        told[0] = position
+        message = torch.zeros(5 + self.ranks, dtype=torch.int64)
+        message[0] = position
         plan = self._read() if self.rank == 0 else None
         if plan is not None and plan.version > version and len(plan.sizes) == self.ranks:
-            told[1:] = torch.tensor(_packed(plan))
-        self._asked = self.begin(told, dist.ReduceOp.MAX)
+            message[1:] = torch.tensor(_packed(plan))
+        self._asked = self.begin(message, dist.ReduceOp.MAX)
 
     def begin(self, values: torch.Tensor, by: dist.ReduceOp.RedOpType) -> tuple[torch.Tensor, dist.Work | None] | None:
         """Start an all-reduce of `values`; return (values, work), or None if the ranks no longer meet."""
@@ -78,10 +78,10 @@ class Control:
         """
         assert self._asked is not None
         asked, self._asked = self._asked, None
-        told = self.end(asked)
-        if told is None:
+        message = self.end(asked)
+        if message is None:
             return None
-        farthest, *packed = told.tolist()
+        farthest, *packed = message.tolist()
         return _unpacked(packed, farthest + _FETCHED_MEANWHILE) if packed[0] else None
 
     def end(self, begun: tuple[torch.Tensor, dist.Work | None]) -> torch.Tensor | None:

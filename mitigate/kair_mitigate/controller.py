@@ -103,9 +103,9 @@ class Controller:
         units = self._find_units(known.state.plan.sizes)
         if self._new_steps is None:
             self._new_steps = NewSteps(self.places.steps)
-        if (told := self._new_steps.after(self._seen, known)) is None:
+        if (new := self._new_steps.after(self._seen, known)) is None:
             return decided
-        numbers, self_s, step_s, samples = told
+        numbers, self_s, step_s, samples = new
         # At the first look, only the decision of the last step is current.
         is_first = self._rates is None
         if self._rates is None:
@@ -252,9 +252,9 @@ def _changed_ns(path: Path) -> int:
 
 def rates_of(steps: Path, known: JobState) -> tuple[list[float], list[float]] | None:
     """Return each rank's seconds per sample and per step regardless of samples; None without usable steps."""
-    if (told := stepped(steps, known)) is None:
+    if (measured := stepped(steps, known)) is None:
         return None
-    numbers, self_s, samples = told[0][-NEWEST:], told[1][:, -NEWEST:], told[3][:, -NEWEST:]
+    numbers, self_s, samples = measured[0][-NEWEST:], measured[1][:, -NEWEST:], measured[3][:, -NEWEST:]
     rates = Rates(len(known.state.plan.sizes))
     for column, number in enumerate(numbers.tolist()):
         if (plan := known.plan_at(number)) is not None:

@@ -36,9 +36,9 @@ def found_units(places: JobPlaces, ranks: int, micro_batch: int | None) -> Units
         return Units(joined(ranks, tied), "recorded", micro_batch)
     from kair_capture.coordinator.status import remembered
 
-    told = [one for one in remembered(places.capture / MEMORY).communication if one.world_size == ranks]
-    sends = [(one.rank, other) for one in told for other in (*one.sends, *one.receives)]
-    in_part = bool(sends) or any(size < ranks for one in told for size, _ in one.groups)
+    known = [one for one in remembered(places.capture / MEMORY).communication if one.world_size == ranks]
+    sends = [(one.rank, other) for one in known for other in (*one.sends, *one.receives)]
+    in_part = bool(sends) or any(size < ranks for one in known for size, _ in one.groups)
     return Units(joined(ranks, sends), "in part" if in_part else "assumed", micro_batch)
 
 

@@ -76,9 +76,9 @@ class Records:
         """Add a proposal, which replaces open ones; return its number."""
         columns = "at, action, sizes, reason, batches, deadline_us, learning_rate"
         texts = json.dumps(sizes), json.dumps(dict(reason)), json.dumps(batches)
-        told = time.time(), action, *texts, deadline_us, learning_rate
+        values = time.time(), action, *texts, deadline_us, learning_rate
         with self._opened() as database:
-            number = _number(database.execute(f"INSERT INTO proposal({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)", told))
+            number = _number(database.execute(f"INSERT INTO proposal({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)", values))
             _replace(database, number, f"proposal {number} is newer")
             return number
 
@@ -128,8 +128,8 @@ class Records:
             deadline_us = before.deadline_us if deadline_us is None else deadline_us
             claims, rule = before.claims if claims is None else claims, learning_rate or before.learning_rate
             plan = Plan(newest, from_step, sizes, kind, batches, deadline_us, rule, claims)
-            told = (plan.version, time.time(), kind, from_step, json.dumps(sizes), by, proposal)
-            row = (*told, json.dumps(batches), deadline_us, plan.learning_rate, claims)
+            values = (plan.version, time.time(), kind, from_step, json.dumps(sizes), by, proposal)
+            row = (*values, json.dumps(batches), deadline_us, plan.learning_rate, claims)
             database.execute("INSERT INTO ordered VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
             orders.write_plan(self.folder, plan, key)
         return plan
@@ -184,8 +184,8 @@ def _proposals(database: sqlite3.Connection, rest: str, *values: Any) -> Iterato
     columns = "id, at, action, sizes, reason, decision, decided_by, batches, deadline_us, learning_rate, why"
     rows = database.execute(f"SELECT {columns} FROM proposal {rest}", values)
     for number, at, action, sizes, reason, decision, by, batches, *rest_of_plan in rows:
-        told = json.loads(reason).items()
-        figures = {name: value for name, value in told if isinstance(value, int | float) and isfinite(value)}
+        items = json.loads(reason).items()
+        figures = {name: value for name, value in items if isinstance(value, int | float) and isfinite(value)}
         shares = tuple(json.loads(batches) or ()), *rest_of_plan
         yield MitigationProposal(number, moment(at), action, tuple(json.loads(sizes)), figures, decision, by, *shares)
 

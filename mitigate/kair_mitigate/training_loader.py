@@ -271,10 +271,10 @@ class Loader:
 
     def _tell_done(self, done: int, speed: float = 0.0, counter: int = 0) -> None:
         """Start sending the others this rank's samples done, its fetched steps, its counter and its speed."""
-        told = torch.zeros(4, self.ranks, dtype=torch.float64)
-        told[:, self.rank] = torch.tensor([done, self._ahead.step, counter, speed], dtype=torch.float64)
+        message = torch.zeros(4, self.ranks, dtype=torch.float64)
+        message[:, self.rank] = torch.tensor([done, self._ahead.step, counter, speed], dtype=torch.float64)
         assert self._control is not None
-        self._telling, self._must_hear = self._control.begin(told, dist.ReduceOp.SUM), True
+        self._telling, self._must_hear = self._control.begin(message, dist.ReduceOp.SUM), True
 
     def _hear_done(self, model: torch.nn.Module, share: Share) -> None:
         """Rescale the gradients to what all ranks have done; the rest is owed from a step on that no rank has fetched.
@@ -282,10 +282,10 @@ class Loader:
         Raises RuntimeError if ranks no longer meet: their gradients would be of different samples.
         """
         begun, self._telling, self._must_hear = self._telling, None, False
-        told = None if begun is None or self._control is None else self._control.end(begun)
-        if told is None:
+        message = None if begun is None or self._control is None else self._control.end(begun)
+        if message is None:
             raise RuntimeError("the ranks did not learn from each other how many samples they have done")
-        (done, fetched, counters), speeds = told[:3].long().tolist(), told[3].tolist()
+        (done, fetched, counters), speeds = message[:3].long().tolist(), message[3].tolist()
         if not self._is_claiming or self._claims is None:
             undone = share.undone(done)
         else:

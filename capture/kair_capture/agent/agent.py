@@ -440,9 +440,9 @@ class Agent:
 
     def _tell_standings(self) -> None:
         """Report where ranks stand and how they ended, after their rows."""
-        told = self.dumper.told
-        while told and self._send(Packet.STANDING, told[0].packed()):
-            told.popleft()
+        waiting = self.dumper.told
+        while waiting and self._send(Packet.STANDING, waiting[0].packed()):
+            waiting.popleft()
 
     def _ask_ranks(self, hang: int) -> None:
         """Ask all other ranks where they are, because the job hangs or a rank has ended."""

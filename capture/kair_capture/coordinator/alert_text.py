@@ -26,9 +26,9 @@ def in_words(alert: Alert) -> str:
         if not alert.over
         else f"{', '.join(alert.hosts)} is back",
     }[alert.kind]
-    told = f": {alert.told}" if alert.told and not alert.over else ""
+    explanation = f": {alert.told}" if alert.told and not alert.over else ""
     much = longer(alert, ": its") if alert.kind == "slow_rank" else _how_much(alert)
-    return f"step {alert.step}: {text}{much}{told}"
+    return f"step {alert.step}: {text}{much}{explanation}"
 
 
 def longer(alert: Alert, its: str) -> str:

@@ -249,8 +249,8 @@ class Confirming:
         return self._now
 
     def _require_allowed(self, ranks: tuple[int, ...]) -> None:
-        told = {one.rank: one.delays for one in self._watching.roles.told}
-        says = [told.get(rank, TakesDelays.WHERE_ALLOWED) for rank in ranks]
+        delays = {one.rank: one.delays for one in self._watching.roles.told}
+        says = [delays.get(rank, TakesDelays.WHERE_ALLOWED) for rank in ranks]
         if TakesDelays.NO in says:
             rank = ranks[says.index(TakesDelays.NO)]
             raise RefusedError(f"rank {rank} takes no delays: it is not PyTorch's, or has KAIR_CAPTURE_DELAYS=0")

@@ -271,17 +271,17 @@ class Coordinator:
         if self._hangs.is_open or self._watching.is_stalled:
             why = self._hangs.last.told if self._hangs.last is not None and not self._hangs.last.over else ""
             return CaptureReply(0, 0, f"no step ends any more{why and f': {why}'}")
-        told = set(np.flatnonzero(self._table.latest >= 0).tolist())
-        unknown = sorted(set(capture.ranks) - told)
+        known = set(np.flatnonzero(self._table.latest >= 0).tolist())
+        unknown = sorted(set(capture.ranks) - known)
         step_us = self._watching.step_us
-        if not told or step_us is None:
+        if not known or step_us is None:
             return CaptureReply(0, 0, "no rank has reported enough steps yet")
         if unknown:
             return CaptureReply(0, 0, f"rank {unknown[0]} is not among those that are heard")
         if why := self._why_busy():
             return CaptureReply(0, 0, why)
         steps = min(max(capture.steps, 1), _MOST_STEPS)
-        ranks = capture.ranks or tuple(sorted(told))
+        ranks = capture.ranks or tuple(sorted(known))
         first, options = self._watching.first_step(), options_in(capture.options)
         ordered = self._sampler.order_by_hand(ranks, steps, first, step_us, options=options)
         self._note_window(ordered)
@@ -362,12 +362,12 @@ class Coordinator:
     def _ask_triage(self, now: float) -> None:
         """Print triage's answer, if it is new."""
         is_over = self._is_through and self._is_over
-        told = self._judging.turn(now, self._table.last_common_step, is_over=is_over)
-        if told is None:
+        alerts = self._judging.turn(now, self._table.last_common_step, is_over=is_over)
+        if alerts is None:
             return
         last, self._changed = self._judging.last, True
-        if told:
-            self._say(told)
+        if alerts:
+            self._say(alerts)
         elif is_over:
             self._write_status(now)  # the summary includes it
         elif last is not None:

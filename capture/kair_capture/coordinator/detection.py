@@ -117,8 +117,8 @@ def computing(recent: Recent) -> Recent | None:
 
     With more busy processes than cores, waiting for a core varies from step to step and hides which rank computes more.
     """
-    told = np.count_nonzero(~np.isnan(recent.cpu_us), axis=1)
-    if not len(recent.ranks) or (told * 2 < recent.cpu_us.shape[1]).any():
+    measured = np.count_nonzero(~np.isnan(recent.cpu_us), axis=1)
+    if not len(recent.ranks) or (measured * 2 < recent.cpu_us.shape[1]).any():
         return None
     return replace(recent, self_us=recent.cpu_us)
 

@@ -142,23 +142,23 @@ class Hangs:
         return tuple(self._standing_of(rank, host_of.get(rank), rank in silent) for rank in sorted(host_of))
 
     def _standing_of(self, rank: int, host: str | None, is_silent: bool) -> StandingRank:
-        told = self._gone(rank) or self._lives.get(rank)
-        if told is None:
+        life = self._gone(rank) or self._lives.get(rank)
+        if life is None:
             return StandingRank(rank, host, "unheard" if is_silent else "untold", self._step_of(rank) + 1)
-        state: StandingKind = "lives" if told.lives else "ended" if rank in self._ended else "died"
+        state: StandingKind = "lives" if life.lives else "ended" if rank in self._ended else "died"
         return StandingRank(
             rank,
             host,
             state,
-            told.step if told.step >= 0 else self._step_of(rank) + 1,
-            told.phase,
-            told.where,
-            told.after,
-            told.signal,
-            told.exit_status if told.exit_status >= 0 else None,
-            told.known_by,
-            told.error,
-            told.at_ns,
+            life.step if life.step >= 0 else self._step_of(rank) + 1,
+            life.phase,
+            life.where,
+            life.after,
+            life.signal,
+            life.exit_status if life.exit_status >= 0 else None,
+            life.known_by,
+            life.error,
+            life.at_ns,
         )
 
 

@@ -230,10 +230,10 @@ def cost_us(table: StepTable, ranks: Sequence[int], first: int, last: int) -> fl
     not charged to the profiler. Ranks that did not sample are ignored.
     """
     steps = table.steps(np.asarray(ranks, np.int64), np.arange(first - _NEIGHBOURS, last + 2))
-    window, told = slice(_NEIGHBOURS, -1), ~np.isnan(steps.step_us)
-    if not told[:, window].any() or not told[:, :_NEIGHBOURS].any():
+    window, measured = slice(_NEIGHBOURS, -1), ~np.isnan(steps.step_us)
+    if not measured[:, window].any() or not measured[:, :_NEIGHBOURS].any():
         return None
-    sampled = told & ((steps.flags & StepFlag.SAMPLED) > 0)
+    sampled = measured & ((steps.flags & StepFlag.SAMPLED) > 0)
     sampled = sampled[took_part := sampled[:, window].any(axis=1)]
     begin, length = steps.begin_us[took_part], steps.step_us[took_part]
     pauses = np.where(sampled[:, 1:] | sampled[:, :-1], begin[:, 1:] - begin[:, :-1] - length[:, :-1], np.nan)
@@ -271,8 +271,8 @@ class Unasked:
         if last - self.until < _LOOK_EVERY:
             return 0.0
         steps = np.arange(max(self.until, last - _MOST_LOOKED_AT) + 1, last + 1)
-        told = table.steps(np.arange(len(table.latest)), steps)
-        sampled = ~np.isnan(told.step_us) & ((told.flags & StepFlag.SAMPLED) > 0)
+        measured = table.steps(np.arange(len(table.latest)), steps)
+        sampled = ~np.isnan(measured.step_us) & ((measured.flags & StepFlag.SAMPLED) > 0)
         for first, final in asked:
             sampled[:, (steps >= first) & (steps <= final)] = False
         self.until, cost = last, 0.0

@@ -93,8 +93,8 @@ def lines_of(status: WatchResult, webhook: Webhook | None = None) -> Iterator[st
         (_OF_WEBHOOK, of_webhook),
     ):  # fmt: skip
         for name, (path, text) in metrics.items():
-            factor, told = 1e-6 if path.endswith("_us") else 1, attrgetter(path)
-            found = ((labels, told(one)) for labels, one in labelled)
+            factor, value_of = 1e-6 if path.endswith("_us") else 1, attrgetter(path)
+            found = ((labels, value_of(one)) for labels, one in labelled)
             yield from _metric(name, text, [(labels, factor * value) for labels, value in found if value is not None])
     slow = () if status.triage is None else status.triage.slow
     cost = [({**job, "rank": str(rank)}, one.time_lost_us_per_step * 1e-6) for one in slow for rank in one.ranks]
@@ -318,10 +318,10 @@ def _ranks(table: StepTable, hosts: Hosts, watching: Watching) -> tuple[WatchedR
         )
         if matrix is not None
     }
-    told = watching.standing
-    test = {} if told is None or len(told.rank) < _PAIR else dict(zip(
-        told.rank.tolist(),
-        zip(told.excess.tolist(), told.z.tolist(), told.peers.tolist(), strict=True),
+    standing = watching.standing
+    test = {} if standing is None or len(standing.rank) < _PAIR else dict(zip(
+        standing.rank.tolist(),
+        zip(standing.excess.tolist(), standing.z.tolist(), standing.peers.tolist(), strict=True),
         strict=True,
     ))  # fmt: skip
     found = []

@@ -161,21 +161,21 @@ class StepReader:
         return found[::-1]
 
     def _of_journal(self, path: Path) -> Rows:
-        told = _read(path)
+        stored = _read(path)
         if self._kind == ROW:
-            return _possible(told)
-        rows = np.empty(len(told), self._kind)
+            return _possible(stored)
+        rows = np.empty(len(stored), self._kind)
         for name in self._kind.names or ():
-            rows[name] = told[name]
+            rows[name] = stored[name]
         return _possible(rows)
 
     def _of_part(self, path: Path) -> Rows:
         content = pa.BufferReader(read_kept(path))
-        told = [(field.name, field.type) for field in pq.read_schema(content)]
+        stored = [(field.name, field.type) for field in pq.read_schema(content)]
         known = [(name, pa.from_numpy_dtype(ROW[name])) for name in COLUMNS]
         # Earlier versions had fewer columns.
-        names = [name for name, _ in told if name in (self._kind.names or ())]
-        is_known = len(told) >= _FEWEST_COLUMNS and told == known[: len(told)]
+        names = [name for name, _ in stored if name in (self._kind.names or ())]
+        is_known = len(stored) >= _FEWEST_COLUMNS and stored == known[: len(stored)]
         table = pq.read_table(content, columns=names) if is_known else None
         if table is None or any(one.null_count for one in table.columns):
             raise pa.ArrowInvalid(f"{path.name} was not written by Kair")
@@ -377,8 +377,8 @@ def _at_present_sizes(series: Sequence[ScopeSeries], rows: Rows) -> list[ScopeSe
         return list(series)
     now = np.median(rows["samples"]) * np.ones(len(of))
     last = of[:, changes[-1] :]
-    told = ~np.isnan(last).all(axis=1)
-    now[told] = np.nanmedian(last[told], axis=1)
+    measured = ~np.isnan(last).all(axis=1)
+    now[measured] = np.nanmedian(last[measured], axis=1)
     scale = np.nan_to_num(now[:, None] / of, nan=1.0)
     found = []
     for one in series:

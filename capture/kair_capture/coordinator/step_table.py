@@ -128,17 +128,17 @@ class StepTable:
     @property
     def last_common_step(self) -> int:
         """Return the step that nine in ten of the ranks have reached; −1 without ranks. A dead rank delays nothing."""
-        told = self.latest[self.latest >= 0]
-        return int(np.quantile(told, 0.1, method="lower")) if len(told) else _NONE
+        reported = self.latest[self.latest >= 0]
+        return int(np.quantile(reported, 0.1, method="lower")) if len(reported) else _NONE
 
     def forget_left_behind(self, living: Ints, steps: int) -> None:
         """Forget ranks that do not live and are at least `steps` behind all living ones."""
         latest = self.latest
-        told = living[living < len(latest)]
-        of_living = latest[told][latest[told] >= 0]
+        inside = living[living < len(latest)]
+        of_living = latest[inside][latest[inside] >= 0]
         if len(of_living):
             gone = latest < of_living.min() - steps
-            gone[told] = False
+            gone[inside] = False
             latest[gone] = _NONE
 
     def recent(self, count: int, until: int) -> Recent:

@@ -101,8 +101,8 @@ class RemoteJob:
             for folder in (self._places.steps, self._places.scopes):
                 for part in sorted(folder.glob("[!.]*")):
                     self._put(part)
-        for told in (self._places.status, self._places.alerts, *sorted(self._places.confirm.glob("[!.]*.json"))):
-            self._put(told)
+        for file in (self._places.status, self._places.alerts, *sorted(self._places.confirm.glob("[!.]*.json"))):
+            self._put(file)
         if named is not None:
             self._remove_old({f"{self._places.job}/{path}" for path in named})
 

@@ -52,14 +52,14 @@ def _noticed(status: WatchResult, known: Collection[int]) -> str:
         return "no rank was slow, as far as its last 100 alerts show" if status.alerts else "no rank was slow"
     # Ranks that are still slow first, then those that were for longest.
     order = sorted(began, key=lambda rank: (rank in ended, began[rank].step))
-    told = []
+    sentences = []
     for rank in order[:_MOST_NAMED]:
         alert = began[rank]
         host = f" on {alert.hosts[0]}" if alert.hosts else ""
         until = f" to step {ended[rank]}" if rank in ended else ""
-        told.append(f"rank {rank}{host} was slow from step {alert.step}{until or ' on'}{longer(alert, ', its')}")
+        sentences.append(f"rank {rank}{host} was slow from step {alert.step}{until or ' on'}{longer(alert, ', its')}")
     more = f"; and {len(order) - _MOST_NAMED} more ranks" if len(order) > _MOST_NAMED else ""
-    return "; ".join(told) + more
+    return "; ".join(sentences) + more
 
 
 def time_of(us: float) -> str:

@@ -290,8 +290,8 @@ class Watching:
             return
         hosts = tuple(sorted({one.host for one in hang.ranks if one.host is not None and one.rank in hang.missing}))
         ranks = hang.missing[:_MOST_NAMED]
-        told = Alert(_now(), hang.kind, hang.step, ranks, hosts, None, None, over=hang.over, told=hang.told)
-        self._alert(told)
+        alert = Alert(_now(), hang.kind, hang.step, ranks, hosts, None, None, over=hang.over, told=hang.told)
+        self._alert(alert)
 
     def _tell_host(self, state: HostState) -> None:
         step, over = self._table.last_common_step, not state.is_silent
@@ -299,9 +299,9 @@ class Watching:
 
     def tell_prices(self, windows: Sequence[PricedWindow]) -> None:
         """Report windows whose S became high, or normal again, after earlier reports."""
-        told = [one for one in self.alerts if one.kind == "high_slowdown"]
-        later = [one for one in windows if not told or one.at > told[-1].at]
-        for alert in high_slowdowns(later, is_high=bool(told) and not told[-1].over):
+        earlier = [one for one in self.alerts if one.kind == "high_slowdown"]
+        later = [one for one in windows if not earlier or one.at > earlier[-1].at]
+        for alert in high_slowdowns(later, is_high=bool(earlier) and not earlier[-1].over):
             self._alert(alert)
 
     def _alert(self, alert: Alert) -> None:

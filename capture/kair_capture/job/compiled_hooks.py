@@ -298,9 +298,9 @@ def _itself(function: Any) -> Any:  # noqa: ANN401
 def place_in(cluster: str) -> tuple[int, int] | None:
     """Return rank and world size from the text of TF_CONFIG: chief, then workers; None if it has neither."""
     try:
-        told = json.loads(cluster)
-        sizes = {role: len(told["cluster"].get(role, ())) for role in ("chief", "worker")}
-        role, index = told["task"]["type"], int(told["task"]["index"])
+        config = json.loads(cluster)
+        sizes = {role: len(config["cluster"].get(role, ())) for role in ("chief", "worker")}
+        role, index = config["task"]["type"], int(config["task"]["index"])
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
     if role not in sizes or not 0 <= index < sizes[role]:

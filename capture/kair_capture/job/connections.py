@@ -140,11 +140,11 @@ def _sent(connection: _Connection) -> Sent | None:
     """Return the counters; None if the kernel has none, or the descriptor was reused."""
     if _address(_LIBC.getpeername, connection.descriptor) != (connection.peer, connection.port):
         return None
-    told, size = ctypes.create_string_buffer(_TOLD.size), ctypes.c_uint(_TOLD.size)
-    failed = _LIBC.getsockopt(connection.descriptor, socket.IPPROTO_TCP, _TCP_INFO, told, ctypes.byref(size))
+    answer, size = ctypes.create_string_buffer(_TOLD.size), ctypes.c_uint(_TOLD.size)
+    failed = _LIBC.getsockopt(connection.descriptor, socket.IPPROTO_TCP, _TCP_INFO, answer, ctypes.byref(size))
     if failed or size.value < _TOLD.size:
         return None
-    round_trip, deviates, again, acknowledged, least, rate, busy, full = _TOLD.unpack_from(told)
+    round_trip, deviates, again, acknowledged, least, rate, busy, full = _TOLD.unpack_from(answer)
     return Sent(acknowledged, rate, again, round_trip, max(round_trip - deviates - least, 0), busy - full)
 
 
@@ -153,10 +153,10 @@ def _address(ask: Callable[..., int], descriptor: int) -> tuple[str, int] | None
 
     It uses system calls, because a socket object would change the descriptor if a default timeout is set.
     """
-    told, size = ctypes.create_string_buffer(_LONGEST), ctypes.c_uint(_LONGEST)
-    if ask(descriptor, told, ctypes.byref(size)):
+    answer, size = ctypes.create_string_buffer(_LONGEST), ctypes.c_uint(_LONGEST)
+    if ask(descriptor, answer, ctypes.byref(size)):
         return None
-    family, port = int.from_bytes(told.raw[:2], sys.byteorder), int.from_bytes(told.raw[2:4], "big")
+    family, port = int.from_bytes(answer.raw[:2], sys.byteorder), int.from_bytes(answer.raw[2:4], "big")
     if family == socket.AF_INET:
-        return socket.inet_ntop(family, told.raw[4:8]), port
-    return (socket.inet_ntop(family, told.raw[8:24]), port) if family == socket.AF_INET6 else None
+        return socket.inet_ntop(family, answer.raw[4:8]), port
+    return (socket.inet_ntop(family, answer.raw[8:24]), port) if family == socket.AF_INET6 else None

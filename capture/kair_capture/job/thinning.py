@@ -43,11 +43,11 @@ class Thinning:
         self.shortest_ns = 0
         if self.every == 1:
             return 0
-        told = (self.every.bit_length() - 1) << EVERY_SHIFT
+        flags = (self.every.bit_length() - 1) << EVERY_SHIFT
         if not (step * _MIX >> 16) % self.every:
-            return told
+            return flags
         self.shortest_ns = max(int(self._usual_ns / 2), 1)
-        return told | StepFlag.THINNED
+        return flags | StepFlag.THINNED
 
     def _choose(self) -> None:
         needed = _every(self._usual_ns)

@@ -28,12 +28,12 @@ _WORTH_TELLING = 0.01
 
 def by_counts(case: Case) -> Explanation | None:
     """Return the strongest explanation by any counter of the part that was read; None if none was."""
-    told = []
+    explanations = []
     for measure in case.part.counts:
         series = case.readings.of(measure, case.rank)
         if series:
-            told.append(_counted(case, measure, series))
-    return min(told, key=lambda one: (ORDER.index(one.word), one.p_value or 1.0)) if told else None
+            explanations.append(_counted(case, measure, series))
+    return min(explanations, key=lambda one: (ORDER.index(one.word), one.p_value or 1.0)) if explanations else None
 
 
 def _counted(case: Case, measure: str, series: Sequence[Series]) -> Explanation:
@@ -47,21 +47,21 @@ def _counted(case: Case, measure: str, series: Sequence[Series]) -> Explanation:
     known, counts = ~np.isnan(rates), np.nan_to_num(rates) * length_s
     own, seconds = float(counts[0][mine].sum()), float(length_s[mine].sum())
     others = counts[1:][:, mine].sum(axis=1)[known[1:].any(axis=1)]
-    told = replace(
+    explanation = replace(
         case.told(measure, series),
         own=own / seconds,
         peers=float(np.median(others)) / seconds if len(others) else None,
     )
     if not own:
-        return replace(told, word="excluded") if case.sampled(series, looked) else told
+        return replace(explanation, word="excluded") if case.sampled(series, looked) else explanation
     chance = binomial_tail(math.ceil(own), math.ceil(own + others.sum()), 1 / (len(others) + 1))
     if not len(others) or chance > LEVEL or own <= others.max():
-        return replace(told, word="seen")
+        return replace(explanation, word="seen")
     fires = counts[1:] >= own / max(int(mine.sum()), 1) / CLOSE
     fired, tried = int((fires & known[1:]).sum()), int(known[1:].sum())
     p_value = (fired + 1) / (tried + 1) if tried >= FEWEST_PLACEBOS else None
     word: Word = "seen" if p_value is not None and p_value > LEVEL else "consistent"
-    return replace(told, word=word, fired=fired, tried=tried, p_value=p_value)
+    return replace(explanation, word=word, fired=fired, tried=tried, p_value=p_value)
 
 
 def by_growth(case: Case) -> Explanation | None:
@@ -76,7 +76,7 @@ def by_growth(case: Case) -> Explanation | None:
     # A leak costs nothing at first: it grows from before the rank is slow.
     beyond = values - peers
     own = beyond[0][~np.isnan(beyond[0])]
-    told = replace(
+    explanation = replace(
         case.told(measure, series),
         own=mean_of(values[0][-1:]),
         peers=mean_of(peers[0][-1:]),
@@ -84,13 +84,13 @@ def by_growth(case: Case) -> Explanation | None:
         proofs=(),
     )
     if len(own) < _FEWEST_WINDOWS:
-        return told
+        return explanation
     grown = [_growth(row) for row in beyond]
     others = [abs(one) for one in grown[1:] if not math.isnan(one)]
     least = max(CLOSE * max(others, default=0.0), _WORTH_TELLING * (mean_of(values[0][:1]) or 0.0))
     if _chance_of_order(own) > LEVEL or grown[0] < least:
-        return replace(told, word="excluded") if case.sampled(series, looked) else told
-    return replace(told, word="consistent")
+        return replace(explanation, word="excluded") if case.sampled(series, looked) else explanation
+    return replace(explanation, word="consistent")
 
 
 def _growth(values: Floats) -> float:

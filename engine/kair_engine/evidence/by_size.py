@@ -40,7 +40,7 @@ def by_size(case: Case) -> Explanation | None:
     if seen is None:
         return None
     mine = case.mine(looked)
-    told = replace(
+    explanation = replace(
         case.told(size.measure, series),
         own=mean_of(seen.value[0][mine]),
         peers=mean_of(peers_of(seen.value)[0][mine]),
@@ -52,7 +52,7 @@ def by_size(case: Case) -> Explanation | None:
         tried=seen.tried,
         p_value=(seen.fired + 1) / (seen.tried + 1) if seen.tried >= FEWEST_PLACEBOS else None,
     )
-    return _judged(case, told, seen, looked, is_sampled=case.sampled(series, looked))
+    return _judged(case, explanation, seen, looked, is_sampled=case.sampled(series, looked))
 
 
 def by_signs(case: Case) -> Explanation | None:
@@ -62,8 +62,8 @@ def by_signs(case: Case) -> Explanation | None:
     if is_sized or (part.sizes and not part.shows_itself):
         return None
     signs = [sign for some in part.signs for sign in some]
-    told = [_sign(case, one) for one in signs if case.readings.of(one.measure, case.rank, one.texts)]
-    return min(told, key=lambda one: ORDER.index(one.word)) if told else None
+    explanations = [_sign(case, one) for one in signs if case.readings.of(one.measure, case.rank, one.texts)]
+    return min(explanations, key=lambda one: ORDER.index(one.word)) if explanations else None
 
 
 def _sign(case: Case, sign: Sign) -> Explanation:
@@ -72,14 +72,14 @@ def _sign(case: Case, sign: Sign) -> Explanation:
     looked = case.looked(series)
     mine, held = case.mine(looked), holds(looked, sign, 0.0)
     values, here = looked.values(sign.measure, sign.combined, sign), mine & held.known[0]
-    told = replace(
+    explanation = replace(
         case.told(sign.measure, series),
         own=mean_of(values[0][mine]),
         peers=mean_of(peers_of(values)[0][mine]),
     )
     if here.any() and _mostly(case, held.there[0][here]):
-        return replace(told, word="consistent")
-    return replace(told, word="excluded") if case.sampled(series, looked) else told
+        return replace(explanation, word="consistent")
+    return replace(explanation, word="excluded") if case.sampled(series, looked) else explanation
 
 
 @dataclass(frozen=True)
@@ -114,13 +114,13 @@ def _seen(case: Case, size: Size, looked: Looked) -> _Seen | None:
     with np.errstate(invalid="ignore"):
         fires, sure, lacks = more >= least, ~np.isnan(more), False
     for some in case.part.signs:
-        told = [holds(looked, sign, least) for sign in some]
-        told = [one for one in told if one.known[0].any()]
-        if not told:
+        held = [holds(looked, sign, least) for sign in some]
+        held = [one for one in held if one.known[0].any()]
+        if not held:
             lacks = True
             continue
-        fires &= np.logical_or.reduce([one.there for one in told])
-        sure &= np.logical_or.reduce([one.known for one in told])
+        fires &= np.logical_or.reduce([one.there for one in held])
+        sure &= np.logical_or.reduce([one.known for one in held])
     return _Seen(looked.values(size.measure, size.combined, size), more, fires, sure, lacks)
 
 
@@ -129,8 +129,8 @@ def _what_it_says(case: Case, series: Sequence[Series], looked: Looked) -> str |
     mine = case.mine(looked)
     signs = [sign for some in case.part.signs for sign in some if sign.texts is not None]
     named = [*series, *(one for sign in signs for one in case.readings.of(sign.measure, case.rank, sign.texts))]
-    told = {one.text: float(np.nansum(one.over(looked.edges_ns)[mine])) for one in named if one.text is not None}
-    return max(told, key=lambda text: told[text]) if told else None
+    sums = {one.text: float(np.nansum(one.over(looked.edges_ns)[mine])) for one in named if one.text is not None}
+    return max(sums, key=lambda text: sums[text]) if sums else None
 
 
 def _judged(case: Case, told: Explanation, seen: _Seen, looked: Looked, *, is_sampled: bool) -> Explanation:
@@ -182,8 +182,8 @@ def _comes_and_goes(case: Case, seen: _Seen, looked: Looked) -> bool:
     steps = np.bincount(window[inside], minlength=looked.windows)
     with np.errstate(invalid="ignore", divide="ignore"):
         later = np.bincount(window[inside], over[inside], looked.windows) / steps
-    told = seen.sure[0] & (steps > 0)
-    with_it, without = later[told & seen.fires[0]], later[told & ~seen.fires[0]]
+    known = seen.sure[0] & (steps > 0)
+    with_it, without = later[known & seen.fires[0]], later[known & ~seen.fires[0]]
     if min(len(with_it), len(without)) < _FEW:
         return True
     from scipy.stats import mannwhitneyu  # slow to load and rarely needed

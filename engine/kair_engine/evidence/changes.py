@@ -81,11 +81,11 @@ def _since_attempt(before: Identities, now: Identities) -> Iterator[Difference]:
     staying = [rank for rank in both if _same_host(before[rank], now[rank])]
     for what, where in _WHERE.items():
         values = {rank: (where(before[rank]), where(now[rank])) for rank in (both if what == "host" else staying)}
-        told = {rank: (old, new) for rank, (old, new) in values.items() if old is not None and new is not None}
-        moved = {rank: pair for rank, pair in told.items() if pair[0] != pair[1]}
+        pairs = {rank: (old, new) for rank, (old, new) in values.items() if old is not None and new is not None}
+        moved = {rank: pair for rank, pair in pairs.items() if pair[0] != pair[1]}
         if what == "host":
             moved = {rank: pair for rank, pair in moved.items() if rank not in staying}
-        yield from _grouped(what, moved, len(told) - len(moved), now)
+        yield from _grouped(what, moved, len(pairs) - len(moved), now)
     for old, new in _traits_of_both(before, now):
         common = [rank for rank in both if rank in old.values and rank in new.values]
         changed = {

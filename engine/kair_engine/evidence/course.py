@@ -57,12 +57,12 @@ def course_of(
     if own_us is not None:
         own = np.full((len(steps), len(ranks)), np.nan)
         own[row, column] = own_us
-    told = []
+    rows = []
     for at, number in enumerate(ranks.tolist()):
         of = np.flatnonzero(column == at)
         of = of[np.argsort(begin_ns[of], kind="stable")]
-        told += [(number, one) for one in _spent(begin_ns[of], length_ns[of], {k: v[of] for k, v in spent_us.items()})]
-    return Course(ranks, steps, begin, end, own, float(np.median(length_ns)) / 1e3, tuple(told))
+        rows += [(number, one) for one in _spent(begin_ns[of], length_ns[of], {k: v[of] for k, v in spent_us.items()})]
+    return Course(ranks, steps, begin, end, own, float(np.median(length_ns)) / 1e3, tuple(rows))
 
 
 def course_of_times(times: StepTimes) -> Course | None:

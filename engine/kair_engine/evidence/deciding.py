@@ -139,15 +139,15 @@ def _each_once(found: list[Explanation]) -> list[Explanation]:
     """Drop explanations that repeat a measure or an event of a stronger part; parts with a sign come before others."""
     kept, spoken = [], set[object]()
     for one in sorted(found, key=lambda one: (ORDER.index(one.word), not PARTS[one.part].signs)):
-        told = one
+        explanation = one
         if one.word in ("explains", "consistent", "seen"):
             by = (one.measure, one.at_ns) if one.at_ns is not None else (PARTS[one.part].sizes[:1], one.measure)
             if by in spoken and (one.at_ns is not None or not PARTS[one.part].signs):
                 continue
             if by in spoken and one.word == "explains":
-                told = replace(one, word="consistent")
+                explanation = replace(one, word="consistent")
             spoken.add(by)
-        kept.append(told)
+        kept.append(explanation)
     return kept
 
 
@@ -155,10 +155,10 @@ def _by_exclusion(finding: Finding, found: Mapping[str, Explanation]) -> list[Ex
     """Return "device_itself" if every cause that telemetry could show is excluded; only another measurement can confirm
     it.
     """
-    told = [found[name] for name in _OF_CLOCKS if name in found]
-    if finding.cause != "compute" or len(told) < len(_OF_CLOCKS) or any(one.word != "excluded" for one in told):
+    clocks = [found[name] for name in _OF_CLOCKS if name in found]
+    if finding.cause != "compute" or len(clocks) < len(_OF_CLOCKS) or any(one.word != "excluded" for one in clocks):
         return []
-    first = told[0]
+    first = clocks[0]
     rank = Rank(first.rank)
     probe = f"kair probe --rank {rank} --out rank{rank}.json on its node, and the same on a healthy peer"
     return [

@@ -122,9 +122,9 @@ def happenings(
         near: defaultdict[Hashable, list[_Event]] = defaultdict(list)
         for one in filter(begin.is_near, events):
             near[one.same].append(one)
-        told = [_told(same, begin, observers) for same in near.values()]
-        follows = {id(one): one.name == "xid" and one.value in downstream for one in told}
-        found += sorted(told, key=lambda one: (not one.on_accused, follows[id(one)], abs(one.before_s)))
+        each = [_told(same, begin, observers) for same in near.values()]
+        follows = {id(one): one.name == "xid" and one.value in downstream for one in each}
+        found += sorted(each, key=lambda one: (not one.on_accused, follows[id(one)], abs(one.before_s)))
     return tuple(found)
 
 

@@ -100,8 +100,8 @@ def _numbers_told(texts: Mapping[int, str], identities: Mapping[int, RankIdentit
         who = [identities[rank] for rank in ranks]
         rows = [[int(number) for number in _NUMBER.findall(texts[rank])] for rank in ranks]
         columns = [_told(column, who) for column in zip(*rows, strict=True)]
-        for rank, told in zip(ranks, zip(*columns, strict=True) if columns else [()] * len(ranks), strict=True):
-            keys[rank] = (form, *told)
+        for rank, values in zip(ranks, zip(*columns, strict=True) if columns else [()] * len(ranks), strict=True):
+            keys[rank] = (form, *values)
     return keys
 
 

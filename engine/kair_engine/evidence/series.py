@@ -95,9 +95,9 @@ def _mean(series: Series, edges: Ints) -> Floats:
         return known[place] + inside, total[place] + inside * value[place]
 
     seconds, sums = up_to(edges.astype(np.float64))
-    told = np.diff(seconds)
+    covered = np.diff(seconds)
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(told >= np.diff(edges) / 2, np.diff(sums) / told, np.nan)
+        return np.where(covered >= np.diff(edges) / 2, np.diff(sums) / covered, np.nan)
 
 
 def _last_ns(series: Series) -> float:

@@ -79,8 +79,8 @@ def _forms(texts: Mapping[int, str], identities: Mapping[int, RankIdentity]) -> 
 
 
 def _known(identities: Mapping[int, RankIdentity], of: Callable[[RankIdentity], str | None]) -> dict[int, str]:
-    told = ((rank, of(one)) for rank, one in sorted(identities.items()))
-    return {rank: text for rank, text in told if text is not None}
+    texts = ((rank, of(one)) for rank, one in sorted(identities.items()))
+    return {rank: text for rank, text in texts if text is not None}
 
 
 def _plain(what: str, values: Mapping[int, str], *, may_be_of_role: bool = False) -> Trait:

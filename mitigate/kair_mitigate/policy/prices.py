@@ -80,8 +80,8 @@ def replayed_s(
 
 def resizing(recorded: Recorded, now: Ints, wanted: Ints | Floats, fit: Fit, fixed_share: float) -> StepPrice:
     """Return the price of other sizes; units seen with one size only may have `fixed_share` independent of it."""
-    fixed, told = fit.fixed_samples, fixed_share / (1 - fixed_share) * now
-    worst = np.where(fit.two_sizes, fixed, np.maximum(fixed, told))
+    fixed, assumed = fit.fixed_samples, fixed_share / (1 - fixed_share) * now
+    worst = np.where(fit.two_sizes, fixed, np.maximum(fixed, assumed))
     before = replayed_s(recorded, now, fixed)
     # Both ends are relative to the present steps.
     after = replayed_s(recorded, wanted, fixed)

@@ -148,8 +148,8 @@ class ShardClient:
         If samples count by the push, all pushes are included, and `positions` is empty. Raises ShardError if one of the
         workers was given up meanwhile: the checkpoint must not be used then.
         """
-        told = {worker: [place.generation, place.shard, place.cursor] for worker, place in positions.items()}
-        self._ask({"do": "commit", "checkpoint": checkpoint, "positions": told})
+        places = {worker: [place.generation, place.shard, place.cursor] for worker, place in positions.items()}
+        self._ask({"do": "commit", "checkpoint": checkpoint, "positions": places})
 
     def restore(self, checkpoint: str | None) -> None:
         """Reset all shards to a checkpoint, or to the beginning for None; once per restart, before any worker joins."""

@@ -34,8 +34,8 @@ def find(folder: Path) -> tuple[Address, bytes]:
     with (folder / ADDRESS).open("rb") as file:
         text = file.read(_MOST_BYTES)
     try:
-        told = json.loads(text)
-        host, port, over = told["host"], told["port"], told["over"]
+        address = json.loads(text)
+        host, port, over = address["host"], address["port"], address["over"]
     except (ValueError, TypeError, LookupError, RecursionError):
         host, port, over = None, None, False
     if not isinstance(host, str) or not isinstance(port, int) or not 0 < port < 1 << 16:

@@ -413,8 +413,8 @@ class ShardStore:
             return True
         other = [name for name in settings if name != "growing" and known[name] != settings[name]]
         if other:
-            told = "; ".join(f"{name}: {known[name]!r} there, {settings[name]!r} asked for" for name in other)
-            raise ShardError(f"the store has another dataset ({told}): give it a new file")
+            differences = "; ".join(f"{name}: {known[name]!r} there, {settings[name]!r} asked for" for name in other)
+            raise ShardError(f"the store has another dataset ({differences}): give it a new file")
         return False
 
     def _setting(self, name: str) -> int | str:

@@ -96,8 +96,8 @@ class Rows:
         place = {pace: number for number, pace in enumerate(used)}
         table = self._table(rows, place)
         counts = np.bincount(table["source"].to_numpy(), minlength=len(used))
-        told = tuple(replace(one, rows=int(count)) for one, count in zip(sources, counts, strict=True))
-        return EvidenceFile(table, told)
+        counted = tuple(replace(one, rows=int(count)) for one, count in zip(sources, counts, strict=True))
+        return EvidenceFile(table, counted)
 
     def _source(self, pace: int, looks: list[int], notes: tuple[str, ...], stretched: float) -> EvidenceSource:
         interval = self._paces[pace] * stretched

@@ -63,6 +63,6 @@ def _told(line: str, written: int) -> tuple[int | None, str | None, str]:
     if (own := _OWN.match(line)) is not None and own[1] in MONTHS:
         month = 1 + MONTHS.index(own[1])
         return utc_ns((int(own[3]), month, int(own[2])), (int(own[4]), int(own[5]), int(own[6]))), None, own[7]
-    if (told := _SYSLOG.match(line)) is not None:
-        return syslog_ns(told[1], written), told[2], told[3]
+    if (match := _SYSLOG.match(line)) is not None:
+        return syslog_ns(match[1], written), match[2], match[3]
     return None, None, ""

@@ -76,8 +76,8 @@ def _since_1970(match: re.Match[str], _: int) -> _Moment | None:
 
 
 def _iso(match: re.Match[str], _: int) -> _Moment | None:
-    told = iso_ns(match["time"])
-    return None if told is None else _Moment(_UNIX if told[1] else _LOCAL, told[0])
+    time = iso_ns(match["time"])
+    return None if time is None else _Moment(_UNIX if time[1] else _LOCAL, time[0])
 
 
 def _human(match: re.Match[str], _: int) -> _Moment | None:
@@ -159,7 +159,7 @@ def fits(name: str, head: bytes) -> bool:
     if head.lstrip()[:1] == b"{":
         return _JOURNAL_SIGN in head and b'"MESSAGE"' in head
     lines = [one for one in head.decode("utf-8", "replace").splitlines()[:_SAMPLE_LINES] if one.strip()]
-    matches = [told[1] for one in lines if (told := _matched(one, _SPELLINGS[0])) is not None]
+    matches = [matched[1] for one in lines if (matched := _matched(one, _SPELLINGS[0])) is not None]
     if any(match.groupdict().get("host") for match in matches):
         return True
     # Other programs begin lines with times in brackets too.
@@ -232,11 +232,11 @@ class _Reader:
         if text[:1] == "{":
             line = self._of_journal(number, text)
         else:
-            told = _matched(text, self._spelling)
+            matched = _matched(text, self._spelling)
             line = None
-            if told is not None:
-                self._spelling = told[0]
-                line = self._of_text(number, *told)
+            if matched is not None:
+                self._spelling = matched[0]
+                line = self._of_text(number, *matched)
         if line is None:
             self._without_time(text)
             return
@@ -295,12 +295,12 @@ class _Reader:
             self.devices[known[0]] = known[1]
         elif name := hostname_in(message):
             self.hostname = name
-        elif told := unix_s_in(message):
+        elif stamp := unix_s_in(message):
             moment = line.moment()
             if moment is None or moment.style != _BOOT:
                 return
-            unix = round(told[0] * 1e9)
-            if told[1]:
+            unix = round(stamp[0] * 1e9)
+            if stamp[1]:
                 self.anchors.append((moment.ns, unix))
             else:
                 self.chip = (moment.ns, unix)
@@ -407,8 +407,8 @@ class _Times:
 
     def __init__(self, reader: _Reader, modified: int) -> None:
         events = [line for line, _ in reader.events]
-        told = [line for line in (reader.first, reader.last, *events) if line is not None]
-        moments = [moment for line in told if (moment := line.moment()) is not None]
+        known = [line for line in (reader.first, reader.last, *events) if line is not None]
+        moments = [moment for line in known if (moment := line.moment()) is not None]
         self.styles: Final = {moment.style for moment in moments}
         self._anchors = reader.anchors
         self._checks = sorted([*reader.anchors, *([reader.chip] if reader.chip else [])])
@@ -420,7 +420,7 @@ class _Times:
         )
         self.zone_s: Final = _zone_s([moment.ns for moment in moments if moment.style == _LOCAL], modified)
         """Offset of its times from UTC, if it can be inferred."""
-        self._resolution_s = max((line.resolution_s for line in told), default=1.0)
+        self._resolution_s = max((line.resolution_s for line in known), default=1.0)
         self._boots_of_events = [
             moment.ns for line in events if (moment := line.moment()) is not None and moment.style == _BOOT
         ]

@@ -146,12 +146,12 @@ class _Records:
         ranks = self._ranks()
         for one in self.kept:
             entity = of_rank(ranks[one.process][1])
-            told = {
+            values = {
                 "nccl_time": one.seconds,
                 "nccl_bus_bandwidth": one.bus,
                 "nccl_algorithm_bandwidth": one.algorithm,
             }
-            for measure, value in told.items():
+            for measure, value in values.items():
                 if value > 0:
                     host, raw = one.process[0], rows.at(one.line)
                     rows.add(one.time_ns, entity, measure, value, host=host, text=one.text, raw=raw)

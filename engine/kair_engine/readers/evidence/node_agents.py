@@ -190,8 +190,8 @@ def _entity(names: Mapping[str, str]) -> str:
 def _time_ns(value: object) -> int | None:
     """Return Unix ns of `2026-11-27T14:02:51Z`, of Protobuf's seconds and nanos, or of a database's `$date`."""
     if isinstance(value, str):
-        told = iso_ns(value)
-        return None if told is None else told[0]
+        time = iso_ns(value)
+        return None if time is None else time[0]
     of = mapping(value)
     if "$date" in of:
         return _time_ns(of["$date"]) if isinstance(of["$date"], str) else None

@@ -230,8 +230,8 @@ def _number(text: str, unit: str = "") -> float | None:
     match = _NUMBER.fullmatch(text)
     if match is None or is_blank(float(match[1]), "gpu", "DCGM_"):
         return None
-    told = unit if match[2] is None else match[2]
-    return float(match[1]) * _UNITS["" if told == "x" else told]
+    stated = unit if match[2] is None else match[2]
+    return float(match[1]) * _UNITS["" if stated == "x" else stated]
 
 
 _DEEPEST: Final = 32

@@ -142,9 +142,9 @@ class FileRows(EvidenceRows):
             observes=observes,
         )
         file = described(self, source)
-        (told,) = file.sources
-        self.cover(*(one for one in (told.first_ns, told.last_ns) if one is not None))
+        (only,) = file.sources
+        self.cover(*(one for one in (only.first_ns, only.last_ns) if one is not None))
         if not self._covered:
             return file
         first, last = self._covered
-        return EvidenceFile(file.table, (replace(told, first_ns=first, last_ns=last),))
+        return EvidenceFile(file.table, (replace(only, first_ns=first, last_ns=last),))

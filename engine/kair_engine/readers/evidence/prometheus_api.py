@@ -118,10 +118,10 @@ def take_answer(samples: Samples, answer: object, where: str, near: Near | None 
         if not isinstance(labels, dict):
             samples.passed_over += 1
             continue
-        told = {name: value for name, value in labels.items() if isinstance(value, str)}
-        metric = told.get("__name__", "")
+        texts = {name: value for name, value in labels.items() if isinstance(value, str)}
+        metric = texts.get("__name__", "")
         values = one.get("values") if isinstance(one.get("values"), list) else [one.get("value")]
-        series = samples.series(metric, told, f"{where}: {metric}")
+        series = samples.series(metric, texts, f"{where}: {metric}")
         if series is None:
             samples.passed_over += 0 if metric == HOST_NAMES else len(values)
             continue
@@ -217,8 +217,8 @@ def _selectors(hosts: Iterable[str], instances: Iterable[str]) -> list[str]:
     """Return matchers of labels that name one of the hosts, with or without its domain and port."""
     names = _either(hosts)
     addresses = "|".join(part for part in (names, _either(instances)) if part)
-    told = [f',{label}=~"(?:{names})(?:[.].*)?"' for label in _LABELS]
-    return [*told, f',instance=~"(?:{addresses})(?:[.].*)?(?::[0-9]+)?"']
+    selectors = [f',{label}=~"(?:{names})(?:[.].*)?"' for label in _LABELS]
+    return [*selectors, f',instance=~"(?:{addresses})(?:[.].*)?(?::[0-9]+)?"']
 
 
 def _either(names: Iterable[str]) -> str:

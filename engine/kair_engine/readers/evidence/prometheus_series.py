@@ -131,7 +131,7 @@ class Samples:
         targets, doubts = self._targets(series)
         begins = _begins(targets)
         found = [(target, _rows(target, of_target, begins)) for target, of_target in targets.items()]
-        told = replace(
+        source = replace(
             source,
             interval_s=_interval(found) if source.interval_s is None else source.interval_s,
             passed_over=source.passed_over + self.passed_over,
@@ -144,7 +144,7 @@ class Samples:
             NamedDevice(shown(entity), _host(self._named(place)), *names): None
             for (entity, place), names in self._devices.items()
         }
-        of_rows = described(_table([(target, rows) for target, rows in found if len(rows.times)]), told)
+        of_rows = described(_table([(target, rows) for target, rows in found if len(rows.times)]), source)
         return replace(of_rows, devices=tuple(devices))
 
     def _named(self, place: Place) -> Place:
@@ -257,16 +257,16 @@ def _contradict(copies: Sequence[Series]) -> bool:
     """
     (times, values), *others = sorted(map(_merged, ([one] for one in copies)), key=lambda one: -len(one[0]))
     is_counter = MEASURES[copies[0].meaning.measure].kind == "counter"
-    for more, told in others:
+    for more, other in others:
         at = (more >= times[0]) & (more <= times[-1])
         if at.sum() < _FEWEST_TOLD:
             continue
-        off = float(np.median(np.abs(told[at] - np.interp(more[at], times, values))))
+        off = float(np.median(np.abs(other[at] - np.interp(more[at], times, values))))
         if is_counter:
-            grew = max(float(np.abs(np.diff(one)).max(initial=0.0)) for one in (values, told))
+            grew = max(float(np.abs(np.diff(one)).max(initial=0.0)) for one in (values, other))
             if off > 2 * grew:
                 return True
-        elif (told[at].min() > values.max() or told[at].max() < values.min()) and off > _FAR * np.abs(values).max():
+        elif (other[at].min() > values.max() or other[at].max() < values.min()) and off > _FAR * np.abs(values).max():
             return True
     return False
 
@@ -281,17 +281,17 @@ def _one_of(copies: Sequence[Series]) -> Series:
     for one in copies:
         if one is longest:
             continue
-        more, told = _merged([one])
+        more, added = _merged([one])
         if more[-1] >= times[0] and more[0] <= times[-1]:
             at = np.searchsorted(times, more)
             before, behind = np.maximum(at - 1, 0), np.minimum(at, len(times) - 1)
             apart = np.minimum(np.abs(more - times[before]), np.abs(more - times[behind]))
             fills = apart > np.median(np.diff(times)) if len(times) > 1 else apart > 0
             if MEASURES[one.meaning.measure].kind == "counter":
-                fills &= ((at == 0) | (told >= values[before])) & ((at == len(times)) | (told <= values[behind]))
-            more, told = more[fills], told[fills]
+                fills &= ((at == 0) | (added >= values[before])) & ((at == len(times)) | (added <= values[behind]))
+            more, added = more[fills], added[fills]
         order = np.argsort(np.concatenate([times, more]), kind="stable")
-        times, values = np.concatenate([times, more])[order], np.concatenate([values, told])[order]
+        times, values = np.concatenate([times, more])[order], np.concatenate([values, added])[order]
     return replace(longest, times=array("q", times.tolist()), values=array("d", values.tolist()))
 
 
@@ -340,20 +340,20 @@ def _together(series: Sequence[Series]) -> _Rows:
         parts.setdefault(one.part, []).append(one)
     merged = [_merged(of_part) for of_part in parts.values()]
     times = np.unique(np.concatenate([of_part for of_part, _ in merged]))
-    total, told = np.zeros(len(times)), np.zeros(len(times), np.int64)
+    total, count = np.zeros(len(times)), np.zeros(len(times), np.int64)
     for of_part, values in merged:
         if MEASURES[meaning.measure].kind == "counter":
             at = np.searchsorted(of_part, times, "right") - 1
             begun = values[0] if of_part[0] == times[0] else 0.0
             total += np.where(at >= 0, (begun + np.cumsum(_grown(values)))[at], 0.0)
-            told += 1
+            count += 1
         else:
             at = np.searchsorted(times, of_part)
             total[at] += values
-            told[at] += 1
+            count[at] += 1
     if meaning.form == "mean":
-        return _Rows(times, total / told * meaning.factor, None, series[0].raw)
-    whole = told == len(merged)
+        return _Rows(times, total / count * meaning.factor, None, series[0].raw)
+    whole = count == len(merged)
     return _Rows(times[whole], total[whole] * meaning.factor, None, series[0].raw)
 
 
@@ -439,10 +439,10 @@ def _table(found: Sequence[tuple[_Target, _Rows]]) -> pa.Table:
     )[order]
     texts: list[str | None] = []
     if any(rows.texts for _, rows in found):
-        told: list[str | None] = []
+        column: list[str | None] = []
         for _, rows in found:
-            told += rows.texts or [None] * len(rows.times)
-        texts = [told[at] for at in order]
+            column += rows.texts or [None] * len(rows.times)
+        texts = [column[at] for at in order]
     columns = {
         "time_ns": pa.array(times[order]),
         "host": repeated([_host(place) for (_, _, place), _ in found]),
@@ -462,8 +462,8 @@ def _texts(texts: Sequence[str | None]) -> pa.Array:
 
 
 def _host(place: Place) -> str | None:
-    told = place.host or place.instance
-    return shown(told) if told else None
+    name = place.host or place.instance
+    return shown(name) if name else None
 
 
 METRICS: Final = (*NAMES, HOST_NAMES)

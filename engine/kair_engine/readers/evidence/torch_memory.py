@@ -53,18 +53,18 @@ def read(path: Path) -> EvidenceFile:
     if content.lstrip()[:1] == b"{":
         return _statistics(path, content)
     try:
-        told = load_plain(content)
+        snapshot = load_plain(content)
     except NotPlainError as error:
         raise InputError(f"{path} is no snapshot of PyTorch's memory: {error}") from error
-    if not isinstance(told, dict) or not isinstance(told.get("device_traces"), list):
+    if not isinstance(snapshot, dict) or not isinstance(snapshot.get("device_traces"), list):
         raise InputError(f"{path} is no snapshot of PyTorch's memory: it holds no trace of allocations")
-    traces = [_Trace(device, entries) for device, entries in enumerate(told["device_traces"])]
+    traces = [_Trace(device, entries) for device, entries in enumerate(snapshot["device_traces"])]
     traces = sorted((one for one in traces if len(one.times)), key=lambda one: -len(one.times))
     rows = _Rows(path)
     for one in traces:
         # A rank has one device; of several, the one it uses most.
         own = rows.rank is not None and one is traces[0]
-        one.add_to(rows, mappings(told.get("segments")), rows.entity if own else f"gpu ordinal:{one.device}")
+        one.add_to(rows, mappings(snapshot.get("segments")), rows.entity if own else f"gpu ordinal:{one.device}")
     rows.passed_over = sum(one.passed_over for one in traces)
     rows.note("a snapshot does not say how often the allocator had to free cached memory first: memory_stats() does")
     hint = "record with torch.cuda.memory._record_memory_history()"
