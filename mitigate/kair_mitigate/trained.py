@@ -37,7 +37,7 @@ class TrainedLog:
                 (folder / "trained").mkdir(0o700, exist_ok=True)
                 return cls(folder / "trained" / f"{generation}-{rank}.jsonl", generation)
         except OSError as error:
-            warnings.warn(f"kair: what is trained is not written down: {error}", RuntimeWarning, stacklevel=2)
+            warnings.warn(f"kair: trained samples are not recorded: {error}", RuntimeWarning, stacklevel=2)
         return cls(None, generation)
 
     def write(self, share: Share, rank: int, poisoned: Sequence[Poisoned], places: Sequence[range]) -> None:
@@ -60,7 +60,7 @@ class TrainedLog:
             self._rows[self._end : self._end + len(line)] = line
             self._end += len(line)
         except (OSError, ValueError) as error:
-            warnings.warn(f"kair: what is trained is no longer written down: {error}", RuntimeWarning, stacklevel=2)
+            warnings.warn(f"kair: trained samples are no longer recorded: {error}", RuntimeWarning, stacklevel=2)
             self.close()
 
     def close(self) -> None:

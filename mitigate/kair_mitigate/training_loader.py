@@ -454,7 +454,7 @@ def _warn_of_second() -> None:
     if _is_made:
         warnings.warn(
             "kair: a second kair_mitigate.loader in one process: plans, status and audit mix them up;"
-            " use a DataLoader for all data but what is trained",
+            " use a DataLoader for all but the training data",
             RuntimeWarning,
             stacklevel=4,
         )

@@ -111,7 +111,7 @@ def test_why_it_cannot_be_asked_is_said_and_nobody_waits_for_it(command: tuple[s
     judging = Judging(command, VERDICT)
     told = answered(judging, step=160, is_over=True)
     assert told is not None
-    assert told.startswith("triage could not be asked: ")
+    assert told.startswith("triage failed: ")
     assert why in told
     assert (judging.last, judging.is_final(0.0, 160)) == (VERDICT, True)
     assert Judging(()).is_final(0.0, 160)
@@ -143,4 +143,4 @@ def test_a_coordinator_that_is_started_again_waits_for_the_answer_before_it_leav
     settings = CoordinatorSettings(places, ("127.0.0.1", 0), leave_after_s=0.0, judging=("/nowhere/kair",))
     said: list[str] = []
     coordinating.Coordinator(settings, said.append).run()
-    assert not any("could not be asked" in line for line in said), "no rank of it was heard"
+    assert not any("triage failed" in line for line in said), "no rank of it was heard"

@@ -360,7 +360,7 @@ class Agent:
         """Warn once: training continues, and each host prints the line only once."""
         if not self._has_warned:
             self._has_warned = True
-            warn(f"{what}: until that changes, what is recorded waits on host {self.settings.host}")
+            warn(f"{what}: until that changes, the recording stays on host {self.settings.host}")
 
     def _tell_host(self, trainers: frozenset[Trainer]) -> bool:
         ranks = tuple(sorted({trainer.rank for trainer in trainers}))[:MOST_RANKS]

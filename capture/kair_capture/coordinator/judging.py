@@ -79,7 +79,7 @@ class Judging:
         if (why_not := self._command.begin(self._output, is_urgent=is_over)) is None:
             return None
         self._output.close()
-        return f"triage could not be asked: {why_not}"
+        return f"triage failed: {why_not}"
 
     def _is_due(self, now: float, step: int) -> bool:
         """Return whether there is news to judge, within its share of a core."""
@@ -93,11 +93,11 @@ class Judging:
             output.seek(0)
             content = output.read()
         if ended:
-            return f"triage could not be asked: {ended}"
+            return f"triage failed: {ended}"
         try:
             found = msgspec.json.decode(content, type=_Document).data
         except (ValueError, msgspec.MsgspecError, RecursionError):
-            return "triage could not be asked: its answer is not readable"
+            return "triage failed: its answer is not readable"
         slow = tuple(
             PricedRanks(one.ranks, one.time_lost_us_per_step, one.since, one.until)
             for one in found.findings

@@ -39,29 +39,29 @@ _OF_JOB: Final = {
     "kair_step": ("step", "The last step that nine in ten ranks reached."),
     "kair_step_seconds": ("step_time_us", "Median of the last steps."),
     "kair_usual_step_seconds": ("usual_step_time_us", "Median of the steps before."),
-    "kair_world_size": ("world_size", "Ranks that the job has."),
+    "kair_world_size": ("world_size", "Ranks of the job."),
     "kair_sampling_overhead": ("sampling.overhead", "The share of the job's time that sampling took."),
-    "kair_sampling_owed_seconds": ("sampling.owed_us", "What sampling took beyond its budget, to be earned."),
+    "kair_sampling_owed_seconds": ("sampling.owed_us", "Sampling time beyond the budget, not yet earned back."),
     "kair_committed_fragments_total": ("sampling.fragments", "Fragments that are in the store."),
     "kair_refused_fragments_total": ("sampling.refused", "Delivered files that no agent of the job made."),
 }
 """Metric → its field in the status and its help text; µs are exported as seconds."""
 _OF_RANKS: Final = {
     "kair_self_seconds": (
-        "self_time_us", "A rank's step without what it waited for others, median of the last steps.",
+        "self_time_us", "A rank's step without its waits for others, median of the last steps.",
     ),
     "kair_sample_seconds": (
         "sample_time_us",
-        "The same for one of the samples that the rank takes, if the job reports how many these are.",
+        "The rank's self time per sample, if the job reports its number of samples.",
     ),
     "kair_slow": ("slow", "1 for a rank that is slow."),
     "kair_self_excess_ratio": ("self_time_excess", "A rank's self time beyond its peers', as a share of that."),
 }  # fmt: skip
 _OF_HOSTS: Final = {
-    "kair_host_silent": ("silent", "1 for a host whose agent is not heard."),
+    "kair_host_silent": ("silent", "1 for a host whose agent is silent."),
     "kair_clock_bound_seconds": ("clock_bound_us", "How far a host's clock may be off."),
-    "kair_host_heard_seconds": ("heard_s_ago", "How long ago a host's agent was heard."),
-    "kair_host_ranks": ("ranks", "Training processes that live on a host."),
+    "kair_host_heard_seconds": ("heard_s_ago", "Time since the last message of a host's agent."),
+    "kair_host_ranks": ("ranks", "Living training processes on a host."),
     "kair_dropped_records": ("drops", "Records that found no room, since the agent started."),
     "kair_spooled_fragments": ("spooled", "Fragments that wait for the store."),
     "kair_unsent_rows": ("unsent_rows", "Step times that wait for the coordinator."),
@@ -70,9 +70,9 @@ _OF_HOSTS: Final = {
 }
 _OF_WINDOW: Final = {
     "kair_slowdown": ("slowdown", "S of the last sampled window that was priced."),
-    "kair_m_w": ("m_w", "M_W of it: the share of the slowdown that goes away with the slowest workers."),
-    "kair_simulation_error": ("simulation_error", "How far the replay of it without fixes is off."),
-    "kair_slowdown_is_high": ("is_high", "1 where its S raises an alert."),
+    "kair_m_w": ("m_w", "M_W of that window: the share of the slowdown that fixing the slowest workers removes."),
+    "kair_simulation_error": ("simulation_error", "Error of that window's replay without fixes."),
+    "kair_slowdown_is_high": ("is_high", "1 where S of that window raises an alert."),
 }
 _OF_WEBHOOK: Final = {
     "kair_webhook_sent_total": ("sent", "Alerts that the webhook took."),
@@ -98,23 +98,23 @@ def lines_of(status: WatchResult, webhook: Webhook | None = None) -> Iterator[st
             yield from _metric(name, text, [(labels, factor * value) for labels, value in found if value is not None])
     slow = () if status.triage is None else status.triage.slow
     cost = [({**job, "rank": str(rank)}, one.time_lost_us_per_step * 1e-6) for one in slow for rank in one.ranks]
-    yield from _metric("kair_cost_seconds", "What a step loses by the rank, or those with it, as triage says.", cost)
+    yield from _metric("kair_cost_seconds", "Time a step loses by the rank and those slow with it, by triage.", cost)
     since = [({**job, "rank": str(rank)}, one.since) for one in slow for rank in one.ranks if one.since is not None]
-    yield from _metric("kair_slow_since_step", "The step since which that is so, where it began in the job.", since)
+    yield from _metric("kair_slow_since_step", "The first slow step of the rank, where it began in the job.", since)
     by_rank = [({**job, "rank": str(rank)}, value) for _, one in last for rank, value in one.by_rank.items()]
     yield from _metric("kair_rank_slowdown", "S_w of each rank in the last sampled window that was priced.", by_rank)
     of_chance = [(labels, one.z) for labels, one in ranks if one.self_time_excess is not None]
-    yield from _metric("kair_self_excess_z", "The same in units of chance; 6 is an alert.", of_chance)
+    yield from _metric("kair_self_excess_z", "The excess as a z score; above 6 three times, it is an alert.", of_chance)
     # Prometheus sees from an old time that a coordinator no longer writes.
     written = [(job, datetime.fromisoformat(status.updated_at).timestamp())]
     yield from _metric("kair_status_timestamp_seconds", "When the coordinator last looked, Unix time.", written)
     number = status.sampling.windows[-1].number if status.sampling.windows else 0
     yield from _metric("kair_sampling_windows_total", "Windows of sampled steps that were ordered.", [(job, number)])
     states = [({**job, "state": one}, one == status.state) for one in get_args(JobState) if one != "unattended"]
-    yield from _metric("kair_job_state", "1 for the state that the job is in.", states)
+    yield from _metric("kair_job_state", "1 for the present state of the job.", states)
     kinds = Counter(alert.kind for alert in status.open_alerts())
     alerts = [({**job, "kind": kind}, kinds[kind]) for kind in get_args(AlertKind)]
-    yield from _metric("kair_open_alerts", "Alerts that are still so; of longer steps, that were.", alerts)
+    yield from _metric("kair_open_alerts", "Open alerts; one of longer steps stays open.", alerts)
     refused = [({**job, "reason": reason}, count) for reason, count in status.refused_datagrams.items()]
     yield from _metric("kair_refused_datagrams_total", "Datagrams that were refused, by reason.", refused)
 

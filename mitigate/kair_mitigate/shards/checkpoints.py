@@ -121,7 +121,7 @@ def _rows(worker: str, position: Position, taken: list[tuple[int, int, int, int,
 
 def _insert(connection: sqlite3.Connection, checkpoint: str, positions: str) -> int:
     if connection.execute("SELECT 1 FROM checkpoint WHERE name = ?", (checkpoint,)).fetchone():
-        raise CheckpointError(f"checkpoint {checkpoint!r} exists: each needs a name of its own, such as its step")
+        raise CheckpointError(f"checkpoint {checkpoint!r} exists: give each its own name, such as its step")
     inserted = connection.execute(
         "INSERT INTO checkpoint (name, epoch, positions) VALUES (?, ?, ?)",
         (checkpoint, newest_epoch(connection), positions),

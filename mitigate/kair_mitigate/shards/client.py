@@ -114,7 +114,7 @@ class ShardClient:
         if self._shard is None:
             return Position(self.generation, None)
         if self._cursor is None:
-            raise RuntimeError("a checkpoint inside a shard has to know what is trained of it: call client.progress()")
+            raise RuntimeError("a checkpoint inside a shard needs the position in it: call client.progress()")
         return Position(self.generation, self._shard.id, self._cursor)
 
     def push(self, begin: int, end: int) -> None:

@@ -16,7 +16,7 @@ def answer(store: ShardStore, request: Message) -> Message:
     """Execute a request. Raises ConversationError, ShardError, sqlite3.Error; then nothing has changed."""
     handler = _HANDLERS.get(text_of(request, "do"))
     if handler is None:
-        raise ConversationError("nobody knows what is asked for")
+        raise ConversationError("the request is unknown")
     return handler(store, request)
 
 

@@ -85,7 +85,7 @@ def read(path: Path, limit: int = MOST_JSON, *, when: JobTime | None = None) -> 
     if samples.is_empty and not near.passed_over:
         raise InputError(
             f"{path}: no metric in it is one that Kair knows",
-            "what is read are metrics of dcgm-exporter, node_exporter and device-metrics-exporter",
+            "Kair reads metrics of dcgm-exporter, node_exporter and device-metrics-exporter",
         )
     found = samples.evidence(EvidenceSource(name=path.name, kind=KIND, clock="unix", notes=(_STALE,)))
     return replace(found, sources=tuple(map(near.with_far, found.sources)))
@@ -169,7 +169,7 @@ def fetch(
     selectors = _selectors(wanted, server.instances(wanted, span)) if wanted else [""]
     found = _ask_all(server, span, selectors, samples)
     if wanted and not found:
-        notes.append("no series of the server names the job's hosts: all that it knows were asked for")
+        notes.append("no series of the server names the job's hosts: every host it knows was queried")
         found = _ask_all(server, span, [""], samples)
     if samples.is_empty:
         raise InputError(

@@ -65,7 +65,7 @@ def read(path: Path, limit: int = MOST_BYTES, *, when: JobTime | None = None) ->
     if reader.samples.is_empty and not near.passed_over:
         raise InputError(
             f"{path}: no metric in it is one that Kair knows",
-            "what is read are metrics of dcgm-exporter, node_exporter and device-metrics-exporter",
+            "Kair reads metrics of dcgm-exporter, node_exporter and device-metrics-exporter",
         )
     doubts = (NO_ZONE,) if reader.is_of_no_zone else ()
     notes = [*reader.notes(), *doubts]
