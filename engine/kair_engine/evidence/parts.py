@@ -219,7 +219,7 @@ PARTS: Final[Mapping[str, Part]] = {
         observe="cat /proc/PID/syscall and ls -l /proc/PID/fd on its host",
     ),
     "slow_service": Part(
-        words="what it reads from another process or host",
+        words="its reads from another process or host",
         kind="host",
         causes=_OF_INPUT,
         sizes=(_BLOCKED, Size("time", "process_wait_time", texts=SOCKET_WAITS)),
@@ -244,7 +244,7 @@ PARTS: Final[Mapping[str, Part]] = {
         causes=_ON_HOST,
         grows="process_memory",
         goes_with_job=True,
-        do="Look for what {who}'s script or data loader keeps: its memory grows, its peers' does not.",
+        do="Find the objects that {who}'s script or data loader keeps: its memory grows, its peers' does not.",
         observe="watch ps -o rss= -p PID on its host",
     ),
     "thermal": Part(
@@ -381,11 +381,11 @@ PARTS: Final[Mapping[str, Part]] = {
         observe="perfquery, ethtool -S on its host",
     ),
     "lost_packets": Part(
-        words="packets that are lost on its way",
+        words="packets lost on its path",
         kind="link",
         causes=_OF_LINKS | {"host", "input", "unmarked_input"},
         counts=("tcp_retransmits", "nfs_retransmits"),
-        do="Look at the way of {who}'s packets: NIC, cable, switch port, and what drops them.",
+        do="Look at the path of {who}'s packets: NIC, cable, switch port, and what drops them.",
         observe="nstat -az TcpRetransSegs on its host",
     ),
     "device_allocations": Part(
@@ -398,11 +398,11 @@ PARTS: Final[Mapping[str, Part]] = {
         observe="torch.cuda.memory_stats()['num_alloc_retries']",
     ),
     "ended_by_system": Part(
-        words="what the system or the scheduler did to it",
+        words="an event of its host or the scheduler",
         kind="host",
         causes=frozenset({"hang", "host", "unknown", "periodic_pause"}),
         events=("oom_kill", "soft_lockup", "machine_check", "node_state", "cpu_hot"),
-        do="Look at what happened on {who}'s host, and drain it if it comes again.",
+        do="Look at what happened on {who}'s host, and drain it if it recurs.",
         observe="journalctl -k on its host; scontrol show node, kubectl get nodes -o json",
     ),
     "device_error": Part(
@@ -418,8 +418,8 @@ PARTS: Final[Mapping[str, Part]] = {
         kind="host",
         causes=_ON_HOST | _ON_DEVICE | _OF_LINKS | {"hang"},
         vanishes=True,
-        do="Look at {device} and its host: what samples it went silent while it was slow.",
-        observe="nvidia-smi on its host, and the log of what samples it",
+        do="Look at {device} and its host: its sampler went silent while it was slow.",
+        observe="nvidia-smi on its host, and the log of its sampler",
     ),
 }
 """Name → part, in the order of reports."""

@@ -451,8 +451,8 @@ class _Times:
             hours, minutes = divmod(abs(self.zone_s) // 60, 60)
             sign = "-" if self.zone_s < 0 else "+"
             yield (
-                f"its times state no zone: they are taken for those of UTC{sign}{hours:02}:{minutes:02}, by which its "
-                "last line is of the moment at which the file was written"
+                f"its times state no zone: UTC{sign}{hours:02}:{minutes:02} is assumed, which dates its last line to "
+                "the moment when the file was written"
             )
 
     def _bound_s(self, ns: int) -> float | None:
@@ -518,16 +518,16 @@ def _notes(reader: _Reader, times: _Times, host: str | None, *, is_whole: bool, 
         )
     elif _BOOT in times.styles:
         yield (
-            "its times are seconds since the host's start, made real ones by lines of audit, which state both; "
-            "behind the last of these the host's clock may have been set again"
+            "its times are seconds since the host's start, converted by lines of audit, which state both; "
+            "after the last of these the host's clock may have been set again"
         )
     yield from times.doubts()
     if reader.first is not None and reader.first.host is None and host is None:
         yield f"{NO_HOST}, or write it with journalctl -k -o json"
     if not is_whole:
-        yield "it holds nothing but events, as one that was searched does: that others are not in it says nothing"
+        yield "it holds events alone, as after a search: the absence of other events says nothing"
     if reader.left_out:
-        yield f"{reader.left_out} more events are left out: of one name the first {_MOST_OF_A_NAME} are kept"
+        yield f"{reader.left_out} more events are left out: the first {_MOST_OF_A_NAME} of each name are kept"
     if is_cut:
         yield CUT
     if any(event.entity.startswith("pid:") for _, event in reader.events):

@@ -60,7 +60,7 @@ def read(path: Path) -> EvidenceFile:
         rows.take(one)
     if not rows.known:
         raise InputError(f"{path} holds no event, pod or node of Kubernetes")
-    rows.note("times of taints that state none are when the file was written", holds=rows.is_of_writing)
+    rows.note("taints without a time are dated by when the file was written", holds=rows.is_of_writing)
     return rows.evidence(bound_s=None if rows.is_of_writing else 1.0)
 
 

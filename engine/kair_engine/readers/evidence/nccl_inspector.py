@@ -80,7 +80,7 @@ def read(path: Path) -> EvidenceFile:
         rows.notes += records.notes()
     if samples.found:
         samples.add_to(rows)
-        rows.note("its samples are averages since the snapshot before, of the moment at which the file was written")
+        rows.note("its samples are averages since the previous snapshot, dated by when the file was written")
     return rows.evidence()
 
 
@@ -166,7 +166,7 @@ class _Records:
                 "each ended"
             )
         if self._every > 1:
-            yield f"of its operations those are kept whose number {self._every} divides"
+            yield f"one in {self._every} of its operations is kept"
         if lost := self._lines.lost:
             yield f"{lost} operations were overwritten before they were written: set NCCL_INSPECTOR_DUMP_COLL_RING_SIZE"
 

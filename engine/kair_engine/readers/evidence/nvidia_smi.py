@@ -136,15 +136,15 @@ def read(path: Path, limit: int = MOST_BYTES) -> EvidenceFile:
         _take_csv(rows, chain(begun, numbered))
     elif kind == "csv without header":
         raise InputError(
-            f"{path} has no header, which names what its columns are",
+            f"{path} has no header with the names of its columns",
             "ask nvidia-smi --query-gpu=… --format=csv again, without noheader",
         )
     rows.add_untimed()
     if not len(rows):
-        raise InputError(f"{path}: nvidia-smi says nothing in it that Kair knows")
+        raise InputError(f"{path} holds no value of nvidia-smi that Kair knows")
     rows.note(NO_ZONE, holds=rows.is_of_zone, is_doubt=True)
     rows.note(_OF_FILE, holds=rows.is_of_file)
-    rows.note("it was not read to its end, which is too far or damaged", holds=lines.is_cut and kind != "xml")
+    rows.note("it was not read to its end: it is too long or damaged", holds=lines.is_cut and kind != "xml")
     return replace(rows.evidence("unknown" if rows.is_of_file else "host"), devices=tuple(rows.devices))
 
 

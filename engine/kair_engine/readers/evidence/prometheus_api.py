@@ -161,7 +161,7 @@ def fetch(
     the server.
     """
     if end_ns < begin_ns or not step_s > 0:
-        raise InputError("no time to ask for: it ends before it begins, or its step is not above 0")
+        raise InputError("no time to query: it ends before it begins, or its step is not above 0")
     server = _Server(url, timeout_s)
     span = _Span(begin_ns / 1e9, end_ns / 1e9, step_s)
     wanted = [host for host in hosts if _HOST_NAME.fullmatch(host)]
@@ -316,7 +316,7 @@ class _Server:
         if not isinstance(answer, dict) or answer.get("status") != "success":
             raise InputError(
                 f"{self.name} does not answer as Prometheus does: {shown(content[:200].decode('utf-8', 'replace'))}",
-                "give the address of the server's API: what /api/v1/query_range is added to",
+                "give the address of the server's API, without /api/v1/query_range",
             )
         return answer
 
@@ -333,10 +333,10 @@ class _Server:
             return _TooMuch(words)
         if error.code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
             return InputError(
-                f"{self.name} wants to know who asks ({error.code})", "put it into the address: https://USER:PASSWORD@…"
+                f"{self.name} requires a login ({error.code})", "put it into the address: https://USER:PASSWORD@…"
             )
         if error.code in _REDIRECTS:
-            return InputError(f"{self.name} sends to another address ({error.code})", "give that one")
+            return InputError(f"{self.name} redirects to another address ({error.code})", "give that one")
         return InputError(f"{self.name} refuses the query ({error.code}): {words}", "check the address")
 
     def _silent(self, reason: str) -> InputError:

@@ -409,7 +409,7 @@ def _notes(targets: Mapping[_Target, Sequence[Series]]) -> Iterator[str]:
     if any(place.host is None and _is_address(place.instance) for place in places):
         yield "hosts are known by address alone: their rows join a rank by its device, or by a host of that name"
     if any(place.host is None and place.instance is None for place in places):
-        yield "it does not say of which host it is"
+        yield "it does not name its host"
 
 
 def _is_address(text: str | None) -> bool:

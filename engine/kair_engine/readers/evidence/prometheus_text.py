@@ -70,7 +70,7 @@ def read(path: Path, limit: int = MOST_BYTES, *, when: JobTime | None = None) ->
     doubts = (NO_ZONE,) if reader.is_of_no_zone else ()
     notes = [*reader.notes(), *doubts]
     if lines.is_cut:
-        notes.append("it was not read to its end, which is too far or damaged")
+        notes.append("it was not read to its end: it is too long or damaged")
     source = EvidenceSource(name=path.name, kind=KIND, clock=reader.clock(), notes=tuple(notes), doubts=doubts)
     found = reader.samples.evidence(source)
     return replace(found, sources=tuple(map(near.with_far, found.sources)))
@@ -183,7 +183,7 @@ class _Reader:
         """Return what readers should know about the times."""
         notes = []
         if self._written_ns is not None:
-            notes.append("its samples have no times: they are taken to be of when the file was written")
+            notes.append("its samples have no times: they are dated by when the file was written")
         if self._is_repeated:
             notes.append("it holds several scrapes without times, of which only the last counts")
         return notes

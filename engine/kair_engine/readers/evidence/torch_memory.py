@@ -71,7 +71,7 @@ def read(path: Path) -> EvidenceFile:
     rows.note(f"it holds no allocation with a time: {hint}", holds=not traces)
     rows.note(_nobody("snapshot.pickle"), holds=rows.rank is None)
     is_thinned = any(len(one.times) > _MOST_POINTS for one in traces)
-    text = f"of its allocations {_MOST_POINTS} points are kept, each the largest of its stretch"
+    text = f"{_MOST_POINTS} points of its allocations are kept, each the largest of its interval"
     rows.note(text, holds=is_thinned)
     return rows.evidence(bound_s=1e-3)
 
@@ -168,7 +168,7 @@ def _statistics(path: Path, content: bytes) -> EvidenceFile:
         if type(value) is int and 0 <= value < 1 << 60:
             rows.value(modified_ns(path), rows.entity, name, value)
     if not len(rows):
-        raise InputError(f"{path} holds none of memory_stats()' values that are read")
+        raise InputError(f"{path} holds no value of memory_stats() that Kair reads")
     rows.note("the time is when the file was written, because the statistics have none")
     rows.note(_nobody("memory_stats.json"), holds=rows.rank is None)
     return rows.evidence()
