@@ -217,7 +217,7 @@ def test_where_no_series_names_the_hosts_all_are_asked_for() -> None:
     with serving(series=NODES) as (url, _):
         file = prometheus_api.fetch(url, AT * 10**9, (AT + 15) * 10**9, 15, ["gpu-box"])
     assert {row[1] for row in rows(file)} == {"node-7", "node-8", "node-77"}
-    assert any("all that it knows" in note for note in file.sources[0].notes)
+    assert any("every host it knows" in note for note in file.sources[0].notes)
 
 
 def test_a_long_time_is_asked_for_in_parts_without_gaps_or_repeats() -> None:

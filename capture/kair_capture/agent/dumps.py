@@ -51,7 +51,7 @@ class _Watched:
     kills_file: Path | None
     kills: int | None
     """Out-of-memory kills in its group when it was first seen."""
-    is_told: bool = False
+    is_reported: bool = False
     """Whether its end was reported before it was gone."""
 
 
@@ -87,12 +87,12 @@ class Dumper:
     def is_ending(self, trainer: Trainer) -> bool:
         """Return whether an exception is ending a living process, whose cleanup can take seconds."""
         seen, mark = self._watched.get(trainer), self._file(trainer, END)
-        return seen is not None and not seen.is_told and mark.exists() and bool(self._how(trainer, seen).error)
+        return seen is not None and not seen.is_reported and mark.exists() and bool(self._how(trainer, seen).error)
 
     def ends(self, trainer: Trainer, step: int, after: str) -> None:
         """Report the exception that is ending a process."""
         seen = self._watched[trainer]
-        seen.is_told = True
+        seen.is_reported = True
         self._tell(trainer, seen, step, after)
 
     def ended(self, trainer: Trainer, step: int, after: str) -> None:

@@ -31,10 +31,10 @@ class Importer(Protocol):
 
 
 class TimedImporter(Importer, Protocol):
-    """One whose files hold telemetry of so many hosts and hours that it passes over what is far from a job's time."""
+    """An importer of telemetry, which skips readings far from a job's time: files may span many hosts and hours."""
 
     def read(self, path: Path, *, when: JobTime | None = None) -> EvidenceFile:
-        """Return the same; `when`: without rows that are much farther off than `JobTime.around` asks for."""
+        """Return the same; with `when`, without rows much farther from it than `JobTime.around` allows."""
 
 
 @dataclass(frozen=True)

@@ -261,9 +261,9 @@ class _Reader:
             self._goes_on = ""
             self.passed_over += bool(text.strip())
             return
-        is_told = event_of(self._goes_on) is not None
+        is_event = event_of(self._goes_on) is not None
         self._goes_on = f"{self._goes_on} {text.strip()}"
-        event = None if is_told else event_of(self._goes_on)
+        event = None if is_event else event_of(self._goes_on)
         if event is not None:
             self._add(self.last, event)
 

@@ -37,7 +37,7 @@ class Lines:
         self.is_cut = False
         """Whether the file is longer than was read, or its compression is damaged."""
         self.only: bytes = b""
-        """Unless it is empty, only lines that begin with one of these bytes are yielded, at a tenth of the time."""
+        """Unless it is empty, only lines that begin with one of these bytes are yielded, which is ten times faster."""
         self.passed_over = 0
         """The number of lines that were not yielded."""
 

@@ -52,7 +52,7 @@ def fits(name: str, head: bytes) -> bool:  # noqa: ARG001  (all importers are as
 
 
 def read(path: Path, limit: int = MOST_BYTES, *, when: JobTime | None = None) -> EvidenceFile:
-    """Return the rows of the first `limit` bytes of a file; `when`: without scrapes that are far from that time.
+    """Return the rows of the first `limit` bytes of a file; with `when`, without scrapes far from that time.
 
     Raises InputError if no sample in it has a known meaning.
     """
@@ -77,7 +77,7 @@ def read(path: Path, limit: int = MOST_BYTES, *, when: JobTime | None = None) ->
 
 
 _MARKS: Final = b"#0123456789 \t"
-"""What a line that tells a time may begin with."""
+"""First bytes of lines that may state a time."""
 
 
 class _Reader:
@@ -87,7 +87,7 @@ class _Reader:
         self.samples = Samples()
         self._near = near
         self.is_near = True
-        """Whether the scrape whose time was told last is near the job's time."""
+        """Whether the scrape with the latest stated time is near the job's time."""
         self._path = path
         self._known: dict[str, Series | None] = {}
         self._scrape_ns: int | None = None
@@ -127,10 +127,10 @@ class _Reader:
                 return
             if time_ns == self._written_ns and series is not None and time_ns in series.times[-1:]:
                 self._is_repeated = True
-            is_told = series is not None and series.add(time_ns, float(value))
+            is_added = series is not None and series.add(time_ns, float(value))
         except (ValueError, OverflowError):
-            is_told = False
-        self.samples.passed_over += not is_told
+            is_added = False
+        self.samples.passed_over += not is_added
 
     def _series(self, match: re.Match[str], number: int) -> Series | None:
         text = match["series"]
