@@ -142,7 +142,7 @@ CAUSES: Mapping[Cause, CauseRow] = {
     "host": CauseRow(
         words="host",
         time_class="host",
-        spends_on="with {their} device (or thread) idle",
+        spends_on="idling",
         suggestion="Look at {who}'s host thread{operator}: other processes on its cores, CPU frequency, NUMA "
         "placement, logging or checkpointing, Python work between launches.",
         job_wide_suggestion=_SHARED,
@@ -184,7 +184,7 @@ CAUSES: Mapping[Cause, CauseRow] = {
     "unmarked_input": CauseRow(
         words="input",
         time_class="host",
-        spends_on="with {their} device (or thread) idle",
+        spends_on="idling",
         suggestion="Look at how {who} fetches its batch, before the model's first operator: its shard's size and "
         "storage, decoding on the host; or at what else the loop does there on that rank alone, such as logging. "
         'Nothing marks the fetch; a DataLoader would, or a range around it named "data".',
@@ -199,7 +199,7 @@ CAUSES: Mapping[Cause, CauseRow] = {
     "periodic_pause": CauseRow(
         words="periodic pauses",
         time_class="host",
-        spends_on="with {their} device (or thread) idle",
+        spends_on="idling",
         suggestion="{Who} pauses every few steps, perhaps for checkpointing, logging or evaluation: is that meant to "
         "run on that rank alone? Make it asynchronous, or do it less often.",
         group_suggestion="{Who} pause every few steps, perhaps for checkpointing, logging or evaluation: is that meant "

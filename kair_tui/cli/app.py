@@ -181,9 +181,9 @@ def chosen(entry: Entry, words: Sequence[str]) -> tuple[Entry, list[str]]:
     if entry.default and (first is None or entry.default_takes_words):
         return entry.typical, list(words)
     context = click.Context(command(entry), info_name=f"kair {entry.name}")
-    if first is None:
-        raise click.UsageError("missing ACTION", context)
     names = [action.name for action in entry.actions]
+    if first is None:
+        raise click.UsageError(f"missing ACTION: {', '.join(names[:-1])} or {names[-1]}", context)
     raise click.NoSuchCommand(first, f"No such action {first!r}.", possibilities=names, ctx=context)
 
 

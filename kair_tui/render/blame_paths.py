@@ -50,9 +50,10 @@ def blame_headline(result: BlameResult) -> str:
         came = sum(cause.blamed_us for cause in result.root_causes)
         share = percent(came / result.waiting_us if result.waiting_us else 0.0)
         return f"{share} of the waiting came from {asked}: {duration(came)} of {_waited(result)} in {where}"
+    waited = duration(result.waiting_us)
     if not result.by_rank:
         collectives = plural(result.collectives, "collective")
-        return f"waiting came from no rank: {_waited(result)} in {where} ({collectives})"
+        return f"waiting came from no rank: ranks waited {waited} in total in {where} ({collectives})"
     culprits = together(result)
     named = [row for row in culprits if row.share >= WORTH_NAMING] or [result.by_rank[0]]
     *before, last = [_named(row) for row in named[:3]]
@@ -63,7 +64,7 @@ def blame_headline(result: BlameResult) -> str:
             f"no rank is waited for much: of {_waited(result)} in {where}{_of_time(result)}, {bubble} is the "
             "pipeline's bubble, uneven stages included"
         )
-    return f"waiting came from {shares}: {_waited(result)} in {where}{_of_time(result)}"
+    return f"waiting came from {shares}: ranks waited {waited} in total in {where}{_of_time(result)}"
 
 
 Culprit = RankBlame | HostBlame | GroupBlame

@@ -59,7 +59,7 @@ def _body(result: EvidenceResult, page: Page) -> None:
     if not result.sources:
         return
     page.table(COLUMNS, result.sources)
-    notes = [f"{one.name}: {note}" for one in result.sources for note in one.notes]
+    notes = _notes(result.sources)
     shown = notes if page.options.wide else notes[:_NOTES]
     for note in shown:
         page.bullet(note)
@@ -69,6 +69,15 @@ def _body(result: EvidenceResult, page: Page) -> None:
         page.line(f"the recording is from {utc(result.first_ns)} to {utc(result.last_ns)} UTC")
     if result.outside:
         page.line(f"nothing of that time: {', '.join(result.outside)}")
+
+
+def _notes(sources: Sequence[EvidenceSource]) -> list[str]:
+    """Return each note once, behind the first source that has it and how many others do."""
+    named: dict[str, list[str]] = defaultdict(list)
+    for one in sources:
+        for note in one.notes:
+            named[note].append(one.name)
+    return [f"{names[0]}{and_more(len(names) - 1)}: {note}" for note, names in named.items()]
 
 
 def _known(ns: int | None) -> str:

@@ -10,8 +10,8 @@ from kair_tui.render.text import spaced
 from kair_tui.render.units import and_more, clock, count, duration, percent, plural
 
 _IF_ASSUMED: Final = " (if its device is the host's of the same number, as is assumed)"
-_UNSEEN_SHOWN: Final = 3
-"""Of what nobody looked at; all with `-o wide`, with the commands."""
+_SHOWN: Final = 3
+"""Parts that were ruled out, and that nobody measured; `-o wide` has all, with the commands that measure them."""
 
 
 def explanation_in_words(one: Explanation) -> str:
@@ -32,9 +32,7 @@ def _of_rank(words: str, one: Explanation) -> str:
 
 
 def explanation_lines(found: Sequence[Explanation], *, wide: bool = False) -> list[str]:
-    """Return what is known of all parts of one finding: what explains it first, then what is excluded or nobody looked
-    at.
-    """
+    """Return what is known of all parts of one finding: what explains it first, what was not measured last."""
     lines = []
     for one in found:
         if one.word == "explains":
@@ -43,19 +41,24 @@ def explanation_lines(found: Sequence[Explanation], *, wide: bool = False) -> li
             lines.append(f"may be: {explanation_in_words(one)}; {_why_not_sure(one)}")
             lines += [f"if so: {remedy}" for remedy in (remedy_of(one),) if remedy]
         elif one.word == "seen":
-            lines.append(f"no cause: {explanation_in_words(one)}")
+            lines.append(f"ruled out: {explanation_in_words(one)}")
     if excluded := [one for one in found if one.word == "excluded"]:
         assumed = any(one.joined_by in ("ordinal", "local_rank") for one in excluded)
-        parts = "; ".join(part_in_words(one.part) for one in excluded)
-        lines.append(f"excluded: {parts}{_IF_ASSUMED if assumed else ''}")
+        lines.append(
+            f"ruled out: {_some([part_in_words(one.part) for one in excluded], wide)}{_IF_ASSUMED if assumed else ''}"
+        )
     if loose := [part_in_words(one.part) for one in found if one.word == "not_tied"]:
         lines.append(f"read, but not matched with this rank (see the warning): {'; '.join(loose)}")
     unseen = [one for one in found if one.word == "not_observed"]
-    shown = unseen if wide else unseen[:_UNSEEN_SHOWN]
-    if shown:
-        told = [part_in_words(one.part) + (f" ({one.command})" if wide and one.command else "") for one in shown]
-        lines.append(f"not observed: {'; '.join(told)}{and_more(len(unseen) - len(shown))}")
+    if unseen:
+        told = [part_in_words(one.part) + (f" ({one.command})" if wide and one.command else "") for one in unseen]
+        lines.append(f"not measured: {_some(told, wide)}")
     return lines
+
+
+def _some(parts: Sequence[str], wide: bool) -> str:
+    shown = parts if wide else parts[:_SHOWN]
+    return f"{'; '.join(shown)}{and_more(len(parts) - len(shown))}"
 
 
 def _why_not_sure(one: Explanation) -> str:
@@ -64,12 +67,12 @@ def _why_not_sure(one: Explanation) -> str:
     if one.joined_by == "local_rank":
         return "it is assumed by their numbers that this is the rank's device"
     if one.predicted_us is None:
-        return "what it costs is not known"
+        return "its cost is unknown"
     if one.measured_us and one.predicted_us > 2 * one.measured_us:
-        return "it should cost more than it does"
+        return "it would cost more than was lost"
     if one.tried and one.p_value is None:
         return "too few control samples to compare with"
-    return "something else explains as much"
+    return "another part explains as much"
 
 
 def part_in_words(part: str) -> str:
@@ -96,9 +99,11 @@ def _figures(one: Explanation) -> list[str]:
         return []
     row = MEASURES.get(one.measure)
     unit = one.unit or (row.unit if row is not None else "")
-    peers = "" if one.peers is None else f", {_value(one.peers, unit)} on its peers"
-    before = "" if one.before is None else f", {_value(one.before, unit)} before it began"
-    return [f"{spaced(one.measure) if row is None else row.words} {_value(one.own, unit)}{peers}{before}"]
+    others = [
+        f"{whose} {_value(of, unit)}" for whose, of in (("peers", one.peers), ("before", one.before)) if of is not None
+    ]
+    compared = f" ({', '.join(others)})" if others else ""
+    return [f"{spaced(one.measure) if row is None else row.words} {_value(one.own, unit)}{compared}"]
 
 
 def _value(value: float, unit: str) -> str:
@@ -130,14 +135,18 @@ def _why(one: Explanation) -> list[str]:
     if one.text:
         told.append(one.text)
     if one.word == "seen":
-        told.append("before it began as well" if _was_before(one) else "on healthy ranks as well")
+        told.append("the same before" if _was_before(one) else "the same on healthy ranks")
     elif one.predicted_us is not None and one.measured_us:
-        told.append(
-            f"{percent(one.predicted_us / one.measured_us, 0)} of the {duration(one.measured_us)} that it takes longer"
-        )
+        told.append(f"enough for {percent(one.predicted_us / one.measured_us, 0)} of its {duration(one.measured_us)}")
     if one.tried:
-        told.append(f"{count(one.fired)} of {plural(one.tried, 'control sample')} show the same")
+        told.append(_of_controls(one))
     return told
+
+
+def _of_controls(one: Explanation) -> str:
+    """Return on how many healthy ranks and times the rule fires too."""
+    fired = count(one.fired) if one.fired else "none"
+    return f"{fired} of {plural(one.tried, 'control sample')} {'show' if one.fired > 1 else 'shows'} it"
 
 
 def _was_before(one: Explanation) -> bool:

@@ -72,12 +72,14 @@ def shares_in_words(result: FleetResult) -> str:
 
 def spread_in_words(result: FleetResult) -> str:
     """Return the distribution of S in three figures, and how many jobs it leaves out."""
-    off = f"whose simulation is off by more than {whole_percent(ERROR_GATE)}"
+    off = f"with a replay error above {whole_percent(ERROR_GATE)}"
     left_out = f"; {plural(result.inexact, 'job')} left out, {off}" if result.inexact else ""
     if result.median_slowdown is None or result.slowdown_90 is None or result.worst_slowdown is None:
-        return f"S is known of no job{left_out}"
+        return f"the slowdown S of no job is known{left_out}"
     noise = sum(job.within_noise and job.slowdown is not None for job in result.jobs)
     within_noise = f"; 1 for {plural(noise, 'job')} without a straggler, whose S is noise" if noise else ""
+    if result.replayed == 1:
+        return f"slowdown S of 1 job: {ratio(result.worst_slowdown)}{within_noise}{left_out}"
     half, most, worst = map(ratio, (result.median_slowdown, result.slowdown_90, result.worst_slowdown))
     return (
         f"slowdown S of {plural(result.replayed, 'job')}, compared with a job without stragglers: half have {half} or "

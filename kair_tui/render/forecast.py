@@ -37,16 +37,17 @@ _MODEL: Final[dict[SynchronisedBy, str]] = {
 
 def _headline(result: ForecastResult) -> str:
     told = [one for one in result.forecasts if one.lost_share is not None]
-    recorded = f"{percent(result.lost_share)} on the {plural(result.recorded_ranks, 'rank')} recorded"
+    healthy = "healthy rank" if result.left_out else "rank"
+    recorded = f"{percent(result.lost_share)} ({plural(result.recorded_ranks, healthy)})"
     if not told:
         first = result.forecasts[0]
         why = "" if first.why_none is None else f": {_WHY[first.why_none]}"
-        return f"no forecast for {count(first.ranks)} ranks{why}; ordinary noise costs this job {recorded}"
+        return f"no forecast for {count(first.ranks)} ranks{why}; today ordinary noise costs this job {recorded}"
     most = told[-1]
     part = "" if not most.causes else f", {percent(most.causes[0].lost_share)} of it by {_WORDS[most.causes[0].kind]}"
     return (
         f"at {count(most.ranks)} ranks this job would lose {percent(most.lost_share or 0.0)} of the step to ordinary "
-        f"noise{part} ({exact_percent(result.level)} interval {_interval(most)}); it loses {recorded}"
+        f"noise{part} ({exact_percent(result.level)} interval {_interval(most)}); today it loses {recorded}"
     )
 
 
@@ -85,6 +86,7 @@ def _body(result: ForecastResult, page: Page) -> None:
     if result.left_out:
         verb = "is" if len(result.left_out) == 1 else "are"
         page.bullet(f"{ranks_in_words(result.left_out)} {verb} left out: the cost of a slow rank is not ordinary noise")
+    without = f" without waiting for {ranks_in_words(result.left_out)}" if result.left_out else ""
     page.bullet(_MODEL[result.synchronised_by].format(meetings=plural(result.meetings, "collective")))
     page.line()
     page.line(

@@ -207,7 +207,7 @@ RATES = (
     Column[RankRate]("rank", "rank", lambda row: str(row.rank), weight=9),
     Column[RankRate]("samples", "samples a step", lambda row: count(row.samples), weight=9),
     Column[RankRate]("us_per_sample", "a sample takes", lambda row: duration(row.us_per_sample), weight=9),
-    Column[RankRate]("fixed_us", "and a step besides", lambda row: duration(row.fixed_us), weight=7),
+    Column[RankRate]("fixed_us", "fixed per step", lambda row: duration(row.fixed_us), weight=7),
 )
 
 

@@ -55,12 +55,15 @@ def largest_open(result: TriageResult) -> str | None:
 
 
 def open_lines(result: TriageResult, *, below: str = "") -> list[str]:
-    """Return a line for each open item, the largest first; without what the headline that they are `below` says."""
+    """Return a line for each open item, the largest first, without what the headline that they are `below` says; and
+    what a history would have shown besides what is nobody's fault.
+    """
+    unseen = unseen_in_words(result) if result.verdict == "job_wide" else None
     return [
         f"open: {line}"
         for item in sorted(result.open, key=lambda one: -one.us_per_step)
         for line in _lines(item, result, below)
-    ]
+    ] + ([unseen] if unseen else [])
 
 
 def _lines(item: OpenItem, result: TriageResult, below: str) -> list[str]:
@@ -78,6 +81,14 @@ def _longest_operator(item: OpenItem) -> str:
     return (
         f"{steps}{ranks_named(item.ranks) if item.ranks else 'all ranks'} ran {short_name(item.operator or '')} longest"
     )
+
+
+def unseen_in_words(result: TriageResult) -> str | None:
+    """Return how slow a rank had to be for the history of steps to show it; None without a history."""
+    if (unseen := result.unseen) is None:
+        return None
+    size = f"{duration(unseen.us_per_step)} ({percent(unseen.share_of_step)}) in every step"
+    return f"in the history of {plural(unseen.steps, 'step')} a rank slower by {size} would have been seen"
 
 
 def nothing_hidden(smallest_share: float) -> str:

@@ -46,20 +46,21 @@ def distance_text(farthest: CurveDistance) -> str:
 
 def rank_headline(result: RankProfileResult) -> str:
     """Return what its step takes, and what stands out in it."""
-    role = "" if result.typical_step_time_us is None else f", its role {duration(result.typical_step_time_us)}"
+    role = "" if result.typical_step_time_us is None else f", its role's {duration(result.typical_step_time_us)}"
     where = f" ({ON_DEVICES})" if result.timed_on == "device" else ""
-    return f"rank {result.rank} takes {duration(result.step_time_us)} a step{where}{role}; {outstanding(result)}"
+    return f"rank {result.rank}: {outstanding(result)}; its step takes {duration(result.step_time_us)}{where}{role}"
 
 
 def outstanding(result: RankProfileResult) -> str:
     """Return the part that is most above its role's median; without peers, the largest."""
     if result.typical_step_time_us is None:
         largest = max(result.parts, key=lambda row: row.own_us)
-        return f"most of it is {part_name(largest)}, {duration(largest.own_us)}"
+        return f"the longest part of its step is {part_name(largest)}, {duration(largest.own_us)}"
     most = max(result.parts, key=lambda row: difference_us(row) or 0.0)
     if (difference_us(most) or 0.0) < SMALLEST_SHARE * result.step_time_us:
-        return f"no part of it is {whole_percent(SMALLEST_SHARE)} of the step above its role's median"
-    return f"most above its role's median is {part_name(most)}: {duration(most.own_us)}, {difference_text(most)}"
+        return f"no part of its step is slower than its role's median by {whole_percent(SMALLEST_SHARE)} of the step"
+    longer = duration(difference_us(most) or 0.0)
+    return f"{part_name(most)} takes {duration(most.own_us)} a step, {longer} more than its role's median"
 
 
 def difference_text(row: PartOfStep) -> str:

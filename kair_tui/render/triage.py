@@ -47,6 +47,7 @@ from kair_tui.render.units import (
     signed_duration,
     spans,
     waited_of,
+    without_unit,
 )
 from kair_tui.render.verdict import (
     cause_in_words,
@@ -473,8 +474,8 @@ def _lost(finding: Finding) -> str:
         return f"{least} lost per step on average, {duration(finding.time_lost_us_per_slow_step)} {when}"
     if least == most:
         return f"{least} lost per step"
-    counted = "by the replay" if finding.priced_by == "replay" and not _is_of_network(finding) else "most likely"
-    return f"{least} to {most} lost per step; {counted} {duration(finding.time_lost_us_per_step)}"
+    about = duration(finding.time_lost_us_per_step)
+    return f"about {about} lost per step ({without_unit(f'{least} to {most}', of=about)})"
 
 
 def _is_of_network(finding: Finding) -> bool:

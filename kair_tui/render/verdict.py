@@ -13,7 +13,7 @@ from kair_engine.trace.model import KairWarning
 from kair_tui.render.delays import absorbed_briefly
 from kair_tui.render.hangs import held_up_at, how_it_ended, nobody_to_blame, stands_still
 from kair_tui.render.joint_prices import headline_of, joint_of, part_of_step
-from kair_tui.render.open_items import largest_open, next_to_bar, nothing_hidden
+from kair_tui.render.open_items import largest_open, next_to_bar, nothing_hidden, unseen_in_words
 from kair_tui.render.steplog import log_summary
 from kair_tui.render.text import spaced
 from kair_tui.render.units import (
@@ -35,6 +35,8 @@ _MOST_NAMED = 3
 """Findings of one kind: one sentence names no more, and all are listed below it."""
 _FEW_RUNS = 3
 """`0-3, 8` are two: ranks in more are counted."""
+_WIDE: Final = 1.5
+"""Ends of a price further apart than this are both in the headline; below it the price itself is."""
 _NOT_COMPARED = ("no_common_step", "no_peer", "fewer_recorded")
 _LIMITS = ("several_runs", "graphs_not_recorded", *_NOT_COMPARED, "other_run", "one_rank")
 """Codes of warnings that say why a recording undecided: they come before how much is open."""
@@ -92,7 +94,8 @@ def _verdict(result: TriageResult) -> str:
 def _no_straggler(result: TriageResult, scope: str) -> str:
     """Return what was looked at, and how much could be hidden in it; and what nobody is accused of."""
     cleared = _first(result.warnings, ("nobody_waits",))
-    rest = next_to_bar(result.bar) + _unseen(result)
+    unseen = unseen_in_words(result)
+    rest = next_to_bar(result.bar) + (f"; {unseen}" if unseen else "")
     hidden = None if result.smallest_share is None else nothing_hidden(result.smallest_share)
     if cleared is not None:
         scope = f"{scope}, {cleared}"
@@ -107,14 +110,6 @@ def _steps(result: TriageResult) -> str:
     """`12 steps of 95.0 ms`: without the time where none is known."""
     of = f" of {duration(result.step_time_us)}" if result.step_time_us > 0 else ""
     return f"{plural(len(result.steps), 'step')}{of}"
-
-
-def _unseen(result: TriageResult) -> str:
-    """Return what the history of steps would have shown."""
-    if (unseen := result.unseen) is None:
-        return ""
-    size = f"{duration(unseen.us_per_step)} ({percent(unseen.share_of_step)}) in every step"
-    return f"; in the history of {plural(unseen.steps, 'step')} a rank slower by {size} would have been seen"
 
 
 def _no_hang(result: TriageResult) -> str:
@@ -160,8 +155,9 @@ def lost_us(finding: Finding) -> tuple[float, float]:
 
 
 def costs(finding: Finding) -> str:
-    """Return what it costs: `22.8 ms`, `456 ms to 546 ms`, `up to 19 ms`; its part of what several cost, `0.07 to 5.44
-    ms`.
+    """Return what it costs: `22.8 ms`, `about 467 ms`, `2 ms to 37 ms`, `up to 19 ms`.
+
+    Of what several cost together it is its part: `0.07 to 5 ms`.
     """
     if (part := part_of_step(finding)) is not None:
         return part
@@ -169,7 +165,11 @@ def costs(finding: Finding) -> str:
     least, most = duration(of_least), duration(of_most)
     if least == most:
         return least
-    return f"up to {most}" if of_least < WORTH_A_FIGURE * of_most else f"{least} to {most}"
+    if of_least < WORTH_A_FIGURE * of_most:
+        return f"up to {most}"
+    if of_most > _WIDE * of_least:
+        return f"{least} to {most}"
+    return f"about {duration(finding.time_lost_us_per_step)}"
 
 
 def is_hidden(finding: Finding) -> bool:
@@ -242,6 +242,8 @@ def _of_step(finding: Finding, result: TriageResult) -> str:
     step = duration(result.step_time_us)
     if is_hidden(finding):
         return nothing_by_itself(finding, f" of the {step} step")
+    if lost_us(finding)[1] >= result.step_time_us:  # of the steps since it began, which are longer than the mean
+        return f"{costs(finding)} a step{_crowded(finding)}"
     return f"{without_unit(costs(finding), of=step)} of the {step} step{_crowded(finding)}"
 
 
@@ -273,7 +275,7 @@ def _job_wide(result: TriageResult) -> str:
     where = f"no rank is to blame: {CAUSES[first.cause].look_at}{link}"
     if len(result.ranking) == 1:
         where = "one rank only: it is unknown whether others lose the same, or whether it waits for one of them"
-    return f"job-wide: {_some(told)}; {where}{_unseen(result)}"
+    return f"job-wide: {_some(told)}; {where}"
 
 
 def _most_of_step(result: TriageResult) -> str:

@@ -159,7 +159,7 @@ def _of_price(row: PricedWindow) -> Cell:
     if row.is_high:
         return Styled("▲ high", ALARM)
     if row.simulation_error > ERROR_GATE:
-        return f"simulation {percent(row.simulation_error)} off"
+        return f"replay error {percent(row.simulation_error)}"
     return "within noise" if row.slowdown >= HIGH else ""
 
 
@@ -213,7 +213,7 @@ def price_text(window: PricedWindow) -> str:
         "" if window.m_w is None else f"M_W {percent(window.m_w)}",
         f"slowest rank {_slowest(window)}" if window.by_rank else "",
         verdict_in_words(window.verdict),
-        "" if window.simulation_error <= ERROR_GATE else f"simulation {percent(window.simulation_error)} off",
+        "" if window.simulation_error <= ERROR_GATE else f"replay error {percent(window.simulation_error)}",
     )
     return f"steps {_steps(window)}: {', '.join(filter(None, parts))}"
 
@@ -260,14 +260,15 @@ def _sampling(result: WatchResult, page: Page) -> None:
     """Write what it takes of the job's time, what was set, and the last windows."""
     sampling = result.sampling
     page.line(
-        f"sampling took {percent(sampling.overhead, 2)} of the time, of at most {percent(sampling.max_overhead, 2)}; "
-        f"{plural(sampling.fragments, 'fragment')} in the store"
+        f"sampling took {percent(sampling.overhead, 2)} of the time, at most {percent(sampling.max_overhead, 2)} are "
+        f"allowed; {plural(sampling.fragments, 'recording')} of sampled ranks in the store"
     )
     if result.control:
         page.line(f"set by hand: {', '.join(f'{key}={value}' for key, value in result.control.items())}")
     if sampling.owed_us > 0:
         page.line(
-            f"{duration(sampling.owed_us)} of it are owed: until the job has earned them nothing is sampled unasked"
+            f"it is {duration(sampling.owed_us)} over its budget: until the job has run long enough for that, ranks "
+            "are sampled only when asked"
         )
     if (every := max((host.sampled_every for host in result.hosts), default=0)) > 0:
         page.line(f"besides, ranks sample one step in {count(every)} without being asked")

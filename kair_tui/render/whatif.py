@@ -335,7 +335,7 @@ def _facts(result: WhatifResult, page: Page) -> None:
             f"the forward varies by {percent(result.forward_variation)}",
         )
     if not inexact:
-        page.fact("simulation", simulation_in_words(result))
+        page.fact("replay error", simulation_in_words(result))
     _standing_still(result, page)
     page.line()
 
@@ -402,11 +402,11 @@ def _times(result: WhatifResult) -> str:
 
 def simulation_in_words(result: WhatifResult) -> str:
     """How far the simulation is off, and beyond the paper's limit that it is."""
-    left_out = "without delays that no recorded operation explains"
-    off = f"{percent(result.simulation_error)} off the recording {left_out}"
+    off = percent(result.simulation_error)
+    left_out = "(delays that no recorded operation explains are left out)"
     if result.simulation_error <= ERROR_GATE:
-        return off
-    return f"read the figures with care: the simulation is {off} (more than {whole_percent(ERROR_GATE)})"
+        return f"{off} {left_out}"
+    return f"read the figures with care: the replay error is {off}, above {whole_percent(ERROR_GATE)} {left_out}"
 
 
 def _effect(effect: PartEffect, part: str, *, wide: bool) -> str:

@@ -113,7 +113,7 @@ def test_a_job_whose_simulation_is_far_off_is_in_no_figure_of_s() -> None:
     assert (fleet.replayed, fleet.inexact, fleet.worst_slowdown) == (2, 1, 1.25)
     assert fleet.groups[0].worst_slowdown == 1.25
     assert len(fleet.jobs) == 3, "it is listed, with its S"
-    assert spread_in_words(fleet).endswith("; 1 job left out, whose simulation is off by more than 5 %")
+    assert spread_in_words(fleet).endswith("; 1 job left out, with a replay error above 5 %")
 
 
 def test_a_fleet_of_which_nothing_can_be_replayed_has_no_spread() -> None:

@@ -142,7 +142,7 @@ async def test_workers_show_what_each_adds_alone_and_by_a_key_what_its_fix_saves
 async def test_a_simulation_that_is_far_off_is_said_first() -> None:
     async with whatif(str(SAMPLES / "busy_host")) as (app, _, _screen):
         verdict = screen_text(app).split(" now ")[0]
-        assert "read the figures with care: the simulation is 26.4 % off" in " ".join(verdict.split())
+        assert "read the figures with care: the replay error is 26.4 %" in " ".join(verdict.split())
 
 
 @played

@@ -381,11 +381,11 @@ PARTS: Final[Mapping[str, Part]] = {
         observe="perfquery, ethtool -S on its host",
     ),
     "lost_packets": Part(
-        words="packets lost on its path",
+        words="packet loss on its path",
         kind="link",
         causes=_OF_LINKS | {"host", "input", "unmarked_input"},
         counts=("tcp_retransmits", "nfs_retransmits"),
-        do="Look at the path of {who}'s packets: NIC, cable, switch port, and what drops them.",
+        do="Look at {who}'s network path: NIC, cable, switch port, and what drops packets.",
         observe="nstat -az TcpRetransSegs on its host",
     ),
     "device_allocations": Part(

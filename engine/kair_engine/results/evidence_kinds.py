@@ -527,7 +527,7 @@ class _OnTheWay(Evidence):
     def on_the_way(self) -> str:
         """Return the template of what else happens to transfers."""
         figures = self.figures
-        queues = "; what is sent waits in queues on its way for {queued_us:duration}"
+        queues = "; what is sent waits {queued_us:duration} in queues"
         again = "; {retransmitted_per_step:significant} segments a step are sent again"
         shown = queues if figures.get("queued_us", 0.0) >= _QUEUED_US else ""
         return shown + (again if figures["retransmitted_per_step"] >= 1 else "")
@@ -913,18 +913,17 @@ class PriceRange(Evidence):
 
     def wording(self) -> str:
         """Say what either end is."""
-        ends = "the first surely, the second at most"
         if self.about == "network":
-            ends = "the first by replay, the second by the length of its transfers"
-        return f"a step loses {{least_us:duration}} to {{most_us:duration}} to it: {ends}"
+            return "a step loses {least_us:duration} to it by replay, {most_us:duration} by the length of its transfers"
+        return "a step loses at least {least_us:duration} and at most {most_us:duration} to it"
 
 
 class Exposed(Evidence):
     """Of one rank alone: communication that no compute hides, waiting included."""
 
     template = (
-        "{exposed_us:duration} a step ({share_of_step:percent}) go by in communication that no compute hides; only the "
-        "other ranks' recordings show how much of it is waiting for a slow rank"
+        "{exposed_us:duration} a step ({share_of_step:percent}) are exposed communication; only the other ranks' "
+        "recordings show how much of it is waiting for a slow rank"
     )
     exposed_us: float
     share_of_step: float
@@ -932,6 +931,8 @@ class Exposed(Evidence):
 
 class Since(Evidence):
     """What it had more than its peers from the step of its onset to that of its end, and in the other steps."""
+
+    more: ClassVar[str] = "{after_us:duration} a step more than peers"
 
     before_us: float
     after_us: float
@@ -941,14 +942,11 @@ class Since(Evidence):
     def wording(self) -> str:
         """Say what was before; of what is over, in which steps it was there."""
         if self.until is None and self.step is None:
-            return "{after_us:duration} a step more than peers, in the other steps {before_us:duration}"
+            return f"{self.more}, in the other steps {{before_us:duration}}"
         if self.until is None:
-            return (
-                "since step {step:whole}: before it {before_us:duration} a step more than peers, from then on "
-                "{after_us:duration}"
-            )
+            return f"since step {{step:whole}}: {self.more}, {{before_us:duration}} before"
         first = "until step {until:whole}" if self.step is None else "from step {step:whole} to {until:whole}"
-        return f"{first} {{after_us:duration}} a step more than peers, in the other steps {{before_us:duration}}"
+        return f"{first} {self.more}, in the other steps {{before_us:duration}}"
 
 
 class Grew(Evidence):
