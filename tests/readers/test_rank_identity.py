@@ -18,7 +18,7 @@ from support.places import CASES, MEGATRON, RECORDINGS
 
 from kair_engine.readers.kineto.reader import read_kineto
 from kair_engine.readers.nsys import read_nsys
-from kair_engine.readers.rank_identity import cuda_version, hip_version, told, variables_that_matter
+from kair_engine.readers.rank_identity import cuda_version, hip_version, one_line, variables_that_matter
 from kair_engine.recording.fragments import Fragment
 from kair_engine.recording.job_assembly import assemble
 from kair_engine.recording.opening import open_trace
@@ -320,7 +320,7 @@ def test_of_an_environment_only_short_lines_of_known_names_are_kept(variables: d
 
 @given(st.text() | st.integers() | st.none())
 def test_text_is_one_line_that_can_be_written(value: object) -> None:
-    line = told(value)
+    line = one_line(value)
     assert line is None or (line.encode() and len(line.splitlines()) == 1 and len(line) <= 200)
 
 

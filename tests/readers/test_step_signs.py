@@ -125,4 +125,4 @@ DECODED = ["embed", *["norm", "qkv", "rope", "attention", "mlp", "all_reduce"] *
 def test_steps_are_a_sequence_that_repeats(ran: list[str], told_by: str | None, count: int) -> None:
     texts = sorted(set(ran))
     found = repetition(np.array([texts.index(one) for one in ran]), texts)
-    assert (None if found is None else found.told_by, 0 if found is None else found.steps) == (told_by, count)
+    assert (None if found is None else found.inferred_from, 0 if found is None else found.steps) == (told_by, count)

@@ -1,7 +1,7 @@
-"""Files within archives, read where they lie: `run.tar.gz/job/rank0.json` is a path like any other.
+"""Reads files within archives in place: `run.tar.gz/job/rank0.json` is a path like any other.
 
-Nothing is unpacked to disk. What is in an archive is hostile: names that lead out of it, links, and texts that grow out
-of all proportion are not followed. An archive within an archive is not opened.
+Nothing is unpacked to disk. Archives are untrusted: names that lead out of one, links, and members that decompress to
+far more than their size are not followed. An archive within an archive is not opened.
 """
 
 import io
@@ -20,18 +20,18 @@ from kair_engine.readers.paths import archive_of
 
 _MOST_MEMBERS: Final = 100_000
 _LONGEST_NAME: Final = 1000
-# Traces compress 12 to 17 to 1, repeated ones 40; what deflates more than that is made to.
+# Traces compress by 12 to 17, repeated ones by 40; a higher ratio is made on purpose.
 _MOST_RATIO: Final = 200
 _FREE: Final = 64 << 20
-"""Bytes that may come of any archive, whatever its ratio."""
+"""Bytes that any archive may decompress to, whatever its ratio."""
 _MOST_TEXT: Final = 1 << 40
 _KEPT: Final = 256 << 10
-"""Of a member in a stream, what can be read again: what it is, is looked at first."""
+"""Bytes of a streamed member that can be read again, because its format is detected first."""
 
 
 @dataclass(frozen=True)
 class Members:
-    """The files within an archive, and how many of its entries are none that can be followed."""
+    """The files within an archive, and the number of entries that cannot be followed."""
 
     paths: tuple[Path, ...]
     skipped: int
@@ -44,9 +44,9 @@ class _Listing:
 
 
 def members_of(archive: Path) -> Members | None:
-    """Return the files in `archive`, in its order; None where it is no archive after all.
+    """Return the files in `archive`, in its order; None if it is no archive.
 
-    Raises InputError where it is damaged from the beginning, holds too many, or grows out of all proportion.
+    Raises InputError if it is damaged from the start, holds too many files, or decompresses to far more than its size.
     """
     listing = _zip_listing(archive) if _is_zip(archive) else _tar_listing(archive)
     if listing is None:
@@ -55,7 +55,7 @@ def members_of(archive: Path) -> Members | None:
 
 
 def open_member(path: Path) -> IO[bytes]:
-    """Return the file within an archive, for reading from its begin. Raises OSError or InputError."""
+    """Return a file within an archive, open for reading from its start. Raises OSError or InputError."""
     archive = archive_of(path)
     if archive is None:
         raise NotADirectoryError(20, "Not a directory", str(path))
@@ -64,7 +64,7 @@ def open_member(path: Path) -> IO[bytes]:
 
 
 def _is_zip(archive: Path) -> bool:
-    """By its begin: a tar archive may well end with a zip file."""
+    """Whether the file begins as a zip file: a tar archive may well end with one."""
     with archive.open("rb") as file:
         return file.read(4) in (b"PK\x03\x04", b"PK\x05\x06")
 
@@ -80,7 +80,7 @@ def _safe_name(name: str) -> str | None:
 
 
 def _hidden(name: str) -> bool:
-    """Whether the member is hidden, or macOS's notes on another; such files of a folder are left out, too."""
+    """Whether the member is hidden or macOS's metadata of another one; such files of a folder are left out, too."""
     return any(part.startswith(".") or part == "__MACOSX" for part in PurePosixPath(name).parts)
 
 
@@ -125,7 +125,7 @@ def _open_in_zip(archive: Path, name: str) -> IO[bytes]:
 
 
 class _ZipMember(io.RawIOBase):
-    """A member of a zip file; what is damaged in it reads as its end, as in other compressed files."""
+    """A member of a zip file; damage reads as its end, as in other compressed files."""
 
     def __init__(self, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> None:
         super().__init__()
@@ -149,7 +149,7 @@ class _ZipMember(io.RawIOBase):
 
 
 class _Text(io.RawIOBase):
-    """The decompressed text of a tar archive, within proportion to what is on disk."""
+    """The decompressed text of a tar archive, limited in proportion to its size on disk."""
 
     def __init__(self, archive: Path) -> None:
         super().__init__()
@@ -186,12 +186,12 @@ def _tar_listing(archive: Path) -> _Listing | None:
                     listing.skipped += 1
                     continue
                 _note(listing, archive, member.name, member.size)
-                # The archive keeps every header it has seen.
+                # `tarfile` would keep every header that it has seen.
                 file.members = []  # type: ignore[attr-defined]
     except tarfile.ReadError as error:
         if not listing.sizes and not listing.skipped:
             return None
-        # Cut off: what stands before that place is there.
+        # The archive is cut off: the members before the cut are usable.
         if "unexpected end" not in str(error) and "truncated" not in str(error):
             raise InputError(f"{archive.name} is a damaged archive: {_one_line(error)}") from error
     except (tarfile.TarError, ValueError, EOFError) as error:
@@ -200,7 +200,7 @@ def _tar_listing(archive: Path) -> _Listing | None:
 
 
 class _Cursor:
-    """A tar archive that is read on from where the last member was: members in its order take one pass."""
+    """A position in a tar archive, from which the next member is read: reading members in order takes one pass."""
 
     _open: "_Cursor | None" = None
 
@@ -214,7 +214,7 @@ class _Cursor:
 
     @classmethod
     def at(cls, archive: Path, name: str) -> IO[bytes]:
-        """Return the member of that name. Raises InputError where it cannot be found any more."""
+        """Return the member of that name. Raises InputError if it can no longer be found."""
         known = cls._open
         try:
             if known is not None and known._archive == archive:
@@ -239,7 +239,7 @@ class _Cursor:
         cls._open = None
 
     def _forward(self, name: str) -> bool:
-        """Whether the member of that name lies ahead; then it is the current one."""
+        """Whether a member of that name lies ahead; if so, it becomes the current one."""
         while (member := self._file.next()) is not None:
             self._file.members = []  # type: ignore[attr-defined]
             if member.isreg() and not member.issparse() and _safe_name(member.name) == name:
@@ -250,7 +250,7 @@ class _Cursor:
         return False
 
     def read(self, offset: int, size: int) -> bytes:
-        """Return the current member's bytes from `offset`, which must be the next, or among those that are kept."""
+        """Return bytes of the current member from `offset`, which is the current end or lies within the bytes kept."""
         if offset < len(self._kept):
             return self._kept[offset : offset + size]
         assert self._stream is not None
@@ -266,7 +266,7 @@ class _Cursor:
 
 
 class _TarMember(io.RawIOBase):
-    """A member of a tar archive, from its begin."""
+    """A member of a tar archive, from its start."""
 
     def __init__(self, cursor: _Cursor) -> None:
         super().__init__()

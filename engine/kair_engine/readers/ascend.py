@@ -1,6 +1,6 @@
-"""Ascend's traces (`trace_view.json` of torch_npu, `msprof_*.json` of msprof): one rank's host and device.
+"""Reads Ascend's traces (`trace_view.json` of torch_npu, `msprof_*.json` of msprof): one rank's host and device.
 
-Of msprof a file may hold one iteration; the job's fragments join them.
+A file of msprof may hold one iteration; the fragments of a job join them.
 """
 
 import re
@@ -19,7 +19,7 @@ from kair_engine.readers.formats import NotATraceError
 from kair_engine.readers.fragment_writer import RankRecording, Rows, steps_from, write_recording
 from kair_engine.readers.kineto.classify import NameClass, name_class_of
 from kair_engine.readers.paths import rank_from_name
-from kair_engine.readers.rank_identity import process_id, telling, told, variables_that_matter
+from kair_engine.readers.rank_identity import one_line, process_id, variables_that_matter, without_unknown
 from kair_engine.readers.step_marks import Mark
 from kair_engine.trace.files import read_kept
 from kair_engine.trace.identity import RankIdentity
@@ -28,29 +28,29 @@ from kair_engine.trace.model import FragmentInfo
 _HARDWARE: Final = "Ascend Hardware"
 _COMMUNICATION: Final = ("Communication", "HCCL")
 _HOST: Final = ("Python", "MindSpore", "CANN")
-# `hcom_allReduce__721_1_1`: the operation; a number made of the group's name, and the call's own. Of a graph
-# `Default/AllReduce-op534_0`: the operator, and the call's number.
+# `hcom_allReduce__721_1_1`: the operation, a number derived from the group's name, and the number of the call. In a
+# graph, `Default/AllReduce-op534_0`: the operator and the number of the call.
 _COLLECTIVE: Final = re.compile(
     r"^(hcom_[A-Za-z]+|Hccl[A-Za-z]+|(?:.*/)?(?:All|Reduce|Broadcast|Send|Receive|NeighborExchange)[A-Za-z]*-op\d+)"
 )
-# Tasks by which streams wait for one another and for other devices: no work, and none of the stream's own time.
+# Tasks by which streams wait for one another or for other devices; they are no work of the stream.
 _WAITS: Final = frozenset({"EVENT_WAIT", "EVENT_RECORD", "EVENT_RESET", "NOTIFY_WAIT", "NOTIFY_RECORD"})
 _STEP_TRACE: Final = "Step Trace"
 _TRANSFER: Final = re.compile(r"(send|recv|receive)", re.IGNORECASE)
 _STEP: Final = re.compile(r"ProfilerStep#\d+$")
 _ITERATION: Final = re.compile(r"Iteration (\d{1,9})$")
 _RANK_FILE: Final = re.compile(r"^profiler_info_(\d{1,7})\.json$")
-# `node7_4711_20260314093042123_ascend_pt`: the host, the process, when it was recorded.
+# `node7_4711_20260314093042123_ascend_pt`: host, process and time of the recording.
 _FOLDER: Final = re.compile(r"^(?!rank_)(?P<host>.+)_(?P<pid>\d{1,7})_\d{14,20}_ascend_pt$", re.IGNORECASE)
 _LARGEST_BESIDE: Final = 4 << 20
 
 
 def read_ascend(source: Path, out: Path, *, rank_hint: int | None = None) -> FragmentInfo:
-    """Write `source` as the fragment `out`, and return what it holds.
+    """Write `source` as the fragment `out`, and return its description.
 
-    The rank is the one that `profiler_info_N.json` beside its folder has in its name, that of the device whose folder
-    it is in, else `rank_hint`, else the one its name states. Raises NotATraceError, also for a piece that is read with
-    another one, InputError where no operation of a device is in it, OSError when the disk is full.
+    The rank comes from the name of `profiler_info_N.json` next to its folder, else from the device whose folder the
+    file is in, else from `rank_hint`, else from the file's name. Raises NotATraceError, also for a piece that is read
+    together with another file, InputError if it has no operation of a device, OSError if the disk is full.
     """
     piece, slices, device = piece_of(source), slices_of(source), device_of(source)
     read_with = slices[0] if piece is None else piece.read_with
@@ -89,7 +89,7 @@ def read_ascend(source: Path, out: Path, *, rank_hint: int | None = None) -> Fra
 
 
 class _Found:
-    """Rows, marks of steps, and how busy each of the host's threads is, of the files of one recording."""
+    """Rows, marks of steps, and the load of each host thread, from the files of one recording."""
 
     def __init__(self) -> None:
         self.rows = Rows()
@@ -97,7 +97,7 @@ class _Found:
         self.main: dict[str, int] = {}
 
     def take(self, trace: ChromeTrace, parts: set[tuple[str, str]], *, has_communication: bool) -> None:
-        """Take what is in a file. `parts`: tasks (stream, number) that collectives, told elsewhere, are made of."""
+        """Add a file. `parts` are the tasks (stream, number) of collectives that another record already covers."""
         processes, moments = trace.process_names(), _launches(trace)
         of_steps = _step_threads(trace)
         for event, start, duration in trace.complete():
@@ -107,8 +107,8 @@ class _Found:
                 if _ITERATION.match(event.text):
                     self.marks.append(Mark(event.text, start, start + duration))
             elif process == _HARDWARE:
-                is_told = has_communication and (bool(_COLLECTIVE.match(event.text)) or _task(event) in parts)
-                if not is_told and event.text.upper() not in _WAITS:
+                is_covered = has_communication and (bool(_COLLECTIVE.match(event.text)) or _task(event) in parts)
+                if not is_covered and event.text.upper() not in _WAITS:
                     lane = f"stream {event.tid}"
                     self.rows.add(lane, event.text, _device_kind(event.text), start, duration, moment=moment)
             elif process.startswith(_COMMUNICATION) and (match := _COLLECTIVE.match(event.text)):
@@ -132,16 +132,16 @@ def _names_communication(trace: ChromeTrace) -> bool:
 
 
 def _communication_beside(piece: Piece | None) -> Sequence[ChromeTrace]:
-    """Return what is in the file of communication, where the one that is read has none."""
+    """Return the file of communication, if the one that is read has none."""
     if piece is None or piece.kind == "hccl" or (path := piece.beside("hccl")) is None:
         return ()
     return () if _names_communication(load(piece.path)) else (load(path),)
 
 
 def _iterations(piece: Piece, own: Sequence[Mark]) -> list[Mark]:
-    """Return the iterations of a piece, `own` as it tells them itself, each until the next one begins.
+    """Return the iterations of a piece, each until the next one begins; `own` are those it records itself.
 
-    The file of iterations has all of the device's: without it each ends as its work does.
+    The file of iterations has all of the device's; without it each iteration ends with its last operation.
     """
     path = piece.beside("step_trace")
     if path is None:
@@ -155,7 +155,7 @@ def _iterations(piece: Piece, own: Sequence[Mark]) -> list[Mark]:
 
 
 def _step_threads(trace: ChromeTrace) -> set[tuple[str, str]]:
-    """(process, thread) of those that tell iterations: `Step Trace(Model ID:2)`."""
+    """Return (process, thread) of the threads that mark iterations: `Step Trace(Model ID:2)`."""
     return {
         (str(event.pid), str(event.tid))
         for event in trace.events
@@ -178,14 +178,14 @@ def _task(event: ChromeEvent) -> tuple[str, str] | None:
 
 
 def _of_info(device: Device) -> tuple[str | None, int | None]:
-    """Host and process, where the device's folder tells them."""
+    """Return host and process as the device's folder states them."""
     info = device.info
     pid = str(info.get("pid"))
-    return told(info.get("hostname")), process_id(int(pid)) if pid.isdecimal() and len(pid) < 10 else None
+    return one_line(info.get("hostname")), process_id(int(pid)) if pid.isdecimal() and len(pid) < 10 else None
 
 
 def _launches(trace: ChromeTrace) -> dict[tuple[str, str, int], int]:
-    """(process, thread, begin) of a device's operation → when the host launched it, by the arrows between them."""
+    """Return (process, thread, begin) of a device's operation → when the host launched it, from the flow arrows."""
     begun: dict[object, int] = {}
     found: dict[tuple[str, str, int], int] = {}
     for event in trace.events:
@@ -225,7 +225,7 @@ def _rank_beside(source: Path) -> int | None:
 
 
 def _beside(source: Path) -> list[Path]:
-    """Return what lies in the output's folder and in the one above it."""
+    """Return the paths in the output's folder and in the one above it."""
     try:
         return [path for folder in source.absolute().parents[:2] for path in folder.iterdir()]
     except OSError:
@@ -233,27 +233,27 @@ def _beside(source: Path) -> list[Path]:
 
 
 def _worker(source: Path) -> tuple[str | None, int | None]:
-    """Host and process in the name of the folder, where torch_npu named it; a worker's own name tells neither."""
+    """Return host and process from the folder's name if torch_npu chose it; a custom worker name has neither."""
     match = next((found for folder in source.absolute().parents[:2] if (found := _FOLDER.match(folder.name))), None)
-    return (None, None) if match is None else (told(match["host"]), process_id(int(match["pid"])))
+    return (None, None) if match is None else (one_line(match["host"]), process_id(int(match["pid"])))
 
 
 def _versions(source: Path) -> dict[str, str]:
-    """Return what `profiler_info_N.json` says of software."""
+    """Return the software versions that `profiler_info_N.json` states."""
     of = next((_document(path) for path in _beside(source) if _RANK_FILE.match(path.name)), {})
-    npu = told(of.get("torch_npu_version"))
-    return telling(framework=None if npu is None else f"torch_npu {npu}", cann=told(of.get("cann_version")))
+    npu = one_line(of.get("torch_npu_version"))
+    return without_unknown(framework=None if npu is None else f"torch_npu {npu}", cann=one_line(of.get("cann_version")))
 
 
 def _environment(source: Path) -> dict[str, str]:
-    """Return what `profiler_metadata.json` says of the rank's environment."""
+    """Return the rank's environment variables from `profiler_metadata.json`."""
     of = next((_document(path) for path in _beside(source) if path.name == "profiler_metadata.json"), {})
     variables = of.get("ENV_VARIABLES")
     return variables_that_matter(variables) if isinstance(variables, dict) else {}
 
 
 def _document(path: Path) -> dict[str, Any]:
-    """Return a small JSON object; empty where it is none, or cannot be read."""
+    """Return a small JSON object; empty if the file holds none or cannot be read."""
     try:
         document = msgspec.json.decode(read_kept(path, _LARGEST_BESIDE))
     except (OSError, ValueError, RecursionError):

@@ -1,11 +1,11 @@
-"""What msprof calls its files and folders: a device's recording may come in pieces, of several kinds.
+"""Names of msprof's files and folders: a device's recording may come in pieces of several kinds.
 
-`PROF_000001_…/device_1/timeline/msprof_1_0_7.json` is device 1, model 0, iteration 7. `hccl_1_0_7.json` beside it has
-the communication, `task_time_1_0_7.json` the tasks, `step_trace_1_0_7.json` the iterations, all of which `msprof_…` may
-have, too. Read is one file of an iteration, with what only another one has.
+`PROF_000001_…/device_1/timeline/msprof_1_0_7.json` is device 1, model 0, iteration 7. Next to it, `hccl_1_0_7.json` has
+the communication, `task_time_1_0_7.json` the tasks and `step_trace_1_0_7.json` the iterations; `msprof_…` may have all
+of these, too. One file per iteration is read, completed by the others.
 
-Newer versions write `PROF_…/mindstudio_profiler_output/msprof_20260314093042.json` beside `PROF_…/device_1`, and cut a
-large one by its size: `msprof_slice_0_20260314093042.json`. Slices are read as one file.
+Newer versions write `PROF_…/mindstudio_profiler_output/msprof_20260314093042.json` next to `PROF_…/device_1`, and split
+a large one by size: `msprof_slice_0_20260314093042.json`. Slices are read as one file.
 """
 
 import re
@@ -25,7 +25,7 @@ PIECE: Final = re.compile(
 """Kind; device and iteration, with the model between them; the file's ending."""
 SLICE: Final = re.compile(r"^msprof_slice_(?P<at>\d{1,6})(?P<end>_\d{8,20}\.json.*)$")
 READ_ALONE: Final = ("msprof", "task_time", "hccl")
-"""Kinds that have operations: the first that is there is read, and takes what it lacks from the others."""
+"""Kinds with operations: the first one present is read, and completed from the others."""
 _DEVICE: Final = re.compile(r"^device_(\d{1,5})$")
 _LARGEST_INFO: Final = 4 << 20
 _MOST_SLICES: Final = 1000
@@ -33,15 +33,15 @@ _MOST_SLICES: Final = 1000
 
 @dataclass(frozen=True)
 class Device:
-    """The device that a file of msprof's is of."""
+    """The device that recorded a file of msprof."""
 
     number: int
     folder: Path | None
-    """The one that is called by it."""
+    """The folder named after the device."""
 
     @property
     def info(self) -> dict[str, Any]:
-        """What `info.json.N` in its folder says of host, process and rank; empty where it is not."""
+        """The host, process and rank in `info.json.N` of its folder; empty if there is none."""
         if self.folder is None:
             return {}
         path = self.folder / f"info.json.{self.number}"
@@ -52,7 +52,7 @@ class Device:
 
     @property
     def rank(self) -> int:
-        """The rank that its information states, else its number: a job without ranks states 0 for all devices."""
+        """The rank in its information, else its number: a job without ranks states 0 for all devices."""
         stated = self.info.get("rank_id")
         if isinstance(stated, int) and not isinstance(stated, bool) and 0 < stated < 1 << 20:
             return stated
@@ -60,7 +60,7 @@ class Device:
 
 
 def device_of(path: Path) -> Device | None:
-    """Return the device whose folder a file is in, else the only one next to it, else the one of a piece's name."""
+    """Return the device whose folder holds the file, else the only one next to it, else the one in a piece's name."""
     path = path.absolute()
     folders = [folder for folder in path.parents[:2] if _DEVICE.match(folder.name)] or _folders_in(path.parent.parent)
     numbers = {folder: int(match[1]) for folder in folders if (match := _DEVICE.match(folder.name))}
@@ -85,7 +85,7 @@ class Piece:
     path: Path
     kind: str
     number: str
-    """What all files of its iteration have in their names."""
+    """The part of the name that all files of its iteration share."""
     end: str
 
     @property
@@ -94,25 +94,25 @@ class Piece:
         return int(self.number.rpartition("_")[2])
 
     def beside(self, kind: str) -> Path | None:
-        """Return the file of another kind of the same iteration; None where there is none."""
+        """Return the file of another kind of the same iteration; None if there is none."""
         path = self.path.with_name(f"{kind}_{self.number}{self.end}")
         return path if _is_there(path) else None
 
     @property
     def read_with(self) -> Path | None:
-        """The file that this one is read with; None where it is read by itself."""
+        """The file that this one is read together with; None if it is read by itself."""
         before = READ_ALONE[: READ_ALONE.index(self.kind)] if self.kind in READ_ALONE else READ_ALONE
         return next((path for kind in before if (path := self.beside(kind)) is not None), None)
 
 
 def piece_of(path: Path) -> Piece | None:
-    """Return the piece that a file is by its name; None of other files."""
+    """Return the piece that a file is by its name; None for other files."""
     match = PIECE.match(path.name)
     return None if match is None else Piece(path, match["kind"], match["number"], match["end"])
 
 
 def slices_of(path: Path) -> list[Path]:
-    """All slices of the recording that a file is a slice of, in order; the file alone where it is none."""
+    """Return all slices of the recording that a file is a slice of, in order; the file alone if it is none."""
     match = SLICE.match(path.name)
     if match is None:
         return [path]

@@ -1,8 +1,8 @@
-"""Finds the runtime's calls that wait for the device, whatever they are called.
+"""Finds runtime calls that wait for the device, whatever their names.
 
-A call that lasts longer than a launch and returns as a stream of the device has nothing left to run waited for that
-stream. So do `cudaStreamSynchronize`, `urQueueFinish`, `synStreamSynchronize` and `aclrtSynchronizeStream`; a function
-is one of them where nearly all of its long calls return so.
+A call that lasts longer than a launch and returns just as a stream of the device runs out of work waited for that
+stream. So do `cudaStreamSynchronize`, `urQueueFinish`, `synStreamSynchronize` and `aclrtSynchronizeStream`. A function
+counts as one of them if nearly all of its long calls return so.
 """
 
 import re
@@ -15,10 +15,10 @@ from kair_engine.arrays import Bools, Ints
 from kair_engine.readers.launch_queue import EARLIER_NS, LONGEST_USUAL_NS, RETURNS_NS
 
 FEWEST: Final = 3
-"""Calls that return so, by which a function is known."""
+"""A function needs this many such calls to be recognised."""
 NEARLY_ALL: Final = 0.9
-"""Of a function's long calls return so: one that returns at any time does so in the share of it that streams have
-nothing to run."""
+"""Share of a function's long calls that return so. A function that returns at any time reaches only the share of time
+in which streams have nothing to run."""
 _ALLOCATES: Final = re.compile(r"alloc|free", re.IGNORECASE)
 """Memory is freed when the device is done with it: such a call waits for the device because of memory."""
 
@@ -26,15 +26,15 @@ _ALLOCATES: Final = re.compile(r"alloc|free", re.IGNORECASE)
 def blocking_functions(
     names: Sequence[str], name: Ints, begin_ns: Ints, over_ns: Ints, *, launching: Ints, stream: Ints, ran_ns: Ints
 ) -> Ints:
-    """Return the functions, as places in `names`, that wait for the device.
+    """Return the functions, as indices into `names`, that wait for the device.
 
     Calls are given by their functions, begins and ends; `launching` are the functions that launch something. The
     device's operations are given by their streams, and by their begins and ends (`ran_ns`, 2 × operations).
     """
     long = over_ns - begin_ns > LONGEST_USUAL_NS
-    asked = np.setdiff1d(np.unique(name[long]), launching)
-    asked = np.array([at for at in asked.tolist() if not _ALLOCATES.search(names[at])], dtype=np.int64)
-    rows = np.flatnonzero(long & np.isin(name, asked))
+    functions = np.setdiff1d(np.unique(name[long]), launching)
+    functions = np.array([at for at in functions.tolist() if not _ALLOCATES.search(names[at])], dtype=np.int64)
+    rows = np.flatnonzero(long & np.isin(name, functions))
     waited = np.zeros(len(rows), dtype=bool)
     for one in np.unique(stream).tolist() if len(rows) else ():
         waited |= _drained(begin_ns[rows], over_ns[rows], *ran_ns[:, stream == one])
@@ -44,7 +44,7 @@ def blocking_functions(
 
 
 def _drained(begin_ns: Ints, over_ns: Ints, started_ns: Ints, ended_ns: Ints) -> Bools:
-    """Return per call whether a stream ran its last operation so far in it, and ended that as the call returned."""
+    """Return per call whether a stream's latest operation began within it and ended as the call returned."""
     order = np.argsort(started_ns, kind="stable")
     started, ended = started_ns[order], np.maximum.accumulate(ended_ns[order])
     at = np.searchsorted(started, over_ns) - 1

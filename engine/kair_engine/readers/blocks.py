@@ -1,4 +1,4 @@
-"""A trace file's bytes, decompressed in blocks; what a cut or damaged file still holds is kept."""
+"""Decompresses a trace file in blocks; what a cut or damaged file still holds is kept."""
 
 import zlib
 from collections.abc import Generator, Iterator
@@ -15,15 +15,15 @@ PARQUET_MAGIC: Final = b"PAR1"
 BLOCK_SIZE: Final = 1 << 18
 _READ_SIZE: Final = 128 << 10
 _OF_MEMBER: Final = 16 << 20
-"""All alike: files of an archive are read fastest in its order."""
+"""The same for all members: files of an archive are read fastest in its order."""
 
 
-# Traces compress 12 to 17 to 1.
+# Traces compress by 12 to 17.
 _COMPRESSION: Final = 12
 
 
 def text_size(path: Path) -> int:
-    """About how many bytes of text a file holds, which may lie in an archive; 0 where that cannot be told."""
+    """Return about how many bytes of text a file holds, which may lie in an archive; 0 if that is unknown."""
     try:
         with path.open("rb") as file:
             head = file.read(4)
@@ -36,7 +36,7 @@ def text_size(path: Path) -> int:
 
 
 def open_file(path: Path) -> IO[bytes]:
-    """Return the file, which may lie in an archive. Raises OSError, or InputError where the archive is damaged."""
+    """Return the file, which may lie in an archive. Raises OSError, or InputError if the archive is damaged."""
     try:
         return path.open("rb")
     except NotADirectoryError:
@@ -56,7 +56,7 @@ class BlockReader:
         self.damaged = False
 
     def __iter__(self) -> Generator[bytes, None, None]:
-        # Only the reader's own errors are about the input: those of whoever takes the blocks pass by.
+        # Only the reader's own errors are about the input: those of the caller pass through.
         blocks = self._blocks()
         while True:
             try:
@@ -67,7 +67,7 @@ class BlockReader:
                 return
             self.bytes_read += len(block)
             yield block
-            # Its memory is the next one's, if nobody else has it.
+            # Frees its memory for the next block if nobody else holds it.
             del block
 
     def _blocks(self) -> Iterator[bytes]:
@@ -82,7 +82,7 @@ class BlockReader:
                 yield from iter(lambda: file.read(self._block_size), b"")
 
     def _gzip(self, file: IO[bytes]) -> Iterator[bytes]:
-        """Every member of the file; `max_length` bounds the memory a highly compressed block can take."""
+        """Yield every member of the file; `max_length` bounds the memory that a highly compressed block takes."""
         member = zlib.decompressobj(wbits=31)
         pending = b""
         while True:
@@ -125,11 +125,11 @@ class BlockReader:
 def read_whole(path: Path, most_bytes: int, hint: str | None = None) -> tuple[bytes, bool]:
     """Return a file's decompressed content, and whether it is cut off or damaged.
 
-    Raises InputError with `hint` where it is larger than `most_bytes`, or cannot be read.
+    Raises InputError with `hint` if it is larger than `most_bytes` or cannot be read.
     """
     blocks, held = BlockReader(path), []
-    with closing(iter(blocks)) as told:
-        for block in told:
+    with closing(iter(blocks)) as stream:
+        for block in stream:
             held.append(block)
             if blocks.bytes_read > most_bytes:
                 text = f"{path.name} holds more than {most_bytes >> 20:,} MiB, the most that is read of such a file"

@@ -1,4 +1,4 @@
-"""Events of Chrome's JSON, in a list or under `traceEvents`, read whole; a list may lack its end."""
+"""Reads events in Chrome's JSON format, as a list or under `traceEvents`, into memory; a list may lack its end."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -34,16 +34,16 @@ class ChromeEvent(msgspec.Struct, gc=False):
 
     @property
     def text(self) -> str:
-        """The name, whatever it is."""
+        """The name as text, whatever its type."""
         return self.name[:_LONGEST_NAME] if isinstance(self.name, str) else str(self.name)[:_LONGEST_NAME]
 
     @property
     def begin(self) -> int | None:
-        """Its time in ns, None where it has none."""
+        """Its time in ns; None if it has none."""
         return nanoseconds(self.ts)
 
     def of_args(self, *names: str) -> Any:  # noqa: ANN401
-        """Return the first of these arguments that is there."""
+        """Return the first of these arguments that is present."""
         if not isinstance(self.args, Mapping):
             return None
         return next((self.args[name] for name in names if name in self.args), None)
@@ -55,14 +55,14 @@ class _Wrapped(msgspec.Struct, gc=False):
 
 @dataclass(frozen=True)
 class ChromeTrace:
-    """All events of a file, and how many could not be understood."""
+    """All events of a file, and the number that could not be understood."""
 
     events: list[ChromeEvent]
     bad: int
     is_cut: bool
 
     def process_names(self) -> dict[str, str]:
-        """Return the names of processes, by their ids as text."""
+        """Return the names of processes by their ids as text."""
         found = {}
         for event in self.events:
             if event.ph == "M" and event.name == "process_name" and isinstance(name := event.of_args("name"), str):
@@ -70,10 +70,10 @@ class ChromeTrace:
         return found
 
     def complete(self) -> Iterator[tuple[ChromeEvent, int, int]]:
-        """Events with a length: (event, begin, duration) in ns, those of pairs of begin and end among them."""
+        """Yield events with a length as (event, begin, duration) in ns; pairs of begin and end events count as one."""
         waiting: dict[tuple[str, str], list[tuple[ChromeEvent, int]]] = {}
         for event in self.events:
-            # Half of a file may be arrows, of which no times are needed here.
+            # Half of a file may be arrows, whose times are not needed here.
             if event.ph not in _LASTING or (begin := event.begin) is None:
                 continue
             if event.ph == "X":
@@ -87,7 +87,7 @@ class ChromeTrace:
                 yield first, start, begin - start
 
     def warnings(self, source: Path) -> tuple[KairWarning, ...]:
-        """Return what is said of a file that could not be read whole."""
+        """Return warnings for a file that could not be read completely."""
         found = []
         if self.is_cut:
             text = f"{source.name} is cut off or damaged; the events before that place are used"
@@ -99,13 +99,13 @@ class ChromeTrace:
 
 
 def load(source: Path) -> ChromeTrace:
-    """Return the events of a file. Raises NotATraceError where there are none, InputError where it is too large."""
+    """Return the events of a file. Raises NotATraceError if there are none, InputError if it is too large."""
     text, is_cut = read_whole(source, _LARGEST, "record fewer steps")
     text = text.removeprefix(b"\xef\xbb\xbf").strip()
     try:
         if text.startswith(b"{"):
             return ChromeTrace(msgspec.json.decode(text, type=_Wrapped).traceEvents, 0, is_cut)
-        # Horovod never closes its list; Chrome's format lets it go.
+        # Horovod never closes its list, which Chrome's format permits.
         closed = text if text.endswith(b"]") else text.rstrip(b", \r\n") + b"]"
         return ChromeTrace(msgspec.json.decode(closed, type=list[ChromeEvent]), 0, is_cut)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -113,7 +113,7 @@ def load(source: Path) -> ChromeTrace:
 
 
 def _by_lines(lines: Iterable[bytes]) -> ChromeTrace:
-    """One event a line, as all these profilers write it: what is damaged stays within its line."""
+    """Parse one event per line, as these profilers write: damage stays within its line."""
     events, bad = [], 0
     for line in lines:
         stripped = line.strip().removeprefix(b"[").strip(b", \t")
@@ -129,10 +129,10 @@ def _by_lines(lines: Iterable[bytes]) -> ChromeTrace:
 
 
 def nanoseconds(raw: msgspec.Raw) -> int | None:
-    """Microseconds as text, quoted or not, in ns."""
+    """Return microseconds as text, quoted or not, in ns."""
     text = bytes(raw)
     whole, point, fraction = text.strip(b'"').partition(b".")
-    # As nearly all are written; what is not is looked at closely.
+    # The fast path for nearly all values; others are parsed in full.
     if whole.isdigit() and len(whole) <= _MOST_DIGITS and (fraction.isdigit() or not point):
         return int(whole + fraction[:3].ljust(3, b"0"))
     match = _TIME.match(text)

@@ -1,4 +1,4 @@
-"""Composer's traces: the events of its training loop, of one rank or of all ranks of a node."""
+"""Reads Composer's traces: events of its training loop, for one rank or all ranks of a node."""
 
 import re
 from pathlib import Path
@@ -18,11 +18,11 @@ _TOGETHER: Final = f"{_LANE} communication"
 
 
 def read_composer(source: Path, out: Path, *, rank_hint: int | None = None) -> FragmentInfo:  # noqa: ARG001
-    """Write `source` as the fragment `out`, and return what it holds; its events state their ranks.
+    """Write `source` as the fragment `out`, and return its description; its events state their ranks.
 
-    Collectives are not recorded by themselves. They lie in the backward pass, which all ranks leave together once the
-    gradients are summed: it stands for them, and a slow backward pass looks like everybody's. Raises NotATraceError,
-    InputError where it holds no events of a training loop, OSError when the disk is full.
+    Composer does not record collectives by themselves. They lie in the backward pass, which all ranks leave together
+    once the gradients are summed. The pass stands for them, so a slow backward pass on one rank looks slow on all.
+    Raises NotATraceError, InputError if it holds no events of a training loop, OSError if the disk is full.
     """
     trace = load(source)
     rows: dict[int, Rows] = {}

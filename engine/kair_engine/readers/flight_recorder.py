@@ -1,9 +1,9 @@
-"""Flight Recorder dumps (JSON, or pickles of plain values): how far one rank came in each process group.
+"""Reads Flight Recorder dumps (JSON, or pickles of plain values): the progress of one rank in each process group.
 
-The entries of a dump, and what its `pg_config` and `pg_status` say, as how far the rank came in each group.
+Progress comes from the dump's entries, its `pg_config` and its `pg_status`.
 
-Versions 2.0 to 2.10. Fields of later versions are used where they are there: data types since 2.1, `is_p2p` since 2.2,
-`pg_status` since 2.3; each operation of a coalesced collective has an entry of its own since 2.7.
+Versions 2.0 to 2.10. Fields of later versions are used if present: data types since 2.1, `is_p2p` since 2.2,
+`pg_status` since 2.3, one entry per operation of a coalesced collective since 2.7.
 """
 
 import json
@@ -27,10 +27,10 @@ _LARGEST: Final = 1 << 30
 
 
 def read_flight_recorder(source: Path, out: Path, *, rank_hint: int | None = None) -> FragmentInfo:
-    """Write an empty fragment `out`, and return how far the rank came: a dump has calls, and no steps.
+    """Write an empty fragment `out`, and return the rank's progress: a dump has calls, and no steps.
 
-    The rank is `rank_hint`, else the one the file's name states. Raises NotATraceError where the file is something
-    else, InputError where it is damaged or a pickle of more than plain values, OSError when the disk is full.
+    The rank is `rank_hint`, else the one in the file's name. Raises NotATraceError if the file is something else,
+    InputError if it is damaged or a pickle of more than plain values, OSError if the disk is full.
     """
     dump, warnings, is_cut = _loaded(source)
     if not isinstance(dump.get("entries"), list) and not isinstance(dump.get("pg_status"), Mapping):
@@ -56,13 +56,13 @@ def read_flight_recorder(source: Path, out: Path, *, rank_hint: int | None = Non
 
 
 def _world_size(progress: tuple[GroupProgress, ...]) -> int | None:
-    """Return that of the group of all ranks; other groups are of some of them."""
+    """Return the size of the group of all ranks; other groups have some of them."""
     of_all = [group for group in progress if group.ranks and group.is_of_all]
     return max((len(group.ranks) for group in of_all), default=0) or None
 
 
 def _loaded(source: Path) -> tuple[dict[str, Any], tuple[KairWarning, ...], bool]:
-    """Return the dump, what is to be said of it, and whether its end is missing."""
+    """Return the dump, its warnings, and whether its end is missing."""
     content, _ = read_whole(source, _LARGEST)
     try:
         value = load_plain(content) if content.startswith(b"\x80") else json.loads(content)
@@ -98,9 +98,9 @@ Entry = Mapping[str, Any]
 
 
 def progress_of(dump: Mapping[str, Any], *, is_cut: bool = False) -> tuple[GroupProgress, ...]:
-    """How far the rank came in each of its process groups, in the order of their names.
+    """Return the rank's progress in each of its process groups, in the order of their names.
 
-    Of a dump that `is_cut` the last entries are gone, so that only its `pg_status` tells: groups without are left out.
+    If the dump `is_cut`, its last entries are missing and only `pg_status` counts: groups without one are left out.
     """
     entries = mappings(dump.get("entries"))
     entries = entries[:-1] if is_cut else entries
@@ -112,7 +112,7 @@ def progress_of(dump: Mapping[str, Any], *, is_cut: bool = False) -> tuple[Group
         descriptions.setdefault(name, description)
     status = mapping(dump.get("pg_status"))
     configured = _configured(dump.get("pg_config"))
-    # Groups that have called nothing yet are in the configuration alone.
+    # Groups without a call appear only in the configuration.
     names = {*of_group, *(name for name in configured if name)} or {*map(_text, status)}
     found = (
         _Group(
@@ -125,11 +125,11 @@ def progress_of(dump: Mapping[str, Any], *, is_cut: bool = False) -> tuple[Group
         )
         for name in sorted(names)
     )
-    return tuple(group.progress() for group in found if not is_cut or group.is_told_by_status)
+    return tuple(group.progress() for group in found if not is_cut or group.has_status)
 
 
 def _group_of(entry: Entry) -> tuple[str, str]:
-    """(name, description) of an entry's process group; older dumps have its number alone."""
+    """Return (name, description) of an entry's process group; older dumps only have its number."""
     pair = entry.get("process_group")
     if isinstance(pair, Sequence) and not isinstance(pair, str) and pair:
         description = _text(pair[1]) if len(pair) > 1 else ""
@@ -138,7 +138,7 @@ def _group_of(entry: Entry) -> tuple[str, str]:
 
 
 def _configured(value: object) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """By name, the description and the ranks of process groups."""
+    """Return name → (description, ranks) of process groups."""
     found = {}
     for key, one in mapping(value).items():
         if isinstance(one, Mapping):
@@ -149,7 +149,7 @@ def _configured(value: object) -> dict[str, tuple[str, tuple[int, ...]]]:
 
 
 def _members(name: str, configured: Mapping[str, tuple[str, tuple[int, ...]]], names: set[str]) -> tuple[int, ...]:
-    """Return the ranks of a group. Gloo's default group has none of its name: it is the one without any."""
+    """Return the ranks of a group. Gloo's default group is configured under an empty name."""
     if name in configured:
         return configured[name][1]
     unnamed = configured.get("", ("", ()))[1]
@@ -157,7 +157,7 @@ def _members(name: str, configured: Mapping[str, tuple[str, tuple[int, ...]]], n
 
 
 class _Group:
-    """The entries of one process group in the order of their calls, collectives and batches of transfers told apart."""
+    """The entries of one process group in the order of their calls; collectives apart from batches of transfers."""
 
     def __init__(
         self,
@@ -171,20 +171,20 @@ class _Group:
     ) -> None:
         self._name, self._description, self._ranks, self._is_cut = name, description, ranks, is_cut
         self._collectives, self._transfers = _sorted_out(entries)
-        told = next((one for key, one in status.items() if _is_of(key, name, entries) and isinstance(one, Mapping)), {})
-        # Where a group has sends and receives, its status counts these along: it tells no number of a collective.
-        self._status = {} if self._transfers else told
+        info = next((one for key, one in status.items() if _is_of(key, name, entries) and isinstance(one, Mapping)), {})
+        # A status counts sends and receives, too: with these it holds no number of a collective.
+        self._status = {} if self._transfers else info
         self._completed = _count(self._status.get("last_completed_collective"))
         states = {_text(entry.get("state")) for entry in entries}
-        # NCCL: what timed out is retired, too. Gloo retires what is over, and says `completed` of nothing; backends
-        # without a completion hook retire what returned, and count nothing as completed either.
+        # NCCL retires calls that timed out, too. Gloo retires finished calls and reports none as `completed`; backends
+        # without a completion hook retire calls that returned, and report none either.
         self._tells_completion = "completed" in states or self._completed >= 0
         self._retired: CallState = "open" if "completed" in states else "done" if self._tells_completion else "returned"
         self._last = entries[-1] if entries else None
         self._has_status = bool(status) or self._last is not None
 
     @property
-    def is_told_by_status(self) -> bool:
+    def has_status(self) -> bool:
         return _count(self._status.get("last_enqueued_collective")) >= 0 and bool(self._collectives)
 
     def progress(self) -> GroupProgress:
@@ -226,8 +226,8 @@ class _Group:
         return self._retired if entry.get("retired") is True else "open"
 
     def _collective(self, parts: Sequence[Entry], *, is_first: bool) -> CollectiveCall:
-        """Return a collective; of a coalesced one the sums of its parts, unless it `is_first`: some may be dropped by
-        then.
+        """Return a collective. A coalesced one has the sums of its parts, unless it `is_first`: earlier parts may be
+        dropped.
         """
         last = parts[-1]
         of_sizes = parts[:-1] if len(parts) > 1 else parts
@@ -247,19 +247,19 @@ class _Group:
         )
 
     def _transfer(self, entry: Entry, end: Entry) -> CollectiveCall:
-        """Return a send or receive; of a batch, `end` is the entry whose state is that of all."""
-        told = _TRANSFER.match(_name(entry))
+        """Return a send or receive; `end` is the entry with the state of its whole batch."""
+        match = _TRANSFER.match(_name(entry))
         return CollectiveCall(
             sequence=_sequence(entry, is_transfer=True),
-            operation=told[1].lower() if told else _operation(entry),
+            operation=match[1].lower() if match else _operation(entry),
             state=self._state(end),
             sizes=_sizes(entry),
             created_ns=max(_count(entry.get("time_created_ns")), 0),
             input_elements=_elements([entry], "input"),
             output_elements=_elements([entry], "output"),
             location=_location(entry),
-            # `send 1->2` and `recv 1<-2`: places in the group, one's own first.
-            peer=UNTOLD if told is None or told[3] is None else self._rank_at(int(told[3])),
+            # `send 1->2` and `recv 1<-2`: positions in the group, the rank's own first.
+            peer=UNTOLD if match is None or match[3] is None else self._rank_at(int(match[3])),
         )
 
     def _rank_at(self, place: int) -> int:
@@ -269,10 +269,10 @@ class _Group:
 
 
 def _sorted_out(entries: Sequence[Entry]) -> tuple[list[list[Entry]], list[tuple[Entry, Entry]]]:
-    """Return collectives by number, each with its parts and the entry that ends them; transfers with what ends their
+    """Return collectives by number, each with its parts and the entry that ends it; transfers with the end of their
     batch.
 
-    The entries of a batch have no states of their own: that of the `coalesced` entry behind them is theirs.
+    The entries of a batch have no states; they take that of the `coalesced` entry after them.
     """
     collectives: dict[int, list[Entry]] = {}
     transfers: list[tuple[Entry, Entry]] = []
@@ -304,7 +304,7 @@ def _is_transfer(entry: Entry) -> bool:
 
 
 def _is_of(key: object, name: str, entries: Sequence[Entry]) -> bool:
-    """Whether a status is a group's: its key is the number of the group's communicator."""
+    """Whether a status belongs to a group: its key is the number of the group's communicator."""
     if entries:
         return _text(key) == _text(entries[-1].get("pg_id", name))
     return _text(key) == name
@@ -323,13 +323,13 @@ def _sequence(entry: Entry, *, is_transfer: bool) -> int:
 
 
 def _sizes(entry: Entry) -> str:
-    """`[[1024]]`, or `[[1024]] → [[256]]`."""
+    """Return `[[1024]]`, or `[[1024]] → [[256]]`."""
     inputs, outputs = (_text(entry.get(f"{side}_sizes", "")) for side in ("input", "output"))
     return inputs if outputs in ("", inputs) else f"{inputs} → {outputs}"
 
 
 def _elements(entries: Sequence[Entry], side: str) -> int:
-    """How many elements all tensors of one side have; UNTOLD where some size is missing."""
+    """Return the number of elements in all tensors of one side; UNTOLD if a size is missing."""
     total = 0
     for entry in entries:
         shapes = entry.get(f"{side}_sizes")
@@ -356,7 +356,7 @@ def _location(entry: Entry) -> str:
 
 
 def _count(value: object) -> int:
-    """Return a sequence number or a time; −1 where there is none. Gloo's status has them as text."""
+    """Return a sequence number or a time; −1 if there is none. Gloo's status has them as text."""
     if isinstance(value, str) and re.fullmatch(r"-?\d{1,18}", value):
         value = int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) and -1 <= value < 1 << 62 else -1

@@ -1,11 +1,9 @@
-"""All formats, one row each: those that are read, and those that are only recognised.
+"""Lists all formats: those that are read, and those that are only recognised.
 
-A new reader is a module or a folder of `readers/` and a row of FORMATS: how its files are told, and the function that
-reads them. Rows are asked in their order; the first that knows the file has it.
+To add a reader, add a module or a folder to `readers/` and a row to FORMATS: how to detect its files, and the function
+that reads them. The first row in order that matches a file reads it.
 
-The format of a file, told by content.
-
-What the first bytes of a file say it is. Names and suffixes are not trusted where the content speaks.
+Formats are detected by a file's first bytes. Names and suffixes count only if the content does not decide.
 """
 
 import re
@@ -39,7 +37,7 @@ _SQLITE: Final = b"SQLite format 3\0"
 
 @dataclass(frozen=True)
 class Head:
-    """How a file begins: `raw` as it is on disk, `content` decompressed, up to HEAD_SIZE bytes."""
+    """The first bytes of a file: `raw` as on disk, `content` decompressed, up to HEAD_SIZE bytes."""
 
     path: Path
     raw: bytes
@@ -47,7 +45,7 @@ class Head:
 
     @property
     def text(self) -> bytes:
-        """The content without the signs that may stand before JSON."""
+        """The content without a byte order mark and leading blanks."""
         return self.content.removeprefix(_BYTE_ORDER_MARK).lstrip()
 
     @property
@@ -57,7 +55,7 @@ class Head:
 
 
 def read_head(path: Path) -> Head:
-    """Return the file's head. Raises OSError or InputError where it cannot be read."""
+    """Return the file's head. Raises OSError or InputError if it cannot be read."""
     with open_file(path) as file:
         raw = file.read(HEAD_SIZE)
     if raw.startswith(PARQUET_MAGIC):
@@ -77,12 +75,12 @@ def is_parquet(head: Head) -> bool:
 
 
 def is_gift(head: Head) -> bool:
-    """Return whether it is what `kair donate` wrote."""
+    """Return whether it was written by `kair donate`."""
     return head.raw.startswith(GIFT)
 
 
 def is_kineto(head: Head) -> bool:
-    """JSON with `traceEvents` near its beginning or too long to tell, or a list of Chrome's events."""
+    """Return whether it is JSON with `traceEvents` (or too long to know), or a list of Chrome's events."""
     text = head.text
     if text.startswith(b"["):
         return text[1:].lstrip()[:1] == b"{" and b'"ph"' in text
@@ -90,7 +88,7 @@ def is_kineto(head: Head) -> bool:
 
 
 def is_flight_recorder(head: Head) -> bool:
-    """Return whether it is a dump of PyTorch's Flight Recorder: JSON, or a pickle, with the keys of its begin."""
+    """Return whether it is a dump of PyTorch's Flight Recorder: JSON or a pickle with its first keys."""
     if head.content[:1] == b"\x80":
         return bool(_FLIGHT_RECORDER.search(head.content))
     text = head.text
@@ -98,24 +96,24 @@ def is_flight_recorder(head: Head) -> bool:
 
 
 def is_ras(head: Head) -> bool:
-    """Return whether it is what ncclras prints: text with a table of communicators, or JSON of all their ranks."""
+    """Return whether it is ncclras's output: text with a table of communicators, or JSON of all their ranks."""
     if head.text.startswith(b"{"):
         return bool(_RAS_JSON.search(head.content))
     return not is_binary(head) and bool(_RAS.search(head.content)) and b"in group  per comm" in head.content
 
 
 def is_ras_monitor(head: Head) -> bool:
-    """Return whether it is what ncclras prints of a job that it watches: events."""
+    """Return whether it is ncclras's output in monitor mode: events."""
     return not is_binary(head) and bool(_RAS_MONITOR.search(head.content[:4096]))
 
 
 def is_py_spy(head: Head) -> bool:
-    """Return whether it is the stacks of a Python process."""
+    """Return whether it holds the stacks of a Python process."""
     return bool(_PY_SPY.search(head.text[:4096]))
 
 
 def is_job_log(head: Head) -> bool:
-    """Text that is nothing else: what it says stands behind its head."""
+    """Return whether it is text of no other format: the content of a log lies beyond its head."""
     text = head.text
     is_json = text.startswith(b"{") or (text.startswith(b"[") and text[1:].lstrip()[:1] in (b"{", b"]", b'"'))
     others = (is_py_spy, is_ras_monitor, is_archive, is_perfetto, is_otf2, is_checkpoint, is_wandb)
@@ -123,13 +121,15 @@ def is_job_log(head: Head) -> bool:
 
 
 def is_log_of_records(head: Head) -> bool:
-    """Return whether it is a log as Docker or a collector keeps it: a JSON object for each line, with its text."""
+    """Return whether it is a log as Docker or a collector keeps it: one JSON object per line, with its text."""
     first, _, rest = head.text.partition(b"\n")
     return (not rest or rest.startswith(b"{")) and text_in_record(first) is not None
 
 
 def is_ascend(head: Head) -> bool:
-    """Chrome's events with the processes of an Ascend NPU; they may be named far behind, the file's name is its own."""
+    """Return whether it is Chrome's events of an Ascend NPU, by process names or, as these may come late, its file
+    name.
+    """
     is_named = head.path.name.startswith("trace_view.json") or bool(
         PIECE.match(head.path.name) or SLICE.match(head.path.name)
     )
@@ -137,12 +137,12 @@ def is_ascend(head: Head) -> bool:
 
 
 def is_rocprof(head: Head) -> bool:
-    """JSON of rocprofv3, or Chrome's events with rocprof's processes."""
+    """Return whether it is JSON of rocprofv3, or Chrome's events with rocprof's processes."""
     return head.text.startswith(b"{") and bool(_ROCPROF.search(head.content))
 
 
 def is_horovod(head: Head) -> bool:
-    """Return whether it is a list of Chrome's events, of which some negotiate."""
+    """Return whether it is a list of Chrome's events, some of them negotiations."""
     return head.text.startswith(b"[") and b'"NEGOTIATE_' in head.content
 
 
@@ -152,17 +152,17 @@ def is_composer(head: Head) -> bool:
 
 
 def is_xplane(head: Head) -> bool:
-    """Return whether it is an XSpace message: planes (field 1), of which the first has a name that XLA gives."""
+    """Return whether it is an XSpace message: planes (field 1), the first with a name that XLA gives."""
     return head.content[:1] == b"\x0a" and bool(_PLANE_NAME.search(head.content[:200]))
 
 
 def is_nsys_report(head: Head) -> bool:
-    """Return whether it is a report of Nsight Systems as it records it: binary, known by its name."""
+    """Return whether it is a report in Nsight Systems' own format: binary, known by its name."""
     return head.path.suffix.lower() == ".nsys-rep" and is_binary(head)
 
 
 def is_old_nsys_report(head: Head) -> bool:
-    """Return whether it is the same of versions before 2021.4."""
+    """Return whether it is such a report of a version before 2021.4."""
     return head.path.suffix.lower() == ".qdrep" and is_binary(head)
 
 
@@ -172,12 +172,12 @@ def is_sqlite(head: Head) -> bool:
 
 
 def is_compressed_sqlite(head: Head) -> bool:
-    """Return whether it is the same compressed, which is read from anywhere in the file and so has to be a file."""
+    """Return whether it is a compressed SQLite database, which must be unpacked for random access."""
     return head.content.startswith(_SQLITE)
 
 
 def is_nsys_export(head: Head) -> bool:
-    """Return whether it is a database that Nsight Systems exported, or one of which the tables will tell."""
+    """Return whether it is a database of Nsight Systems, or one whose tables have to be examined."""
     return is_sqlite(head) and not is_rocprof_database(head)
 
 
@@ -187,14 +187,14 @@ def is_rocprof_database(head: Head) -> bool:
 
 
 def is_perfetto(head: Head) -> bool:
-    """Return whether it is a Perfetto protobuf: packets (field 1, nested), under a name that says so."""
+    """Return whether it is a Perfetto protobuf: packets (field 1, nested), with its suffix."""
     return head.path.suffix.lower() in (".pftrace", ".perfetto-trace") and head.content[:1] == b"\x0a"
 
 
 def is_chakra(head: Head) -> bool:
     """Return whether it is a Chakra trace.
 
-    The host's or the device's as JSON of nodes, or both linked, as length-prefixed messages.
+    The host's or the device's is JSON of nodes; both linked are length-prefixed messages.
     """
     if head.text.startswith(b"{"):
         return b'"traceEvents"' not in head.content and bool(_CHAKRA.search(head.content[:4096]))
@@ -207,7 +207,7 @@ def is_otf2(head: Head) -> bool:
 
 
 def is_archive(head: Head) -> bool:
-    """Return whether it is an archive, by name and content; one that can be opened was opened before."""
+    """Return whether it is an archive, by name and content; readable ones were opened before."""
     name = head.path.name.lower()
     is_named = name.endswith((".zip", ".tgz", ".7z", ".rar")) or ".tar" in name
     magic = (b"PK\x03\x04", b"7z\xbc\xaf", b"Rar!", b"BZh", b"\xfd7zXZ")
@@ -216,11 +216,11 @@ def is_archive(head: Head) -> bool:
 
 _TORCH_ZIP: Final = re.compile(rb"^PK\x03\x04.{26,400}?data\.pkl", re.DOTALL)
 _TORCH_OLD: Final = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
-"""The number that torch.save began its files with before they were archives."""
+"""The number with which torch.save's files began before they were archives."""
 
 
 def is_checkpoint(head: Head) -> bool:
-    """Return whether it is what torch.save wrote, or safetensors."""
+    """Return whether it was written by torch.save, or is safetensors."""
     is_of_torch = bool(_TORCH_ZIP.match(head.content[:500])) or head.content.startswith(_TORCH_OLD)
     return is_of_torch or (head.content[8:9] == b"{" and b'"data_offsets"' in head.content)
 
@@ -237,19 +237,19 @@ def is_tensorboard(head: Head) -> bool:
 
 
 def is_binary(head: Head) -> bool:
-    """Whether this is no text: it has a byte that text does not."""
+    """Whether it is binary: it has a byte that text does not."""
     return any(byte < 9 for byte in head.content[:4096])
 
 
 _REPLACED: Final = "\ufffd"
-"""What decoders put where bytes are no text: EF BF BD, once it is written as UTF-8."""
+"""Decoders' replacement for invalid bytes: EF BF BD in UTF-8."""
 
 
 def bytes_replaced(head: Head) -> int:
-    """How many places of a binary file's head hold EF BF BD instead of bytes: it was read as text and written again.
+    """Return how many places of a binary file's head hold EF BF BD: it was decoded as text and written again.
 
-    Of a binary file as it was written hardly any byte above 127 is UTF-8's, let alone all of them. What such a
-    rewriting leaves is UTF-8 from end to end, and most of what is no ASCII in it says that something was lost.
+    In an intact binary file hardly any byte above 127 is valid UTF-8, let alone all of them. A rewritten file is UTF-8
+    throughout, and most of its non-ASCII characters are replacements.
     """
     if not is_binary(head):
         return 0
@@ -262,13 +262,13 @@ def bytes_replaced(head: Head) -> int:
 
 
 class Reader(Protocol):
-    """What reads a file of one format."""
+    """A function that reads a file of one format."""
 
     def __call__(self, source: Path, out: Path, *, rank_hint: int | None = None) -> FragmentInfo:
-        """Write `source` as the fragment `out`, and return what it holds.
+        """Write `source` as the fragment `out`, and return its description.
 
-        `rank_hint` is the rank of a file that does not say its own. Raises NotATraceError where the file is something
-        else after all, InputError where it cannot be read or holds no operations, OSError when the disk is full.
+        `rank_hint` is the rank of a file that does not state its own. Raises NotATraceError if the file is something
+        else after all, InputError if it cannot be read or holds no operations, OSError if the disk is full.
         """
 
 
@@ -277,28 +277,28 @@ class Format:
     """A format that is read."""
 
     name: str
-    """As `FragmentInfo.format` and `kair info` have it."""
+    """As in `FragmentInfo.format` and `kair info`."""
     words: str
-    """For people, in a list of what is read."""
+    """For people, in a list of supported formats."""
     matches: Callable[[Head], bool]
     """Whether a file that begins like this is of the format."""
     reader: str
     """`module:function`, imported when the first file is read."""
     needs_file: bool = False
-    """Whether it is read here and there, and not from its begin to its end: then it cannot lie in an archive."""
+    """Whether reading it needs random access: then it cannot lie in an archive."""
     one_clock: bool = False
-    """Whether one host's recorder writes the whole file: all its ranks share that host's clock."""
+    """Whether one host's recorder writes the whole file, so that all its ranks share that host's clock."""
 
 
 @dataclass(frozen=True)
 class Unsupported:
-    """A format that is known and not read: what it is, and how one comes to something that is."""
+    """A recognised format that is not read: its name, and how to convert it."""
 
     words: str
     matches: Callable[[Head], bool]
     way_out: str
     is_recording: bool = True
-    """Whether it records what ranks did; what does not is passed over in silence beside traces."""
+    """Whether it records ranks; other files next to traces are skipped silently."""
 
 
 _READERS: Final = "kair_engine.readers"
@@ -340,9 +340,9 @@ FORMATS: Final = (
     Format("rocprof", "rocprof's JSON", is_rocprof, f"{_READERS}.rocprof:read_rocprof", one_clock=True),
     Format("horovod", "Horovod's timeline", is_horovod, f"{_READERS}.horovod:read_horovod"),
     Format("composer", "Composer's traces", is_composer, f"{_READERS}.composer:read_composer"),
-    # Behind all other JSON, as it takes any that is too long to tell.
+    # After all other JSON, because it takes any that is too long to decide.
     Format("kineto", "PyTorch profiler (Kineto) JSON", is_kineto, f"{_READERS}.kineto.reader:read_kineto"),
-    # Behind all others, as it takes any text: what it reads stands at the end of a log.
+    # Last, because it takes any text: its content lies at the end of a log.
     Format("job_log", _LOG_WORDS, is_job_log, f"{_READERS}.job_log:read_job_log"),
 )
 
@@ -350,15 +350,15 @@ ONE_CLOCK: Final = frozenset(form.name for form in FORMATS if form.one_clock)
 """The names of formats whose files have one clock each."""
 
 OF_INSPECTOR: Final = "logs of NCCL's Inspector"
-"""These are read all together, since one alone says nothing (`inspector_calls.py`)."""
+"""Read together, because one alone has no peers (`inspector_calls.py`)."""
 
-_TOLD_FIRST: Final = ("kineto", "flight_recorder", "xplane", "nsys")
-"""What most people have."""
+_COMMON: Final = ("kineto", "flight_recorder", "xplane", "nsys")
+"""The most common formats."""
 
 
 def words_of_formats() -> tuple[str, ...]:
-    """Return what is read, in words: what most people have comes first, whichever is asked for first."""
-    names = [*_TOLD_FIRST, *(form.name for form in FORMATS if form.name not in _TOLD_FIRST and form.name != "whatif")]
+    """Return the supported formats in words, the most common first, in whatever order they are tried."""
+    names = [*_COMMON, *(form.name for form in FORMATS if form.name not in _COMMON and form.name != "whatif")]
     known = {form.name: form.words for form in FORMATS}
     return (*(known[name] for name in dict.fromkeys(names)), OF_INSPECTOR, known["whatif"])
 
@@ -429,19 +429,18 @@ UNSUPPORTED: Final = (
 
 
 class NotATraceError(InputError):
-    """The file was read, and is something else. In a folder with traces it is passed over in silence."""
+    """The file was read, and is something else. In a folder with traces it is skipped silently."""
 
 
 class UnsupportedFormatError(InputError):
-    """The file is a recording in a format that is known and not read; the hint says how to convert it."""
+    """The file is a recording in a recognised format that is not read; the hint says how to convert it."""
 
 
 def detect_format(path: Path) -> Format | None:
-    """Return the format `path` is read as, or None where its first bytes already say that it is not a trace.
+    """Return the format `path` is read as, or None if its first bytes already show that it is no trace.
 
-    Raises UnsupportedFormatError where it is of a format that is only recognised, NotATraceError where it is known to
-    be no recording, InputError where it lost bytes as it
-    was handled as text, OSError where it cannot be read.
+    Raises UnsupportedFormatError if its format is only recognised, NotATraceError if it is known to be no recording,
+    InputError if it lost bytes by being handled as text, OSError if it cannot be read.
     """
     head = read_head(path)
     if replaced := bytes_replaced(head):

@@ -1,8 +1,7 @@
-"""Rows of one or several ranks, gathered by a reader, written as a fragment of the operations table.
+"""Writes rows of one or several ranks, collected by a reader, as a fragment of the operations table.
 
-For formats that are read whole: a reader adds rows, says where the steps are, and gets its fragment.
-
-The steps of a recording that is read whole: from its ranges, else from what its devices repeat.
+For formats that are read into memory: a reader adds rows and the steps, and gets its fragment. Steps come from the
+recording's ranges, else from what its devices repeat.
 """
 
 from array import array
@@ -62,7 +61,7 @@ class Codes(dict[str, int]):
 
 
 Coded = tuple[Int64s, Sequence[str]]
-"""Texts as numbers, and what each number stands for."""
+"""Texts as numbers, and the text of each number."""
 
 
 def _column() -> "array[int]":
@@ -74,7 +73,7 @@ class Rows:
     """The operations of one rank, as columns that grow; 8 bytes a value."""
 
     bad: int = 0
-    """Rows that were turned away: their time or duration is none."""
+    """Rows that were rejected for an invalid time or duration."""
     lanes: Codes = field(default_factory=Codes)
     names: Codes = field(default_factory=Codes)
     groups: Codes = field(default_factory=Codes)
@@ -110,7 +109,7 @@ class Rows:
         correlation: int | None = None,
         moment: int | None = None,
     ) -> None:
-        """Add one operation; times in ns. `moment` is when it was launched, which decides its step.
+        """Add one operation; times in ns. `moment` is its launch time, which decides its step.
 
         A row without a usable time is counted as bad; other numbers that do not fit their column are left out.
         """
@@ -131,7 +130,7 @@ class Rows:
         self.correlation.append(correlation if correlation is not None and correlation in _NUMBERS else _ABSENT)
 
     def add_wait(self, row: int, waited: int) -> None:
-        """Make of a launch two operations: what it waited for a place in the queue, and then the launch."""
+        """Split a launch into two operations: the wait for a place in the queue, and the launch proper."""
         self.add(
             self.lanes.texts[self.lane[row]],
             QUEUE_FULL,
@@ -158,10 +157,9 @@ class Rows:
         size: Int64s | None = None,
         group: Coded | None = None,
     ) -> None:
-        """Add operations as columns, one after another as `add` would: kinds, phases and groups by their numbers, -1
-        for none.
+        """Add operations as columns, one after another as `add` would: kinds, phases and groups by number, -1 for none.
 
-        Times that left 64 bits on the way here are such as no clock reads, and are turned away as those are.
+        Times that overflowed 64 bits on the way here are beyond any clock, and are rejected like those.
         """
         good = _within(start, _TIMES) & _within(duration, _DURATIONS)
         self.bad += len(good) - int(good.sum())
@@ -188,11 +186,11 @@ class Rows:
         self.group.frombytes(groups.tobytes())
 
     def column(self, name: str) -> Int64s:
-        """Return a column's values; -1 for what is absent."""
+        """Return a column's values; -1 where absent."""
         return _numbers(getattr(self, name))
 
     def extent(self) -> tuple[int, int]:
-        """Return the first begin and the last end. Raises ValueError where there are no rows."""
+        """Return the first begin and the last end. Raises ValueError if there are no rows."""
         start, duration = _numbers(self.start), _numbers(self.duration)
         return int(start.min()), int((start + duration).max())
 
@@ -203,10 +201,10 @@ def _within(values: Int64s, bounds: range) -> npt.NDArray[np.bool_]:
 
 
 def _recoded(coded: Coded, chosen: npt.NDArray[np.bool_], known: Codes) -> Int64s:
-    """Return the chosen ones by the numbers of `known`, which those it lacks get in the order of their first use."""
+    """Return the chosen ones by the numbers of `known`, to which missing texts are added in order of first use."""
     codes, texts = coded[0][chosen], coded[1]
     first = np.full(len(texts), len(codes))
-    # Of several values for one place the last stays: from the end, that is the first use.
+    # The last assignment to an index wins: in reversed order that is the first use.
     first[codes[::-1]] = np.arange(len(codes))[::-1]
     number = np.full(len(texts), _ABSENT)
     for at in np.argsort(first, kind="stable")[: int((first < len(codes)).sum())].tolist():
@@ -216,7 +214,7 @@ def _recoded(coded: Coded, chosen: npt.NDArray[np.bool_], known: Codes) -> Int64
 
 @dataclass(frozen=True)
 class RankRecording:
-    """What one rank did, and where its steps are."""
+    """The operations and steps of one rank."""
 
     rank: int
     rows: Rows
@@ -224,9 +222,9 @@ class RankRecording:
     main_lane: str
     """The lane of the steps' scopes."""
     host: str | None = None
-    """That the recording states; a folder `host=NAME` goes before it."""
+    """As the recording states it; a folder `host=NAME` takes precedence."""
     identity: RankIdentity | None = None
-    """What the recording says of the rank beside its host; None for nothing."""
+    """What else the recording states about the rank; None for nothing."""
 
 
 def write_recording(
@@ -244,8 +242,8 @@ def write_recording(
 ) -> FragmentInfo:
     """Write the ranks' rows as the fragment `out`, step by step and rank by rank.
 
-    `mark` says how steps would have been marked, for a warning where they are not; that comes before `warnings`. Raises
-    InputError where no row of any rank lies in a step, OSError when the disk is full.
+    `mark` says how steps would have been marked, for a warning if they are not; that comes before `warnings`. Raises
+    InputError if no row of any rank lies in a step, OSError if the disk is full.
     """
     steps = ranks[0].steps
     ranks = sorted(ranks, key=lambda one: one.rank)
@@ -291,7 +289,7 @@ class _Part:
         rows = recording.rows
         self._main = rows.lanes[recording.main_lane]
         self._scope = rows.names[STEP_SCOPE]
-        # Lanes are in the order of their names within a step.
+        # Within a step, lanes are ordered by name.
         order = sorted(range(len(rows.lanes.texts)), key=rows.lanes.texts.__getitem__)
         place = np.empty(len(order), np.int64)
         place[order] = np.arange(len(order))
@@ -301,8 +299,8 @@ class _Part:
         step[before] = OUTSIDE
         self.launched_before = len(before)
         self.on_device: dict[int, tuple[int, int]] = {}
-        """By the place of a step of which a table was made: when its first operation on a device began and its last one
-        was over, those that compute or communicate."""
+        """Index of a step whose table was made → begin of its first and end of its last device operation that computes
+        or communicates."""
         by_step = np.argsort(step, kind="stable")
         bounds = np.searchsorted(step[by_step], np.arange(len(self._steps.number) + 1))
         self._of_step = [by_step[begin:end] for begin, end in pairwise(bounds)]
@@ -314,7 +312,7 @@ class _Part:
         return begin, int(self._steps.end[at]) - begin
 
     def table(self, at: int, number: int) -> pa.Table:
-        """Return the rows of one step, in the table's order, the step's scope among them."""
+        """Return the rows of one step, in the table's order, including the step's scope."""
         rows, chosen = self._rows, self._of_step[at]
         self._see_device(at, chosen)
         begin, length = self.window(at)
@@ -338,14 +336,14 @@ class _Part:
 
 
 def _on_streams(rows: Rows) -> npt.NDArray[np.bool_]:
-    """Per lane whether it is a device's."""
+    """Return per lane whether it is a device's."""
     return np.array([lane.startswith(STREAM_PREFIX) for lane in rows.lanes.texts], dtype=bool)
 
 
 def _with_waits_apart(rows: Rows) -> tuple[LaunchQueue | None, Int64s]:
     """Return (the launch queue, the rows launched before the recording began).
 
-    What launches waited for becomes rows.
+    The waits of launches become rows.
     """
     queue, waits, before = _launch_queue(rows)
     for row, waited in waits:
@@ -354,7 +352,7 @@ def _with_waits_apart(rows: Rows) -> tuple[LaunchQueue | None, Int64s]:
 
 
 def _launch_queue(rows: Rows) -> tuple[LaunchQueue | None, list[tuple[int, int]], Int64s]:
-    """Return (the launch queue, the launches that waited for a place in it, for how long, the rows launched before)."""
+    """Return (the launch queue, (launch, wait in ns) of launches that waited in it, the rows launched before)."""
     lane, number = _numbers(rows.lane), _numbers(rows.correlation)
     device = _on_streams(rows)[lane] if len(lane) else np.zeros(0, dtype=bool)
     device &= _numbers(rows.kind) != KINDS.index("scope")
@@ -434,7 +432,7 @@ def _numbers(column: "array[int]") -> npt.NDArray[np.int64]:
 
 
 def steps_from(marks: Sequence[Mark], rows: Rows) -> Steps:
-    """Return the steps that ranges tell, else what repeats on a stream, else the whole recording as one."""
+    """Return the steps from ranges, else from what repeats on a stream, else the whole recording as one."""
     if not len(rows):
         return marked_steps(marks, np.empty(0, np.int64)) or one_step((0, 0))
     work, extent = np.sort(rows.column("moment")), rows.extent()
@@ -442,7 +440,7 @@ def steps_from(marks: Sequence[Mark], rows: Rows) -> Steps:
 
 
 def _repeating(rows: Rows) -> Steps | None:
-    """Return what repeats on a stream, of those with most operations first; cut by launches where they are known."""
+    """Return what repeats on a stream, the busiest streams first; steps are cut at launches if these are known."""
     kind, lane = rows.column("kind"), rows.column("lane")
     works = np.flatnonzero(kind != KINDS.index("scope"))
     computes = (kind[works] == KINDS.index("compute")) | (kind[works] == KINDS.index("collective"))
@@ -453,15 +451,15 @@ def _repeating(rows: Rows) -> Steps | None:
             of_stream = of_stream[np.argsort(rows.column("start")[of_stream], kind="stable")]
             if (found := repetition(rows.column("name")[of_stream], rows.names.texts)) is not None:
                 begin, end = _windows(rows, of_stream, found.bounds)
-                return Steps(np.arange(len(begin)), begin, end, found.told_by)
+                return Steps(np.arange(len(begin)), begin, end, found.inferred_from)
     return None
 
 
 def _windows(rows: Rows, stream: Int64s, bounds: Int64s) -> tuple[Int64s, Int64s]:
-    """Begins and ends of steps between places in a stream: after what is before each was launched, or has run.
+    """Return begins and ends of steps between places in a stream: each after the previous part was launched, or has
+    run.
 
-    What runs at the begin of a recording may have been launched before it, long before what is launched meanwhile: such
-    steps are none of it.
+    Operations at the start of a recording may have been launched long before it: such steps are dropped.
     """
     moment, start = rows.column("moment")[stream], rows.column("start")[stream]
     over = np.where(moment < start, moment + 1, start + rows.column("duration")[stream])

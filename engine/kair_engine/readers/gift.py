@@ -1,4 +1,4 @@
-"""Reads what `kair donate` wrote: fragments of the operations table under pseudonyms, a file of an archive each."""
+"""Reads output of `kair donate`: fragments of the operations table under pseudonyms, one per file of an archive."""
 
 import io
 from dataclasses import replace
@@ -17,7 +17,9 @@ from kair_engine.trace.model import GIFT, FragmentInfo
 
 
 def read_gift(source: Path, out: Path, *, rank_hint: int | None = None) -> FragmentInfo:
-    """Write one file of a gift as the fragment `out`, and return what it holds. It has its ranks, whatever the hint."""
+    """Write one file of a gift as the fragment `out`, and return its description. Its ranks are known, whatever the
+    hint.
+    """
     del rank_hint
     with open_file(source) as opened:
         content = opened.read()[len(GIFT) :]
@@ -31,9 +33,9 @@ def read_gift(source: Path, out: Path, *, rank_hint: int | None = None) -> Fragm
 
 
 def _parts(content: bytes) -> tuple[FragmentInfo, list[pa.Table]]:
-    """Return what the fragment says of itself, and its row groups.
+    """Return the fragment's description and its row groups.
 
-    Raises ValueError, or what Arrow does, for damaged ones.
+    Raises ValueError, or Arrow's errors, for damaged ones.
     """
     file = pq.ParquetFile(io.BytesIO(content))
     if not file.schema_arrow.equals(SCHEMA):
@@ -43,7 +45,7 @@ def _parts(content: bytes) -> tuple[FragmentInfo, list[pa.Table]]:
 
 
 def _sound(table: pa.Table, info: FragmentInfo) -> pa.Table:
-    """Raise ValueError for rows that no reader writes: a gift comes from others."""
+    """Return the table. Raises ValueError for rows that no reader writes: a gift is untrusted."""
     table.validate(full=True)
     if any(table[of.name].null_count for of in SCHEMA if not of.nullable):
         raise ValueError("a value is missing")

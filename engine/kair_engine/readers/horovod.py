@@ -1,4 +1,4 @@
-"""Horovod's timeline: the coordinator's file says when each rank was ready for each tensor."""
+"""Reads Horovod's timeline: the coordinator's file records when each rank was ready for each tensor."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,12 +17,12 @@ _NEGOTIATE: Final = "NEGOTIATE_"
 _LANE: Final = "thread horovod"
 _GROUP: Final = "all ranks"
 _BEFORE: Final = "before "
-"""Begins the names of what a rank does while it is ready for no tensor: its own work, whatever that is."""
+"""Name prefix of a rank's own work, of whatever kind, until it is ready for the next tensor."""
 
 
 @dataclass
 class _Call:
-    """One collective: when each rank was ready, in ns, and when it was over."""
+    """One collective: when each rank was ready, and its end, in ns."""
 
     tensor: str
     operation: str
@@ -32,10 +32,10 @@ class _Call:
 
 
 def read_horovod(source: Path, out: Path, *, rank_hint: int | None = None) -> FragmentInfo:  # noqa: ARG001
-    """Write `source` as the fragment `out`, and return what it holds: all ranks, on the coordinator's clock.
+    """Write `source` as the fragment `out`, and return its description: all ranks, on the coordinator's clock.
 
-    Between the collectives a rank works, on what is not recorded. Raises NotATraceError, InputError where no rank says
-    that it is ready (files of other ranks than the coordinator), OSError when the disk is full.
+    Between collectives a rank works; no details are recorded. Raises NotATraceError, InputError if no rank reports that
+    it is ready (files of ranks other than the coordinator), OSError if the disk is full.
     """
     trace = load(source)
     calls = [call for call in _calls(trace) if call.ready and call.end > max(call.ready.values())]
@@ -81,7 +81,7 @@ def _calls(trace: ChromeTrace) -> list[_Call]:
         elif event.ph == "E":
             depth[key] -= 1
             open_calls[key].end = max(open_calls[key].end, at)
-            # The negotiation ends, then the operation begins: over is what ends the operation itself.
+            # The negotiation ends before the operation begins: the call is over when the operation ends.
             if depth[key] == 0:
                 done.append(open_calls[key])
                 depth[key] = 0
@@ -90,13 +90,13 @@ def _calls(trace: ChromeTrace) -> list[_Call]:
 
 
 def _steps(calls: list[_Call]) -> Steps:
-    """From each begin of the first tensor to its next: every tensor is reduced once a step."""
+    """Return steps from each begin of the first tensor to the next: every tensor is reduced once a step."""
     counts: dict[str, int] = {}
     for call in calls:
         counts[call.tensor] = counts.get(call.tensor, 0) + 1
     most = max(counts.values())
     first = next(call.tensor for call in calls if counts[call.tensor] == most)
-    # What leads to the first tensor is of its step: that begins where the collectives before it ended, on all ranks.
+    # Work before the first tensor belongs to its step, which begins where the previous collectives ended on all ranks.
     begins, over = [], None
     for call in calls:
         if call.tensor == first:
@@ -104,7 +104,7 @@ def _steps(calls: list[_Call]) -> Steps:
             begins.append(earliest if over is None else min(over, earliest))
         over = max(over or call.end, call.end)
     if len(begins) > 2:
-        # Of the first step only the end is recorded.
+        # Only the end of the first step is recorded.
         begins = begins[1:]
     ends = [*begins[1:], max(call.end for call in calls)]
     return Steps(np.arange(len(begins)), np.array(begins), np.array(ends), f"the tensor {first}")

@@ -1,4 +1,4 @@
-"""Logs of NCCL's Inspector, or of its example profiler plug-in, as columns; of long ones the last lines are kept."""
+"""Reads logs of NCCL's Inspector or of its example profiler plug-in as columns, of long ones the last lines."""
 
 from array import array
 from collections.abc import Callable, Sequence
@@ -20,11 +20,11 @@ from kair_engine.trace.model import KairWarning, short_warning
 MOST_ROWS: Final = 3_500_000
 """Of all files together: 40 bytes each, and several times that while they are matched."""
 _OF_HOST: Final = "collective_cpu"
-"""The source of times that are the host's launching, and no kernel's."""
+"""The timing source of times that are the host's launching instead of a kernel's."""
 
 
 def is_inspector_log(path: Path) -> bool:
-    """Return whether a file begins as those of the Inspector or the plug-in; False of one that cannot be read."""
+    """Return whether a file begins as those of the Inspector or the plug-in; False if it cannot be read."""
     try:
         head = read_head(path)
     except (OSError, InputError):
@@ -34,7 +34,7 @@ def is_inspector_log(path: Path) -> bool:
 
 
 def read_calls(paths: Sequence[Path], progress: Callable[[int, int, str], None]) -> InspectorCalls:
-    """Return what the logs hold. Raises InputError where one cannot be read, or none has any collective."""
+    """Return the calls in the logs. Raises InputError if one cannot be read, or none has a collective."""
     columns = _Columns(max(MOST_ROWS // max(len(paths), 1), 1000))
     passed_over, lost, cut = 0, 0, []
     for number, path in enumerate(paths, 1):
@@ -72,7 +72,7 @@ def _warnings(columns: "_Columns", passed_over: int, lost: int, cut: list[str]) 
 
 
 class _Columns:
-    """Collects rows, `most` of each file."""
+    """Collects rows, at most `most` per file."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -90,7 +90,7 @@ class _Columns:
         return self.member, self.kind, self.number, self.began, self.written, self.us
 
     def add(self, one: Operation) -> None:
-        """Take an operation in which members meet, or that waits for a sender; of others it is known who is there."""
+        """Add an operation in which members meet, or that waits for a sender; others only show who is present."""
         owner = one.owner
         member = Member(owner.communicator, owner.rank, owner.size, owner.nodes, *owner.process)
         place = self._members.setdefault(member, len(self._members))
@@ -121,14 +121,14 @@ class _Columns:
                 del column[self._first : self._first + more]
 
     def _sized(self) -> tuple[Member, ...]:
-        """Return the members; of communicators whose size is not known it is what their highest rank needs."""
+        """Return the members; a communicator of unknown size gets the size that its highest rank implies."""
         needed: dict[str, int] = {}
         for one in self._members:
             needed[one.communicator] = max(needed.get(one.communicator, 0), one.rank + 1)
         return tuple(one._replace(size=one.size or needed[one.communicator]) for one in self._members)
 
     def calls(self, warnings: tuple[KairWarning, ...]) -> InspectorCalls:
-        """Return what was collected."""
+        """Return all collected calls."""
         return InspectorCalls(
             members=self._sized(),
             kinds=tuple(self._kinds),

@@ -1,7 +1,7 @@
-"""The JSON lines of NCCL's Inspector: one a collective, or one a sending or receiving, of one process.
+"""Parses the JSON lines of NCCL's Inspector: one collective, send or receive of one process per line.
 
-Since v4.3 the lines of one communicator follow a line that says whose they are (NVIDIA/nccl,
-plugins/profiler/inspector, whose `inspector_json.cc` of v4.0 this was written by: no GPU was at hand to run it).
+Since v4.3 the lines of one communicator follow a line that states their owner (NVIDIA/nccl, plugins/profiler/inspector;
+this follows `inspector_json.cc` of v4.0, without having run on a GPU).
 """
 
 import math
@@ -57,7 +57,7 @@ class _Collective(msgspec.Struct, rename=_of_collectives):
     event_trace_ts: _Events = msgspec.field(default_factory=_Events)
 
 
-# No subclass of the other: only a class's own fields are renamed.
+# Not a subclass of the other: only a class's own fields are renamed.
 class _Transfer(msgspec.Struct, rename=_of_transfers):
     name: str
     exec_time_us: float
@@ -86,7 +86,7 @@ class _Record(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Owner:
-    """Whose a line is: a place in a communicator, and the process that has it."""
+    """The owner of a line: a place in a communicator, and its process."""
 
     communicator: str
     rank: int
@@ -99,46 +99,46 @@ class Owner:
 
 
 class Operation(NamedTuple):
-    """One collective, or one sending or receiving."""
+    """One collective, send or receive."""
 
     owner: Owner
     kind: Literal["coll", "p2p"]
     name: str
     number: int
-    """Its number among those of its kind in its communicator; of p2p among the process's own there."""
+    """Its number among those of its kind in its communicator; for p2p among the process's own there."""
     size: int
     """Bytes."""
     peer: int
     us: float
     timing: str
-    """`kernel_gpu`, `kernel_cpu` or `collective_cpu`; empty where old versions do not say."""
+    """`kernel_gpu`, `kernel_cpu` or `collective_cpu`; empty if old versions do not state it."""
     bus: float
     algorithm: float
     began_us: int
-    """When the first of its kernels began by the host's clock, Unix µs; 0 where that is not known."""
+    """Begin of its first kernel by the host's clock, Unix µs; 0 if unknown."""
     ended_us: int
-    """The same of the last one's end."""
+    """End of its last kernel, likewise."""
 
 
 class InspectorLines:
-    """Reads the lines of one file in their order."""
+    """Reads the lines of one file in order."""
 
     def __init__(self) -> None:
         self._decode = msgspec.json.Decoder(_Record).decode
         self._owner: Owner | None = None
-        """Of lines behind that do not say it themselves."""
+        """Owner of following lines that do not state one."""
         self.is_known = False
-        """Whether any line said whose the next ones are."""
+        """Whether a line has named the owner of the following ones."""
         self.passed_over = 0
         self._lost: dict[tuple[str, tuple[str, int]], int] = {}
 
     @property
     def lost(self) -> int:
-        """Return how many operations were overwritten before they were written, as far as that is known."""
+        """The known number of operations that were overwritten before they were written."""
         return sum(self._lost.values())
 
     def take(self, line: str) -> Operation | None:
-        """Return the operation of the next line; None of a line that has none, which counts if it should have."""
+        """Return the operation of the next line; None for a line without one, which counts if it should have one."""
         try:
             record = self._decode(line)
         except (msgspec.MsgspecError, UnicodeError, RecursionError):

@@ -1,7 +1,7 @@
-"""Logs of jobs, one of all ranks or one of each: who timed out, who ended how, and whom the log itself names.
+"""Reads logs of jobs, one for all ranks or one per rank: time-outs, how ranks ended, and ranks that the log accuses.
 
-A file may hold several jobs, told apart by what stands before their lines (Ray's class of worker, kubectl's pod), and
-several attempts of each. Of these the last is read, and of jobs the one that came to a stop first.
+A file may hold several jobs, distinguished by the prefixes of their lines (Ray's class of worker, kubectl's pod), and
+several attempts of each. Only the last attempt counts, and the job that stopped first.
 """
 
 import re
@@ -24,7 +24,7 @@ from kair_engine.trace.sayings import Saying
 
 _LONGEST_LINE: Final = 16 << 10
 _FIRST_BLOCKS: Final = 16
-"""In which a text shows what it is."""
+"""Blocks in which a text must be recognised."""
 _WORLD: Final = re.compile(r"""(?i)\bworld[ _-]?size['"]?\s*[:=]\s*(\d{1,7})\b|\bnranks (\d{1,7})\b""")
 _WORLD_WORDS: Final = ("orld", "ORLD", "nranks")
 _RANK: Final = re.compile(r"\[rank(\d{1,7})\]")
@@ -33,22 +33,22 @@ _PROGRAM: Final = re.compile(
     r"\(([\w.<>-]{1,80})(?:\([^)]{0,80}\))? pid=\d{1,10}(?:, ip=([\w.:]{1,60}))?\)|\[pod/([^/\]\s]{1,253})/"
 )
 _RESTART: Final = "will restart worker group"
-"""What torchrun says when it starts a job again."""
+"""torchrun's message when it restarts a job."""
 _REQUEUED: Final = re.compile(r"DUE TO (?:NODE FAIL|PREEMPTION)|requeu(?:e|ing)", re.IGNORECASE)
 _COMPOSED: Final = re.compile(r"([A-Za-z][\w.-]{0,80}?)-\d{1,5} +\| ")
-"""What Docker Compose puts before a line."""
+"""Docker Compose's prefix of a line."""
 _BLOCKS_AFTER: Final = 4
-"""So many of the blocks behind an error show whether its rank goes on."""
+"""This many blocks after an error show whether its rank goes on."""
 _SIGNS: Final = tuple(
     sign.encode() for sign in (*watchdog.SIGNS, *log_sayings.SIGNS, *_WORLD_WORDS, _RESTART, "rank=", "equeu", "EQUEU")
 )
-"""One of them is in every line that says something: a block without any need not be taken apart."""
-_TELLING: Final = frozenset(("missing", "ended", "stuck", "link", "unclear", "error", "cancelled"))
-"""Kinds of sayings that something can be judged by."""
+"""Every meaningful line contains one of them: a block without any need not be parsed."""
+_CONCLUSIVE: Final = frozenset(("missing", "ended", "stuck", "link", "unclear", "error", "cancelled"))
+"""Kinds of sayings that allow a verdict."""
 _FEW_RANKS: Final = 8
-"""So many can be on one node, where a rank on it is that in the job."""
+"""With at most this many ranks on a node, a rank there may be the rank in the job."""
 _UNUSABLE: Final = (
-    # Beside traces such logs are usual: they are passed over in silence.
+    # Such logs are common next to traces: they are skipped silently.
     (
         "a log of NCCL without a time-out of PyTorch's watchdog",
         re.compile(rb"NCCL (?:INFO|WARN|TRACE) "),
@@ -75,10 +75,10 @@ _UNUSABLE: Final = (
 
 
 def read_job_log(source: Path, out: Path, *, rank_hint: int | None = None) -> FragmentInfo:
-    """Write an empty fragment `out`, and return how far the ranks came that the log tells of, and what it says of them.
+    """Write an empty fragment `out`, and return the ranks' progress and other findings from the log.
 
-    A line's rank is in it; `rank_hint`, or the file's name, is that of lines without. Raises NotATraceError where
-    nothing is said of any rank, with the way out where it is known what the text is.
+    Lines state their ranks; `rank_hint`, or the file's name, is the rank of other lines. Raises NotATraceError if the
+    log reports about no rank, with a hint if the kind of text is known.
     """
     of_file = rank_hint if rank_hint is not None else rank_from_name(source)
     log = _Log(of_file, _local_rank(source) if of_file is None else None)
@@ -96,7 +96,7 @@ def read_job_log(source: Path, out: Path, *, rank_hint: int | None = None) -> Fr
     jobs = log.jobs()
     if not jobs:
         if has_answer:
-            # Ray logs what NCCL's RAS prints.
+            # Ray's log contains the output of NCCL's RAS.
             return read_ras(source, out, rank_hint=rank_hint)
         if unusable is not None:
             raise NotATraceError(f"it is {unusable[0]}", unusable[1])
@@ -107,14 +107,14 @@ def read_job_log(source: Path, out: Path, *, rank_hint: int | None = None) -> Fr
 
 
 def _local_rank(source: Path) -> int | None:
-    """Return the rank on its node, of torchrun's folders: `attempt_0/3/stderr.log`."""
+    """Return the rank on its node from torchrun's folders: `attempt_0/3/stderr.log`."""
     folder = source.absolute().parent
     is_own = folder.name.isdigit() and folder.parent.name.startswith("attempt_")
     return int(folder.name[:7]) if is_own else None
 
 
 def _info(source: Path, jobs: Sequence["_Job"], untold: Sequence[KairWarning]) -> FragmentInfo:
-    """Return what the file holds of the job that stopped first."""
+    """Return the description of the job that stopped first."""
     job, *others = jobs
     progress, said = job.progress, job.said
     ranks = tuple(sorted({*progress, *job.heard})) or (0,)
@@ -139,7 +139,7 @@ def _info(source: Path, jobs: Sequence["_Job"], untold: Sequence[KairWarning]) -
 
 
 def _whole_lines(source: Path) -> Iterator[bytes]:
-    """Yield what the job printed, in blocks that end where a line does, or where one is too long."""
+    """Yield the job's output in blocks that end at a line's end, or within a line that is too long."""
     rest = b""
     for block in BlockReader(source):
         end = block.rfind(b"\n") + 1
@@ -152,7 +152,7 @@ def _whole_lines(source: Path) -> Iterator[bytes]:
 
 
 class _Log:
-    """The jobs of one file, by what stands before their lines."""
+    """The jobs of one file, by the prefixes of their lines."""
 
     def __init__(self, rank_of_file: int | None, local_rank: int | None) -> None:
         self._rank_of_file, self._local_rank = rank_of_file, local_rank
@@ -162,7 +162,7 @@ class _Log:
 
     @property
     def is_open(self) -> bool:
-        """Whether the next lines may belong to something that a line began."""
+        """Whether the next lines may continue an earlier one."""
         return any(job.is_open for job in self._jobs.values())
 
     @property
@@ -171,7 +171,7 @@ class _Log:
         return any(job.has_errors for job in self._jobs.values())
 
     def take(self, line: str) -> None:
-        """Look at one line, which is in the log's order."""
+        """Take the next line of the log."""
         self._order += 1
         composed = _COMPOSED.match(line) if " | " in line else None
         line = line if composed is None else line[composed.end() :]
@@ -189,7 +189,7 @@ class _Log:
 
     @property
     def untold(self) -> list[KairWarning]:
-        """Jobs that cannot be told apart."""
+        """Return warnings for jobs that cannot be separated."""
         names = [job.name for job in self._jobs.values() if job.is_of_several]
         text = "processes of {} report as one rank at one time: they are of several jobs, which the log does not keep"
         return [
@@ -197,14 +197,14 @@ class _Log:
         ]
 
     def jobs(self) -> list["_Job"]:
-        """Those of which anything is said, the one that stopped first in front; pods of other ranks are of one."""
+        """Return the jobs with findings, the one that stopped first in front; pods of different ranks are one job."""
         found: list[_Job] = []
         for job in self._jobs.values():
             for driver in self._jobs.values():
                 job.hear_of(driver)
         for job in self._jobs.values():
             job.close()
-            if not job.is_telling:
+            if not job.is_conclusive:
                 continue
             other = next((one for one in found if one.is_pod and job.is_pod and not one.ranks & job.ranks), None)
             if other is None:
@@ -221,7 +221,7 @@ class _Log:
 
 
 class _Job:
-    """What the lines of one job say, of its last attempt."""
+    """The findings of one job, from its last attempt."""
 
     def __init__(self, name: str, rank_of_file: int | None, local_rank: int | None, *, is_pod: bool) -> None:
         self.name, self.is_pod = name, is_pod
@@ -231,7 +231,7 @@ class _Job:
         self.said: list[Saying] = []
         self.hosts: dict[int, str] = {}
         self.heard: set[int] = set()
-        """Who printed anything, or is said something of."""
+        """Ranks that printed or are mentioned."""
         self._rank_of_file, self._local_rank = rank_of_file, local_rank
         self._is_requeued = False
         self._begin()
@@ -245,7 +245,7 @@ class _Job:
 
     @property
     def is_open(self) -> bool:
-        """Whether the next lines may belong to something that a line began."""
+        """Whether the next lines may continue an earlier one."""
         return self._reports.is_in_stack or self._sayings.is_open
 
     @property
@@ -255,23 +255,23 @@ class _Job:
 
     @property
     def ranks(self) -> frozenset[int]:
-        """Of whom anything is said."""
+        """The ranks with findings."""
         return frozenset(self.progress) | {rank for one in self.said for rank in one.ranks}
 
     @property
-    def is_telling(self) -> bool:
-        """Whether there is anything to judge by."""
+    def is_conclusive(self) -> bool:
+        """Whether the findings allow a verdict."""
         kinds = {one.kind for one in self.said}
-        return bool(self.progress) or bool(kinds & _TELLING)
+        return bool(self.progress) or bool(kinds & _CONCLUSIVE)
 
     @property
     def stopped(self) -> int:
-        """Where in the log the first of its ranks stopped."""
-        told = [one for one in (self._first_report, self._sayings.first) if one is not None]
-        return min(told, default=1 << 62)
+        """The position in the log where the first of its ranks stopped."""
+        known = [one for one in (self._first_report, self._sayings.first) if one is not None]
+        return min(known, default=1 << 62)
 
     def take(self, line: str, peeled: Peeled, host: str, order: int) -> None:
-        """Look at one line."""
+        """Take one line."""
         if _RESTART in line:
             self._begin()
         if ("equeu" in line or "EQUEU" in line or "DUE TO" in line) and _REQUEUED.search(line) is not None:
@@ -280,9 +280,9 @@ class _Job:
             self._reports.take_frame(line)
         if any(word in line for word in _WORLD_WORDS) and (size := _WORLD.search(line)) is not None:
             self._next_attempt()
-            told = int(size[1] or size[2])
-            if told <= MAX_RANKS:
-                self.world, self._is_old_world = told if self._is_old_world else max(self.world, told), False
+            world = int(size[1] or size[2])
+            if world <= MAX_RANKS:
+                self.world, self._is_old_world = world if self._is_old_world else max(self.world, world), False
         report = report_in(line)
         process = self._process(peeled)
         rank = self._rank(line, peeled, report)
@@ -325,7 +325,7 @@ class _Job:
         return next((f"{kind}{number}" for kind, number in numbered if number is not None), "")
 
     def _rank(self, line: str, peeled: Peeled, report: Report | None) -> int | None:
-        """Return the job's rank: the logging prefix has it, then what is known of the process, then the file's name."""
+        """Return the rank in the job: from the logging prefix, else the process, else the file's name."""
         prefix = _RANK.search(line)
         if prefix is not None and self._local_rank is not None:
             self._rank_of_file = int(prefix[1])
@@ -344,12 +344,12 @@ class _Job:
         return next((rank for rank in known if rank is not None), None)
 
     def hear_of(self, driver: "_Job") -> None:
-        """Take what another's lines say of a process of this job, as a driver's do."""
+        """Take what another job's lines report about processes of this one, as a driver's do."""
         if driver is not self:
             driver._sayings.hand_over(self._sayings)
 
     def close(self) -> None:
-        """Make what is known of all lines."""
+        """Evaluate all lines."""
         self.world = max(self.world, self._sayings.size)
         self.progress = self._reports.progress(self.world)
         self.said = self._sayings.all_of(
@@ -370,7 +370,7 @@ class _Job:
             ]
 
     def join(self, other: "_Job") -> None:
-        """Take up another pod of the same job."""
+        """Merge another pod of the same job."""
         self.progress = dict(sorted({**self.progress, **other.progress}.items()))
         self.said += other.said
         self.hosts |= other.hosts

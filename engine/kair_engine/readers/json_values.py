@@ -1,6 +1,6 @@
-"""Values of other people's JSON and pickles: each function returns one type, empty for any other.
+"""Converts values of untrusted JSON and pickles: each function returns one type, empty for any other.
 
-Readers use them where a field may hold anything; a missing field is None, which is of no type.
+Readers use them where a field may hold anything; a missing field is None, which has none of the types.
 """
 
 from collections.abc import Mapping
@@ -28,5 +28,5 @@ def whole(value: object, otherwise: int = 0) -> int:
 
 
 def text(value: object, longest: int = 1000) -> str:
-    """Return so many characters of a text; '' for anything else."""
+    """Return at most `longest` characters of a text; '' for anything else."""
     return value[:longest] if isinstance(value, str) else ""

@@ -1,15 +1,15 @@
 """Measures how many launches a process may be ahead of its device, and which launch calls waited for that.
 
-A launch is queued for the device. Once the queue is full a launch call lasts until there is a place: until the kernel
-that was launched a queue's depth before it has ended. So a long call that returns as something ends on the device, with
-as many launches under way as other such calls meet, was a wait for the device, and no work of the host. (Measured on an
-H100: 1,022 launches on each stream, and one place that becomes free lets one call go on.)
+A launch is queued for the device. Once the queue is full, a launch call blocks until a place is free: until the kernel
+that was launched a queue's depth earlier has ended. So a long call that returns just as something ends on the device,
+with as many launches pending as during other such calls, was waiting for the device and is no work of the host.
+(Measured on an H100: 1,022 launches on each stream; one free place lets one call go on.)
 
-What the profiler and the driver do within a call, as a launch: it holds up the thread that calls.
+Also moves overheads into calls: work of the profiler and the driver within a call, such as a launch, blocks its thread.
 
-A launch that makes CUPTI ask for a buffer, or that loads a kernel's code, takes milliseconds instead of microseconds
-(pytorch/kineto#1020). The thread that launches goes on when that is done. Kineto records it beside all threads, and not
-whose it is; Nsight Systems with its thread.
+A launch for which CUPTI requests a buffer, or that loads a kernel's code, takes milliseconds instead of microseconds
+(pytorch/kineto#1020), and its thread goes on only afterwards. Kineto records such overheads without their thread;
+Nsight Systems records the thread.
 """
 
 from typing import Final
@@ -22,43 +22,43 @@ from kair_engine.frozen import dataclass
 from kair_engine.trace.model import KairWarning, LaunchQueue, short_warning
 
 LONGER_BY_NS: Final = 20_000
-"""Than its usual time a call must last longer, and `LONGER` times as long, to tell of a full queue."""
+"""A call indicates a full queue only if it exceeds its usual time by this, and is `LONGER` times as long."""
 LONGER: Final = 3.0
 SHORTEST_NS: Final = 10_000
-"""No shorter call is looked at: behind short kernels calls wait for less than a full queue is told by."""
+"""Shorter calls are ignored: behind short kernels calls wait for less than what a full queue can be detected by."""
 USUAL: Final = 0.1
-"""The quantile of a call's times that is usual: nine of ten calls can have waited."""
+"""The quantile of a call's times that counts as usual: nine of ten calls can have waited."""
 MOST_USUAL: Final = 3.0
-"""Times the usual time of the commonest call: what waits in every call shows no usual time of its own."""
+"""Limit of a usual time, in usual times of the commonest call: a function whose calls all wait has no usual time."""
 LONGEST_USUAL_NS, OF_EACH_NODE_NS = 20_000, 3_000
-"""No launch takes longer that waits for nothing, of a CUDA graph by so much for each of its nodes: where all calls do,
-they all wait. (Measured: 6 to 13 µs, at most 35; graphs 2.4 to 4 µs a node.)"""
+"""Longest launch without a wait, plus an allowance per node of a CUDA graph: if all calls are longer, they all wait.
+(Measured: 6 to 13 µs, at most 35; graphs 2.4 to 4 µs a node.)"""
 RETURNS_NS, EARLIER_NS = 20_000, 1_000
-"""A waiting call returns at most so long after the end that made room, and by clocks' rounding so little before it."""
+"""A waiting call returns at most this long after the end that made room, or, by rounding, this little before it."""
 LOOKED_AT: Final = 1 << 18
-"""Calls that tell what a call usually takes."""
+"""Number of calls from which usual times are taken."""
 FEWEST: Final = 3
-"""Long calls that a depth is told by."""
+"""Long calls that determine a depth."""
 MOST: Final = 0.5
-"""Of the time that long calls take: so much must be of those that meet the same queue, and return as something ends."""
+"""Share of the long calls' time that must be in calls that meet the same queue and return as something ends."""
 AS_FULL: Final = 0.8
-"""Of the depth: so many launches are under way where a long call waits. Some kernels take more than one place."""
+"""Share of the depth that must be pending while a long call waits. Some kernels take more than one place."""
 
 
 @dataclass(frozen=True)
 class QueueWaits:
-    """A process' launch queue, and which launches waited for a place in it."""
+    """A process' launch queue, and the launches that waited in it."""
 
     queue: LaunchQueue
     ids: Ints
     """The numbers of their calls, in order."""
     waited_ns: Ints
-    """How long each waited."""
+    """The wait of each."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """What a process' devices ran: arrays with one entry per operation."""
+    """Operations on a process' devices: arrays with one entry per operation."""
 
     launch: Ints
     """The number of the call that launched it, or NONE."""
@@ -69,7 +69,7 @@ class Work:
 
 
 class Calls:
-    """The calls of a process' runtime: what some of them take, and those that may have waited."""
+    """The calls of a process' runtime: a sample of durations, and those that may have waited."""
 
     def __init__(self) -> None:
         self._seen: list[tuple[Ints, Ints]] = []
@@ -77,16 +77,16 @@ class Calls:
         self._room = LOOKED_AT
 
     def see(self, ids: Ints, name: Ints, begin_ns: Ints, duration_ns: Ints) -> None:
-        """Take in some, by their numbers and the functions that were called, as small numbers."""
+        """Add calls, by their numbers and their functions as small numbers."""
         self._seen.append((name[: self._room].copy(), duration_ns[: self._room].copy()))
         self._room -= len(self._seen[-1][0])
         long = np.flatnonzero(duration_ns > SHORTEST_NS)
         self._long.append((ids[long], name[long], begin_ns[long], duration_ns[long]))
 
     def long(self, ids: Ints, nodes: Ints) -> tuple[Ints, "LongCalls"]:
-        """Return (the numbers of those that may have waited, those), among the calls with these numbers.
+        """Return (numbers, calls) of those that may have waited, among the calls with these numbers.
 
-        `nodes` is how many operations each launched.
+        `nodes` is the number of operations that each launched.
         """
         if not self._seen:
             return np.zeros(0, np.int64), LongCalls(*(np.zeros(0, np.int64),) * 4)
@@ -102,7 +102,7 @@ class Calls:
 
 
 def queue_of(calls: Calls, ids: Ints, work: Work) -> QueueWaits | None:
-    """Return the launch queue of a process whose calls have these numbers, in order; None where none was full."""
+    """Return the launch queue of a process whose calls have these numbers, in order; None if none was full."""
     at, known = found_ids(ids, work.launch)
     launching = present(at[known])
     place = np.searchsorted(launching, at[known])
@@ -111,7 +111,7 @@ def queue_of(calls: Calls, ids: Ints, work: Work) -> QueueWaits | None:
     np.maximum.at(last, place, work.over_ns[known])
     stream[place] = work.stream[known]
     before = np.flatnonzero(work.earlier)
-    # What one call launched has its number, of all of a CUDA graph.
+    # All operations of one call, such as those of a CUDA graph, have its number.
     before = before[np.lexsort((work.over_ns[before], work.launch[before]))]
     alone = np.diff(work.launch[before], append=NONE - 1) != 0
     before = before[alone | (work.launch[before] < 0)]
@@ -125,10 +125,10 @@ def queue_of(calls: Calls, ids: Ints, work: Work) -> QueueWaits | None:
 
 
 def are_earlier(launch: Ints, stream: Ints, start_ns: Ints, launched: Bools) -> Bools:
-    """Which operations on devices were launched before the recording began.
+    """Return which device operations were launched before the recording began.
 
-    Launches are numbered in their order: these have smaller numbers than any that was recorded, and come before all
-    such operations of their stream. `launched` are those whose call was recorded.
+    Launches are numbered in order: these have smaller numbers than any recorded launch, and run before all recorded
+    ones of their stream. `launched` are those whose call was recorded.
     """
     if not launched.any():
         return np.zeros(len(launch), dtype=bool)
@@ -140,14 +140,14 @@ def are_earlier(launch: Ints, stream: Ints, start_ns: Ints, launched: Bools) -> 
 
 
 def launched_before(name: str, count: int) -> KairWarning:
-    """Return that so many operations of a file are of steps that it does not hold."""
+    """Return the warning that `count` operations of a file belong to steps that it does not hold."""
     were = "1 operation was" if count == 1 else f"{count:,} operations were"
     text = f"{were} launched before the recording of {name} began, and left out"
     return short_warning("launched_before", text)
 
 
 def found_ids(ids: Ints, wanted: Ints) -> tuple[Ints, Bools]:
-    """Where each wanted number is among the sorted ones, and whether it is there."""
+    """Return the position of each wanted number among the sorted ones, and whether it exists."""
     if not len(ids):
         return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), np.bool_)
     at = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
@@ -156,34 +156,34 @@ def found_ids(ids: Ints, wanted: Ints) -> tuple[Ints, Bools]:
 
 @dataclass(frozen=True)
 class Launched:
-    """What a process launched, in the order of its launch calls."""
+    """Launched operations in the order of their launch calls."""
 
     over_ns: Ints
-    """Per call when the last operation that it launched ended."""
+    """Per call, the end of its last operation."""
     stream: Ints
-    """On which that ran, as a small number."""
+    """The stream of that operation, as a small number."""
     earlier_ns: Ints
-    """When operations ended that were launched before the recording began, in their order."""
+    """Ends of operations that were launched before the recording began, in order."""
     earlier_stream: Ints
 
 
 @dataclass(frozen=True)
 class LongCalls:
-    """Launch calls that lasted longer than such calls usually do."""
+    """Launch calls that are longer than usual."""
 
     place: Ints
-    """Among all launch calls."""
+    """Index among all launch calls."""
     begin_ns: Ints
     duration_ns: Ints
     usual_ns: Ints
-    """What such a call takes when it waits for nothing."""
+    """Time that such a call takes without waiting."""
 
 
 def usual_ns(name: Ints, duration_ns: Ints) -> Ints:
-    """Per name of a function, given as small numbers, what a call of it takes that waits for nothing.
+    """Return per function (a small number) the time of a call that does not wait.
 
-    `name` and `duration_ns` are of some calls, of one process. What no call is of takes what the commonest function
-    does, and so do the names after the last: that is one entry more.
+    `name` and `duration_ns` are of a sample of calls of one process. A function without a call gets the time of the
+    commonest one, as does the extra last entry, which stands for all names beyond.
     """
     often = np.append(np.bincount(name), 0)
     usual = np.zeros(len(often), dtype=np.int64)
@@ -195,38 +195,38 @@ def usual_ns(name: Ints, duration_ns: Ints) -> Ints:
 
 
 def is_long(duration_ns: Ints, usual: Ints) -> Bools:
-    """Which calls last so long that they may have waited for a place in the queue."""
+    """Return which calls are so long that they may have waited in the queue."""
     return np.asarray((duration_ns > usual + LONGER_BY_NS) & (duration_ns > LONGER * usual))
 
 
 def waits_for_place(of: Launched, long: LongCalls) -> tuple[LaunchQueue, Ints] | None:
-    """Return (the queue, how long each of the long calls waited for a place in it, ns).
+    """Return (the queue, how long each of the long calls waited in it, ns).
 
-    None where no queue was full: calls that last long then do so for reasons of their own. Whether launches of a
-    process share one queue or each stream has its own is not recorded: what explains more holds.
+    None if no queue was full: then long calls have other reasons. It is not recorded whether the launches of a process
+    share one queue or each stream has its own: the variant that explains more is used.
     """
-    telling = is_long(long.duration_ns, long.usual_ns)
-    if np.count_nonzero(telling) < FEWEST:
+    candidates = is_long(long.duration_ns, long.usual_ns)
+    if np.count_nonzero(candidates) < FEWEST:
         return None
     found = [(per_stream, *_under_way(of, long, per_stream=per_stream)) for per_stream in (True, False)]
-    told = [(*_depth(of, long, under_way, telling), *one) for one in found for under_way in (one[2],)]
-    explained, depth, _, per_stream, before, under_way = max(told, key=lambda one: (round(one[0], 1), one[2]))
+    variants = [(*_depth(of, long, under_way, candidates), *one) for one in found for under_way in (one[2],)]
+    explained, depth, _, per_stream, before, under_way = max(variants, key=lambda one: (round(one[0], 1), one[2]))
     if explained < MOST:
         return None
-    # Of the first calls it is not recorded what fills the queue. Calls that tell of none wait only where it is full to
-    # the last place, by one or two for clocks.
+    # It is not recorded what fills the queue during the first calls. Other calls wait only if it is full to the last
+    # place, give or take one or two for clock errors.
     full = (under_way >= AS_FULL * (depth - 1)) & _as_something_ends(of, long.begin_ns + long.duration_ns)
-    waited = (telling & (full | (before < depth))) | (under_way >= depth - 2)
+    waited = (candidates & (full | (before < depth))) | (under_way >= depth - 2)
     return LaunchQueue(depth, per_stream), np.where(waited, long.duration_ns - long.usual_ns, 0)
 
 
 def _under_way(of: Launched, long: LongCalls, *, per_stream: bool) -> tuple[Ints, Ints]:
-    """Per long call how many launches come before it in its queue, as far as recorded; and how many of them still had a
-    place when it returned.
+    """Return per long call the number of recorded launches before it in its queue, and how many of them were still
+    pending when it returned.
 
-    Places become free in the order of the launches: what ran on another stream meanwhile keeps its place until all
-    before it is over, as behind a collective that waits for other ranks. Then several become free at once, of which the
-    call took the first: the others count.
+    Places become free in the order of the launches: an operation that ran on another stream keeps its place until all
+    earlier ones are over, for example behind a collective that waits for other ranks. Then several become free at once,
+    of which the call took the first; the others count as pending.
     """
     before, under_way = np.zeros((2, len(long.place)), dtype=np.int64)
     returned = long.begin_ns + long.duration_ns + EARLIER_NS
@@ -244,14 +244,13 @@ def _under_way(of: Launched, long: LongCalls, *, per_stream: bool) -> tuple[Ints
     return before, under_way
 
 
-def _depth(of: Launched, long: LongCalls, under_way: Ints, telling: Bools) -> tuple[float, int, float]:
-    """Return (the share of the telling calls that meet a full queue, how deep that is, the share that agree on it
-    exactly).
+def _depth(of: Launched, long: LongCalls, under_way: Ints, candidates: Bools) -> tuple[float, int, float]:
+    """Return (share of the candidate calls that meet a full queue, its depth, share that agree on it exactly).
 
-    Shares are of the time that the calls take beyond the usual. (0, NONE, 0) where they meet none.
+    Shares are of the calls' time beyond the usual. (0, NONE, 0) if they meet none.
     """
-    under_way, returned = under_way[telling], (long.begin_ns + long.duration_ns)[telling]
-    lasted = (long.duration_ns - long.usual_ns)[telling].astype(float)
+    under_way, returned = under_way[candidates], (long.begin_ns + long.duration_ns)[candidates]
+    lasted = (long.duration_ns - long.usual_ns)[candidates].astype(float)
     fullest = int(under_way.max())
     if fullest < 1:
         return 0.0, NONE, 0.0
@@ -264,7 +263,7 @@ def _depth(of: Launched, long: LongCalls, under_way: Ints, telling: Bools) -> tu
 
 
 def _as_something_ends(of: Launched, returned_ns: Ints) -> Bools:
-    """Which calls return right after an operation on a device was over."""
+    """Return which calls return right after the end of a device operation."""
     over = np.sort(np.concatenate((of.over_ns, of.earlier_ns)))
     at = np.searchsorted(over, returned_ns + EARLIER_NS, side="right") - 1
     return np.asarray((at >= 0) & (returned_ns - over[np.maximum(at, 0)] <= RETURNS_NS))
@@ -272,25 +271,25 @@ def _as_something_ends(of: Launched, returned_ns: Ints) -> Bools:
 
 Int64s = npt.NDArray[np.int64]
 MOST_WITHIN: Final = 8
-"""A call that holds more overheads than this waits for something else."""
+"""A call with more overheads than this waits for something else."""
 MAKE_UP: Final = 0.5
-"""A call of which overheads make up less than this part waits for something else, too."""
+"""A call of which overheads are a smaller share than this waits for something else, too."""
 
 
 def before_their_calls(
-    overheads: Int64s, is_call: Bools, thread: Int64s, start: Int64s, duration: Int64s, *, threads_told: bool
+    overheads: Int64s, is_call: Bools, thread: Int64s, start: Int64s, duration: Int64s, *, threads_known: bool
 ) -> tuple[Int64s, Int64s, Int64s]:
-    """(thread, start, duration) of rows, ns, with overheads on the thread of the call that they fall into.
+    """Return (thread, start, duration) of rows, ns, with overheads moved to the thread of the call that contains them.
 
-    That is the shortest one that holds them whole, of their own thread if that is told. Calls that wait anyway, as
-    synchronisations, are to be left out of `is_call`. The call itself, and those around it on its thread, begin when
-    they are over. What falls into none stays where it is.
+    That is the shortest call that contains them whole, of their own thread if `threads_known`. Calls that wait anyway,
+    such as synchronisations, must be left out of `is_call`. The call itself, and those around it on its thread, then
+    begin when the overheads end. Overheads outside all calls stay as they are.
     """
     if not len(overheads):
         return thread, start, duration
     end = start + duration
-    overhead, call = _held(overheads, is_call, thread if threads_told else None, start, end)
-    # Of several calls that hold one, the shortest is written last.
+    overhead, call = _held(overheads, is_call, thread if threads_known else None, start, end)
+    # Of several calls around one, the shortest is written last.
     order = np.argsort(-duration[call], kind="stable")
     overhead, call = overhead[order], call[order]
     moved, begins = thread.copy(), start.copy()
@@ -303,7 +302,7 @@ def before_their_calls(
 def _held(
     overheads: Int64s, is_call: Bools, thread: Int64s | None, start: Int64s, end: Int64s
 ) -> tuple[Int64s, Int64s]:
-    """Pairs of (an overhead, a call that holds it whole, and does little else), of one thread where these are told."""
+    """Return pairs (overhead, call that contains it and does little else), of the same thread if threads are given."""
     overheads = overheads[np.argsort(start[overheads], kind="stable")]
     calls = np.flatnonzero(is_call)
     first = np.searchsorted(start[overheads], start[calls], side="left")

@@ -1,4 +1,4 @@
-"""Records of logs as Docker and collectors of logs keep them: a JSON object a line, with what the job printed in it."""
+"""Reads log records of Docker and log collectors: a JSON object per line that contains the job's output."""
 
 import json
 from typing import Final
@@ -8,14 +8,14 @@ _LONGEST: Final = 64 << 10
 
 
 def text_in_record(line: bytes) -> bytes | None:
-    """Return what a record holds of the job's own text; None where the line is no such record."""
+    """Return the job's own text in a record; None if the line is no such record."""
     if not (line.startswith(b"{") and len(line) <= _LONGEST and line.rstrip().endswith(b"}")):
         return None
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    # Exports of searches have the record in another one, next to where it was found.
+    # Exports of searches nest the record in another one that has its source.
     records = [record, *(one for one in record.values() if isinstance(one, dict))]
     texts = (one[name] for one in records for name in _TEXT_FIELDS if isinstance(one.get(name), str))
     text = next(texts, None)

@@ -1,7 +1,7 @@
-"""Texts of a job's log that say of a rank what became of it: launchers' reports, libraries' time-outs, last errors.
+"""Recognises texts in a job's log that show a rank's fate: launchers' reports, libraries' time-outs, last errors.
 
-Each row of `_TEXTS` is a text that is known: a part of the line by which it is found, its expression, and the method
-that takes it. What goes on over several lines (a traceback, a launcher's report) is kept per process that prints it.
+Each row of `_TEXTS` is a known text: a part of the line by which it is found, its expression, and the method that takes
+it. Texts of several lines (a traceback, a launcher's report) are kept per process that prints them.
 """
 
 import re
@@ -16,18 +16,18 @@ from kair_engine.readers.watchdog import in_year
 from kair_engine.trace.sayings import Saying, quoted
 
 _MOST_LINES: Final = 400
-"""Of a traceback or a launcher's report: what follows later is something else."""
+"""Lines of a traceback or a launcher's report: later ones are something else."""
 _MOST_SAYINGS: Final = 4096
 _ERROR: Final = re.compile(
     r"(?P<error>(?:[A-Za-z_]\w*\.){0,8}[A-Z]\w{0,80}(?:Error|Exception|Interrupt|Timeout|Exit|Expired)"
     r"(?:\(\w{1,80}\))?(?:: .*)?)$"
 )
 _OF_LAUNCHER: Final = re.compile(r"(?:\w+\.)*(?:ChildFailedError|SignalException|CalledProcessError)\b")
-"""What a launcher raises of the ends of others."""
+"""Exceptions that a launcher raises because other processes ended."""
 _GOES_ON: Final = re.compile(
     r"(?i)^(?!wandb:).{0,200}?(?:\b(?:steps?|iter|iteration|epoch|loss)\b\W{0,4}\d|\d ?(?:it/s|s/it)\b)"
 )
-"""What a rank prints that trains."""
+"""Output of a rank that is training."""
 _PID_IN_TEXT: Final = re.compile(r"\bpid=(\d{1,10})\b")
 _NCCL_PROCESS: Final = re.compile(r"(?P<host>[\w.-]{1,253}):(?P<pid>\d{1,10}):\d{1,10} \[\d{1,4}\]")
 _NUMBERS: Final = re.compile(r"\d{1,7}")
@@ -50,7 +50,7 @@ _HOWS: Final = {
 
 @dataclass
 class _Entry:
-    """What a launcher reports of one process, or a library of several, over several lines."""
+    """A launcher's report of one process, or a library's of several, over several lines."""
 
     found: dict[str, str] = field(default_factory=dict)
     error: str = ""
@@ -59,7 +59,7 @@ class _Entry:
 
 @dataclass
 class _Communicator:
-    """Whose initialisation NCCL logged."""
+    """Members of a communicator whose initialisation NCCL logged."""
 
     size: int
     started: set[int] = field(default_factory=set)
@@ -67,12 +67,12 @@ class _Communicator:
 
 
 class Sayings:
-    """What the lines of one attempt of a job say."""
+    """The findings in the lines of one attempt of a job."""
 
     def __init__(self) -> None:
         self._said: list[Saying] = []
         self._errors: list[tuple[int, str, str, int]] = []
-        """(Order, process, error, of how many ranks): whose rank is known by the end of the log."""
+        """(order, process, error, number of ranks): the rank is only known at the end of the log."""
         self._of_rank: list[tuple[int, int, str, int]] = []
         self._ended_pids: list[tuple[int, str, str, int]] = []
         self._rank_of: dict[str, int] = {}
@@ -88,19 +88,19 @@ class Sayings:
         self._is_cancelled = False
         self._by_torchrun = False
         self.size = 0
-        """How many ranks there are, where a text says it."""
+        """The number of ranks, if a text states it."""
         self.first: int | None = None
-        """Where in the log the first text stands that says something of a rank."""
+        """Position in the log of the first text about a rank's fate."""
 
     def is_of_process(self, process: str, rank: int, host: str = "") -> None:
-        """Learn which rank a process is."""
+        """Record the rank of a process."""
         self._rank_of.setdefault(process, rank)
         if host:
             self._hosts.setdefault(rank, host)
 
     @property
     def is_open(self) -> bool:
-        """Whether the next lines may go on with what a line began."""
+        """Whether the next lines may continue an earlier one."""
         return any(self._open.values())
 
     @property
@@ -109,7 +109,7 @@ class Sayings:
         return bool(self._errors or self._of_rank)
 
     def take(self, text: str, process: str, rank: int | None, order: int, repeated: int) -> None:
-        """Look at a line of a process, which may be of a rank that is known."""
+        """Take a line of a process, whose rank may be known."""
         where = _Where(process, rank, order, repeated)
         if rank is not None and process:
             self._rank_of.setdefault(process, rank)
@@ -117,7 +117,7 @@ class Sayings:
         if opened:
             self._go_on(opened, text, where)
         elif self.has_errors and _GOES_ON.match(text) is not None:
-            # It was caught: who goes on has not ended by it.
+            # The error was caught: a rank that goes on has not ended.
             self._of_rank = [one for one in self._of_rank if one[1] != rank]
             self._errors = [one for one in self._errors if one[1] != process]
         for needle, expression, method in _TEXTS:
@@ -163,7 +163,7 @@ class Sayings:
         if kind == "report":
             self._report_ends(entry, where)
 
-    # One text each.
+    # One text per method.
 
     def _traceback(self, _: re.Match[str], where: "_Where") -> None:
         self._open[where.process]["traceback"] = _Entry()
@@ -320,7 +320,7 @@ class Sayings:
         code = number[1] if number is not None else None if sent is None else f"-{int(sent)}"
         tasks = list(_tasks_of(found["tasks"])) if code is not None else []
         if number is not None and len(tasks) > 1:
-            # Who was first of them is not told.
+            # The line does not show which was first.
             self._add(Saying("unclear", quoted(found[0]), host=found["host"]), where.order)
             return
         for task in tasks:
@@ -385,16 +385,16 @@ class Sayings:
         self._add(Saying("cancelled", quoted(found["text"])), where.order)
 
     def hand_over(self, other: "Sayings") -> None:
-        """Give what a driver says of processes to the job that knows these."""
+        """Hand a driver's findings about processes to the job that they belong to."""
         for mine, theirs in ((self._ended_pids, other._ended_pids), (self._errors, other._errors)):
             theirs += [one for one in mine if one[1].startswith(":") and other.rank_of(one[1]) is not None]
 
-    # What they amount to.
+    # Evaluation.
 
     def all_of(
         self, reported: Collection[int], first_report: int | None, seconds: int | None, world: int
     ) -> list[Saying]:
-        """Return what is said; `reported` ranks timed out, the first at this place in the log, at `seconds`."""
+        """Return the findings; `reported` ranks timed out, the first at position `first_report`, at `seconds`."""
         for process in list(self._open):
             for kind in list(self._open[process]):
                 self._close(self._open[process], kind, _Where(process, None, 0, 1))
@@ -413,16 +413,16 @@ class Sayings:
 
     @property
     def hosts(self) -> dict[int, str]:
-        """Rank → its host, where the log says it."""
+        """Rank → its host, if the log states it."""
         return {rank: host for rank, host in self._hosts.items() if rank < MAX_RANKS}
 
     @property
     def processes(self) -> dict[int, str]:
-        """Rank → the process that it is."""
+        """Rank → its process."""
         return {rank: process for process, rank in reversed(self._rank_of.items()) if 0 <= rank < MAX_RANKS}
 
     def rank_of(self, process: str) -> int | None:
-        """Return which rank a process is, where that is known."""
+        """Return the rank of a process, if it is known."""
         known = self._rank_of.get(process)
         if known is None and process.startswith(":"):
             return next((rank for one, rank in self._rank_of.items() if one.endswith(process)), None)
@@ -435,27 +435,27 @@ class Sayings:
                 yield Saying("error", text, (rank,), at_ns=order, count=count)
 
     def _ends_of_processes(self, reported: Collection[int], world: int) -> Iterator[Saying]:
-        """End that name a process, a task, or a rank on its node."""
+        """Yield ends that name a process, a task, or a rank on its node."""
         kept, self._said = self._said, []
         for order, process, text, _ in self._ended_pids:
             if (rank := self.rank_of(process)) is not None:
                 self._add(Saying("ended", text, (rank,)), order)
-        told = {rank for one in kept if one.kind == "ended" for rank in one.ranks}
+        ended = {rank for one in kept if one.kind == "ended" for rank in one.ranks}
         most = max((-1 - local for _, local, _, _ in self._local_ends if local < 0), default=-1)
         tasks_are_ranks = not self._by_torchrun and max(reported, default=-1) <= max(most, world - 1)
         for order, local, code, pid in self._local_ends:
             rank = self.rank_of(f":{pid}") if pid else None
-            if rank is None and local >= 0 and not told and 0 < world <= 8:
+            if rank is None and local >= 0 and not ended and 0 < world <= 8:
                 rank = local
             if local < 0 and tasks_are_ranks:
                 rank = -1 - local
-            if rank is not None and rank not in told:
+            if rank is not None and rank not in ended:
                 self._end(_Where("", None, order, 1), rank, code, "")
         found, self._said = self._said, kept
         yield from found
 
     def _of_init(self, reported: Collection[int]) -> Iterator[Saying]:
-        """Who did not begin, or end, the initialisation of the largest communicator."""
+        """Yield ranks that did not begin, or end, the initialisation of the largest communicator."""
         one = max(self._communicators.values(), key=lambda one: one.size, default=None)
         if one is None or reported:
             return
@@ -482,7 +482,7 @@ class Sayings:
 
 @dataclass(frozen=True)
 class _Where:
-    """The line that a text stands in."""
+    """The line of a text."""
 
     process: str
     rank: int | None
@@ -609,4 +609,4 @@ _TEXTS: Final = tuple(
     )
 )
 SIGNS: Final = (*(needle for needle, _, _ in _TEXTS if needle != "oom"), "oom_kill", "oom-kill", "KILLED BY")
-"""One of them is in every line that begins what is known."""
+"""Every line that begins a known text contains one of them."""

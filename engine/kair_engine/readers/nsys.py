@@ -1,8 +1,7 @@
-"""Nsight Systems reports, exported to SQLite: one file to one fragment, a rank for each process with a GPU.
+"""Reads Nsight Systems reports, exported to SQLite: one file to one fragment, a rank for each process with a GPU.
 
-One process' operations with their kinds, phases and links, and the marks among them.
-
-Which rank a process is: from the environment that the report keeps, or from what the process says of itself.
+Gives each process' operations their kinds, phases and links, and finds its marks and its rank: from the environment in
+the report, or from the process' own marks.
 """
 
 import re
@@ -40,12 +39,12 @@ from kair_engine.trace.model import FragmentInfo, KairWarning, short_warning
 
 
 def read_nsys(source: Path, out: Path, *, rank_hint: int | None = None) -> FragmentInfo:
-    """Write `source` as the fragment `out`, and return what it holds.
+    """Write `source` as the fragment `out`, and return its description.
 
-    The rank of a process is what its marks state, of a single process also what its environment or the file's name
-    does; several count on from `rank_hint`, or from 0, with `rank_known` false: a report of several processes is a
-    host's, and a number in its name no rank. Raises NotATraceError where
-    it is another database, InputError where it is damaged or no GPU did anything in it, OSError when the disk is full.
+    The rank of a process is the one in its marks; a single process may also have it from its environment or the file's
+    name. Several count up from `rank_hint`, or from 0 with `rank_known` false: a report of several processes is a
+    host's, and a number in its name is no rank. Raises NotATraceError if it is another database, InputError if it is
+    damaged or has no GPU activity, OSError if the disk is full.
     """
     with opened(source) as report:
         processes = processes_of(report)
@@ -92,7 +91,7 @@ def _ranks(
 
 
 def _epoch(report: Report) -> int:
-    """Return what the report's times count from, in ns since 1970; 0 where it does not say."""
+    """Return the zero of the report's times, in ns since 1970; 0 if it is not stated."""
     (began,) = next(report.rows("TARGET_INFO_SESSION_START_TIME", ("utcEpochNs",)), (0,))
     return began if isinstance(began, int) and EPOCH_NS < began < 1 << 62 else 0
 
@@ -131,16 +130,16 @@ def _recording(process: Process, rank: int, base: int, host: str | None, target:
     return RankRecording(rank, rows, steps, f"thread {thread & 0xFFFFFF}", host, identity)
 
 
-# A report has few names, and each of them many times.
+# A report has few different names, each many times.
 name_class_of: Final = lru_cache(1 << 14)(class_of)
 _PHASE_CLASSES: Final = (NameClass.BACKWARD, NameClass.OPTIMIZER, NameClass.DATA_LOADER)
 _INPUT, _COLLECTIVE = KINDS.index("input"), KINDS.index("collective")
 _GROUP_END: Final = "ncclGroupEnd"
-"""The range in which NCCL launches what was called since the group began."""
+"""The range in which NCCL launches all calls of the group."""
 
 
 def main_thread(process: Process) -> int:
-    """Return the thread that marks most ranges, else that calls most: the one that runs the training loop."""
+    """Return the thread with most ranges, else with most calls: the one that runs the training loop."""
     threads, of = _numbered(process.host.thread)
     ranges = np.bincount(of, weights=process.host.is_range, minlength=len(threads)).tolist()
     rows = np.bincount(of, minlength=len(threads)).tolist()
@@ -149,7 +148,7 @@ def main_thread(process: Process) -> int:
 
 
 def _numbered(values: Int64s) -> tuple[list[int], Int64s]:
-    """Each value once, in the order of first use, and the place there of every one."""
+    """Return each value once, in the order of first use, and for every value its index there."""
     found = in_order(values)
     keys = np.array(found, np.int64)
     by_value = np.argsort(keys)
@@ -157,14 +156,14 @@ def _numbered(values: Int64s) -> tuple[list[int], Int64s]:
 
 
 def marks_of(process: Process, base: int, thread: int) -> list[Mark]:
-    """Return the ranges of its main thread, which may be steps, `base` ns later than the report has them."""
+    """Return the ranges of its main thread, which may be steps, shifted by `base` ns."""
     host = process.host.where((process.host.is_range > 0) & (process.host.thread == thread))
     columns = (host.name.tolist(), (host.start + base).tolist(), (host.end + base).tolist())
     return [Mark(process.names[name], start, end) for name, start, end in zip(*columns, strict=True)]
 
 
 def rows_of(process: Process, base: int, thread: int) -> Rows:
-    """All rows of a process, `base` ns later than the report has them."""
+    """Return all rows of a process, shifted by `base` ns."""
     rows, host, device = Rows(), _held_up(process), process.device
     phase = _host_phases(replace(process, host=host), thread)
     threads, lane = _numbered(host.thread)
@@ -197,14 +196,14 @@ def rows_of(process: Process, base: int, thread: int) -> Rows:
 
 
 def _held_up(process: Process) -> HostRows:
-    """Its rows on threads, with calls that the profiler held up beginning when its work was done."""
+    """Return its host rows; calls that the profiler delayed begin when its work was done."""
     host = process.host
     if not len(overheads := np.flatnonzero(host.is_overhead)):
         return host
     waits = np.array([name_class_of(name) is NameClass.SYNCHRONIZE for name in process.names], bool)
     is_call = (host.is_range == 0) & (host.is_overhead == 0) & ~waits[host.name]
     _, start, duration = before_their_calls(
-        overheads, is_call, host.thread, host.start, host.end - host.start, threads_told=True
+        overheads, is_call, host.thread, host.start, host.end - host.start, threads_known=True
     )
     return replace(host, start=start, end=start + duration)
 
@@ -217,7 +216,7 @@ def _host_kinds(process: Process) -> Int64s:
 
 
 def _kinds_on_host(name: str) -> tuple[str, str]:
-    """Return the kind of a call of that name, and of a range."""
+    """Return the kind of a call with that name, and of a range."""
     name_class = name_class_of(name)
     kinds = {NameClass.DATA_LOADER: "input", NameClass.GARBAGE_COLLECTION: "gc"}
     of_range = kinds.get(name_class, "scope")
@@ -225,7 +224,7 @@ def _kinds_on_host(name: str) -> tuple[str, str]:
 
 
 def _host_phases(process: Process, thread: int) -> Int64s:
-    """Return the phase of every host row, from the ranges around it; all unknown where no range tells phases."""
+    """Return the phase of every host row, from the ranges around it; all unknown if no range marks a phase."""
     host = process.host
     ranges: npt.NDArray[np.bool_] = host.is_range > 0
     class_of_name = np.zeros(len(process.names), np.int8)
@@ -241,20 +240,20 @@ def _host_phases(process: Process, thread: int) -> Int64s:
 
 
 def _launches(host: HostRows, phase: Int64s, correlation: Int64s, start: Int64s) -> tuple[Int64s, Int64s]:
-    """When each operation was launched, and in which phase: by the last call of its number, else its own begin."""
+    """Return when and in which phase each operation was launched: by the last call of its number, else its begin."""
     calls = np.flatnonzero(host.correlation != NONE)
     calls = calls[np.argsort(host.correlation[calls], kind="stable")]
     if not len(calls):
         return start, np.full(len(start), UNKNOWN, np.int64)
     at = np.searchsorted(host.correlation[calls], correlation, "right") - 1
     call = calls[np.maximum(at, 0)]
-    # NONE is less than every number, and so before the first.
+    # NONE is less than every number, and so sorts before the first.
     linked = (at >= 0) & (host.correlation[call] == correlation)
     return np.where(linked, host.start[call], start), np.where(linked, phase[call], UNKNOWN)
 
 
 def _with_communicators(process: Process, kind: Int64s) -> tuple[Int64s, Coded, Int64s]:
-    """(kinds, groups, bytes) of the process' operations on devices, of NCCL's as the payloads of its calls say."""
+    """Return (kinds, groups, bytes) of the device operations; NCCL's come from the payloads of its calls."""
     device, host = process.device, process.host
     group, size, groups = np.full(len(kind), -1, np.int64), device.size.copy(), dict[str, int]()
     kernels = np.flatnonzero(kind == _COLLECTIVE)
@@ -297,7 +296,7 @@ def _device_kinds(process: Process) -> Int64s:
     return np.where(device.is_copy > 0, KINDS.index("memory"), kinds[device.name])
 
 
-# (rank, world size) of launchers, the training's own first: a launcher of one task a node counts nodes.
+# (rank, world size) of launchers, the training's own first: a launcher with one task per node counts nodes.
 _VARIABLES: Final = (
     ("RANK", "WORLD_SIZE"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
@@ -314,14 +313,14 @@ _SAID: Final = re.compile(r"^(?:MPI )?(?:global )?rank[ _:=#-]*(\d{1,7})$", re.I
 
 @dataclass(frozen=True)
 class Environment:
-    """What the environment says of the process that was profiled."""
+    """Figures from the environment of the profiled process."""
 
     rank: int | None = None
     world_size: int | None = None
 
 
 def environment(report: Report) -> Environment:
-    """Rank and world size of the launched process; nothing where a world of one says nothing."""
+    """Return rank and world size of the launched process; None where a world size of one means nothing."""
     values: dict[str, int] = {}
     texts = [
         value
@@ -345,12 +344,12 @@ def environment(report: Report) -> Environment:
 
 
 def said_rank(texts: Iterable[str]) -> int | None:
-    """Return the rank that marks or names of a process state (`MPI Rank 3`), where all of them state one."""
+    """Return the rank in marks or names of a process (`MPI Rank 3`), if all of them agree."""
     found = {int(match[1]) for text in texts if (match := _SAID.match(text.strip()))}
     return found.pop() if len(found) == 1 else None
 
 
 def host_name(report: Report) -> str | None:
-    """Return the name of the host that was profiled."""
+    """Return the name of the profiled host."""
     named = (value for name, value in report.rows("TARGET_INFO_SYSTEM_ENV", ("name", "value")) if name == "Hostname")
     return next((value for value in named if isinstance(value, str) and value), None)

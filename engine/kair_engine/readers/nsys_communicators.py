@@ -1,11 +1,11 @@
-"""Which communicator an NCCL kernel of an Nsight Systems report ran in, how many bytes it moved and between whom.
+"""Finds the communicator of an NCCL kernel in an Nsight Systems report, its bytes and its peers.
 
-NCCL says so in the payloads of its NVTX ranges, which `nsys export --include-blobs` keeps, by schemas that the report
-holds as well. A kernel is launched within the range of its call, or, where calls are grouped, within the range that
+NCCL writes them into the payloads of its NVTX ranges, which `nsys export --include-blobs` keeps, with schemas that the
+report holds as well. A kernel is launched within the range of its call, or, if calls are grouped, within the range that
 ends the group. The reader of reports uses this for the rows of collectives.
 
 A payload begins with 32 bytes, as Nsight Systems of 2026 writes it: domain, 0, schema, 0 (4 bytes each), the size of
-what follows, the size of all (8 bytes each).
+the remainder, the total size (8 bytes each).
 """
 
 import re
@@ -17,7 +17,7 @@ from typing import Final, Literal
 
 _HEADER: Final = struct.Struct("<4I2Q")
 _WIDTHS: Final = {5: 4, 6: 4, 15: 4, 16: 4, 7: 8, 8: 8, 9: 8, 10: 8, 17: 8, 18: 8, 22: 8}
-"""NVTX's types of whole numbers → bytes."""
+"""NVTX's integer types → bytes."""
 _FIELDS: Final = {
     "communicator": re.compile(r"communicator id", re.IGNORECASE),
     "size": re.compile(r"message size", re.IGNORECASE),
@@ -25,18 +25,18 @@ _FIELDS: Final = {
     "place": re.compile(r"^rank$", re.IGNORECASE),
     "peer": re.compile(r"^peer( rank)?$", re.IGNORECASE),
 }
-"""What NCCL calls the entries of its schemas."""
+"""NCCL's names for the entries of its schemas."""
 _MOST: Final = 1 << 40
-"""Bytes, or ranks: what is more is no payload of NCCL's."""
+"""Bytes, or ranks: larger values are no payload of NCCL's."""
 
 Kind = Literal["collective", "send", "recv"]
 Schemas = dict[tuple[int, int], dict[str, tuple[int, int]]]
-"""(domain, schema) → field → (offset, bytes); of those that name a communicator."""
+"""(domain, schema) → field → (offset, bytes); for those that name a communicator."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """What a payload says of one call of NCCL."""
+    """The payload of one call of NCCL."""
 
     start: int
     end: int
@@ -44,7 +44,7 @@ class Call:
     communicator: int
     size: int | None = None
     ranks: int | None = None
-    """How many the communicator has."""
+    """Size of the communicator."""
     place: int | None = None
     """The caller's rank in it."""
     peer: int | None = None
@@ -53,7 +53,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Kernel:
-    """What is known of one kernel of NCCL's."""
+    """The known details of one NCCL kernel."""
 
     kind: Kind
     group: str | None
@@ -73,8 +73,7 @@ class Calls:
     def kernels(
         self, launches: Sequence[tuple[int, int]], group_ends: dict[int, list[tuple[int, int]]]
     ) -> Iterator[Kernel | None]:
-        """Yield what is known of each kernel by its launch (thread, time), in any order; None of one that no call
-        explains.
+        """Yield the details of each kernel by its launch (thread, time), in any order; None if no call explains it.
 
         `group_ends` has, per thread, begins and ends of the ranges in which grouped calls are launched.
         """
@@ -96,9 +95,9 @@ class _Thread:
     starts: list[int]
     ends: list[tuple[int, int]]
     launched: set[int] = field(default_factory=set)
-    """The places of group ends that launched a kernel."""
+    """Indices of group ends that launched a kernel."""
     alone: set[int] = field(default_factory=set)
-    """The places of calls that launched theirs themselves."""
+    """Indices of calls that launched their own kernel."""
     _sorted: list[int] = field(default_factory=list)
 
     @classmethod
@@ -115,7 +114,7 @@ class _Thread:
         return place if place >= 0 and at <= self.ends[place][1] else None
 
     def see_launch(self, at: int) -> None:
-        """Note what launched a kernel at a time."""
+        """Note the launcher of a kernel at a time."""
         if (call := self._call_at(at)) is not None:
             self.alone.add(call)
         elif (group := self._group_at(at)) is not None:
@@ -154,7 +153,7 @@ def _kernel(calls: Sequence[Call], known: dict[int, Call]) -> Kernel | None:
     size = max(sum(call.size or 0 for call in calls if name in call.name.lower()) for name in ("send", "recv"))
     of_process = known.get(number)
     if of_process is None or of_process.place is None or of_process.ranks is None:
-        # Only who exchanges with all of a communicator sends to itself.
+        # Only an exchange with all of a communicator includes the rank itself.
         whole = sends == receives == set(range(len(peers))) and len(peers) > 1
         return Kernel("collective", group if whole else None, size)
     others = peers - {of_process.place}
@@ -170,7 +169,7 @@ def _kernel(calls: Sequence[Call], known: dict[int, Call]) -> Kernel | None:
 def schemas_of(rows: Iterator[tuple[object, ...]]) -> Schemas:
     """Return the schemas that name a communicator, from (domain, schema, type, name, offset) of their entries.
 
-    Processes register theirs each; one that two lay out differently is left out.
+    Each process registers its own; schemas with contradicting layouts are left out.
     """
     found: Schemas = {}
     contradicted = set()
@@ -188,7 +187,7 @@ def schemas_of(rows: Iterator[tuple[object, ...]]) -> Schemas:
 
 
 def call_of(blob: bytes, schemas: Schemas, start: int, end: int, name: str) -> Call | None:
-    """Return the call that a payload describes; None of another payload, or one that does not fit its schema."""
+    """Return the call that a payload describes; None for another payload, or one that does not fit its schema."""
     if len(blob) < _HEADER.size:
         return None
     domain, _, schema, _, _, _ = _HEADER.unpack_from(blob)
@@ -200,5 +199,5 @@ def call_of(blob: bytes, schemas: Schemas, start: int, end: int, name: str) -> C
         if len(value) < width:
             return None
         found[what] = int.from_bytes(value, "little", signed=width == 4)
-    told = {what: value for what, value in found.items() if what == "communicator" or 0 <= value < _MOST}
-    return Call(start, end, name, **told)
+    valid = {what: value for what, value in found.items() if what == "communicator" or 0 <= value < _MOST}
+    return Call(start, end, name, **valid)

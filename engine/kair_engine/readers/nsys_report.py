@@ -1,6 +1,6 @@
-"""The processes of a report that use a GPU, and what each of them did, as columns.
+"""Reads the processes of a report that use a GPU, with their operations as columns.
 
-An exported report as a database that is only looked at: no file of it is written, nothing in it is run.
+The exported report is opened as a read-only database: no file is written, and nothing in it is executed.
 """
 
 import sqlite3
@@ -29,7 +29,7 @@ _LONGEST_TEXT: Final = 1 << 20
 _MOST_ROWS: Final = 200_000_000
 
 Column = tuple[Any, ...]
-"""One column's values, of any type: SQLite's columns hold what was put in them."""
+"""One column's values, of any type, because SQLite does not enforce types."""
 
 
 class Report:
@@ -40,19 +40,19 @@ class Report:
         self._tables = tables
 
     def has(self, table: str, *columns: str) -> bool:
-        """Whether the table is there with these columns."""
+        """Whether the table exists with these columns."""
         return table in self._tables and self._tables[table].issuperset(columns)
 
     def rows(self, table: str, wanted: Sequence[str], optional: Sequence[str] = ()) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows of a table, `wanted` columns and then `optional` ones (None where the export lacks them).
+        """Yield the rows of a table, `wanted` columns and then `optional` ones (None if the export lacks them).
 
-        Nothing where the table or one of the wanted columns is missing.
+        Nothing if the table or a wanted column is missing.
         """
         for some in self._some_rows(table, wanted, optional):
             yield from some
 
     def columns(self, table: str, wanted: Sequence[str], optional: Sequence[str] = ()) -> Iterator[list[Column]]:
-        """Yield the same, some thousand rows at a time, as one tuple for each column."""
+        """Yield the rows some thousand at a time, as one tuple per column."""
         for some in self._some_rows(table, wanted, optional):
             yield list(zip(*some, strict=True))
 
@@ -73,10 +73,10 @@ class Report:
 def opened(source: Path) -> Iterator[Report]:
     """Open the report in `source`, until the block ends.
 
-    Raises NotATraceError where it is another database, InputError where it is damaged or its tables are none.
+    Raises NotATraceError if it is another database, InputError if it or its tables are damaged.
     """
     try:
-        # Immutable: no journal is read or left behind, whatever lies beside the file.
+        # Immutable: no journal is read or left behind, whatever lies next to the file.
         connection = sqlite3.connect(f"file:{quote(str(source.absolute()))}?mode=ro&immutable=1", uri=True)
     except sqlite3.Error as error:
         raise InputError(f"cannot read {source}: {error}") from error
@@ -91,7 +91,7 @@ def opened(source: Path) -> Iterator[Report]:
 
 
 def _tables(connection: sqlite3.Connection, source: Path) -> dict[str, frozenset[str]]:
-    """Return the tables with their columns. Those that compute what they hold are no part of an export."""
+    """Return the tables with their columns. Computed tables (views) are no part of an export."""
     connection.text_factory = lambda text: text.decode("utf-8", "replace")
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_TEXT * 64)
     for pragma in ("trusted_schema = OFF", "cell_size_check = ON", "mmap_size = 0", "query_only = ON"):
@@ -114,7 +114,7 @@ def _tables(connection: sqlite3.Connection, source: Path) -> dict[str, frozenset
 
 
 NONE: Final = -(1 << 63)
-"""What is no number, or not recorded."""
+"""Not a number, or not recorded."""
 _THREAD_BITS: Final = 24
 _RANGES: Final = (59, 60)  # pushed and popped, started and ended
 _MARKS: Final = (34, 39, 75)
@@ -128,16 +128,16 @@ _ON_DEVICE: Final = ("start", "end", "deviceId", "streamId", "correlationId")
 
 @dataclass(frozen=True)
 class _Columns:
-    """Rows as columns of one length."""
+    """Rows as columns of equal length."""
 
     process: Int64s
-    """Of which process, by its id of the report (globalPid)."""
+    """The process, by its id in the report (globalPid)."""
     start: Int64s
     end: Int64s
     correlation: Int64s
-    """Which call launched which operation, or NONE."""
+    """Links a call to the operations that it launched, or NONE."""
     name: Int64s
-    """By the report's list of names."""
+    """Index into the report's list of names."""
 
     def where(self, chosen: npt.NDArray[np.bool_] | Int64s) -> Self:
         """Return the chosen rows."""
@@ -151,7 +151,7 @@ class _Columns:
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
-        """Return the rows of one after another."""
+        """Return all rows, part after part."""
         empty = np.empty(0, np.int64)
         return cls(*(np.concatenate([empty, *(getattr(part, one.name) for part in parts)]) for one in fields(cls)))
 
@@ -181,15 +181,15 @@ class Process:
     """One process: a rank. Times in ns."""
 
     number: int
-    """Its id of the report (globalPid)."""
+    """Its id in the report (globalPid)."""
     names: Sequence[str]
-    """The report's."""
+    """The report's list of names."""
     device: DeviceRows
     host: HostRows
     said: set[str] = field(default_factory=set)
-    """Marks without a length, and names of its threads: they may say its rank."""
+    """Marks without a length, and names of its threads: they may contain its rank."""
     nccl: Calls = field(default_factory=Calls)
-    """What the payloads of NCCL's ranges say, where they are exported."""
+    """Details from the payloads of NCCL's ranges, if exported."""
 
     @property
     def pid(self) -> int:
@@ -203,7 +203,7 @@ class _Texts(dict[int, str]):
 
 
 class _Found(dict[Hashable, int]):
-    """What rows say of a name → the name's number: the name of each is made up once."""
+    """Description of a name in rows → the name's number: each name is made only once."""
 
     def __init__(self, names: Codes, name_of: Callable[[Any], str]) -> None:
         super().__init__()
@@ -252,7 +252,7 @@ def processes_of(report: Report) -> list[Process]:
 
 
 def in_order(values: Int64s) -> list[int]:
-    """Each value once, in the order of first use."""
+    """Return each value once, in the order of first use."""
     return list(dict.fromkeys(values[np.flatnonzero(np.diff(values, prepend=~values[:1]))].tolist()))
 
 
@@ -264,9 +264,9 @@ def _kernels(report: Report, texts: _Texts, names: Codes) -> Iterable[DeviceRows
 
 
 def _graphs(report: Report, names: Codes, kernels: DeviceRows) -> Iterable[DeviceRows]:
-    """CUDA graphs recorded as a whole, `nsys profile --cuda-graph-trace=graph`: one row for each launch.
+    """Yield CUDA graphs recorded as a whole (`nsys profile --cuda-graph-trace=graph`), one row per launch.
 
-    None of launches whose kernels are recorded, too.
+    Launches whose kernels are recorded, too, are left out.
     """
     found = _Found(names, lambda number: f"CUDA graph {number} {INSIDE_UNKNOWN}".replace(" None ", " "))
     inside = {
@@ -310,7 +310,7 @@ def _device_rows(numbers: Sequence[Column], name: Int64s, owner: Column, size: C
 
 
 def _whole(values: Column) -> Int64s:
-    """Return the numbers of a column; NONE for what is none."""
+    """Return the numbers of a column; NONE for other values."""
     try:
         return np.frombuffer(array("q", values), np.int64)
     except TypeError:
@@ -318,12 +318,12 @@ def _whole(values: Column) -> Int64s:
 
 
 def _process_of(thread: Int64s) -> Int64s:
-    """Return the process of threads' or processes' numbers; exports before 2021 name none, and are of one."""
+    """Return the process of thread or process numbers; exports before 2021 have none, and a single process."""
     return np.where(thread == NONE, 0, thread >> _THREAD_BITS << _THREAD_BITS)
 
 
 def _calls(report: Report, texts: _Texts, names: Codes, *, only: bool) -> Iterable[HostRows]:
-    # The number of the interface's version is no part of the name.
+    # The version of the interface is no part of the name.
     found = _Found(names, lambda number: texts[number].partition("_v")[0] or "cuda call")
     wanted = ("start", "end", "globalTid", "correlationId", "nameId")
     for *numbers, name in report.columns("CUPTI_ACTIVITY_KIND_RUNTIME", wanted):
@@ -333,7 +333,7 @@ def _calls(report: Report, texts: _Texts, names: Codes, *, only: bool) -> Iterab
 
 
 def _overheads(report: Report, texts: _Texts, names: Codes, *, only: bool) -> Iterable[HostRows]:
-    """Yield what the profiler and the driver did on threads of the program, by CUPTI's names for it."""
+    """Yield work of the profiler and the driver on the program's threads, under CUPTI's names."""
     sorts = {
         number: label
         for number, label in report.rows("ENUM_CUPTI_OVERHEAD_TYPE", ("id", "label"))
@@ -349,19 +349,19 @@ def _overheads(report: Report, texts: _Texts, names: Codes, *, only: bool) -> It
             yield rows.where((start != NONE) & (end != NONE) & (thread != NONE))
 
 
-def _overhead_name(said: str, sort: str) -> str:
-    """CUPTI's name of what a report says of an overhead: its name there, and of which sort it is.
+def _overhead_name(name: str, sort: str) -> str:
+    """Return CUPTI's name of an overhead from its name and its sort in the report.
 
-    Loading code and compiling it a job has to do without a profiler, too: that keeps its name.
+    Loading and compiling code also happens without a profiler, and keeps its name.
     """
-    both = f"{said} {sort}".lower()
+    both = f"{name} {sort}".lower()
     if any(word in both for word in _OF_THE_JOB):
-        return sort or said
+        return sort or name
     return next((name for word, name in _OF_PROFILER.items() if word in both), "Instrumentation")
 
 
 def nccl_schemas(report: Report) -> Schemas:
-    """Return the schemas of the payloads in which NCCL tells its communicators."""
+    """Return the schemas of the payloads that name NCCL's communicators."""
     wanted = ("domainId", "schemaId", "type", "name", "offset")
     return schemas_of(report.rows("NVTX_PAYLOAD_SCHEMA_ENTRIES", wanted))
 

@@ -1,6 +1,6 @@
-"""What the path of a trace says: its rank, its host, its archive, and the metadata next to it.
+"""Derives from the path of a trace its rank, its host, its archive, and the metadata next to it.
 
-Light, as it is asked of every file that is opened. Metadata are flat lines `key: value` next to a what-if trace:
+Cheap, because it runs for every file that is opened. Metadata are flat lines `key: value` next to a what-if trace:
 `meta-X.yaml` for `trace-X.parquet`.
 """
 
@@ -15,32 +15,32 @@ from kair_engine.trace.files import read_kept
 MAX_RANKS: Final = 1 << 20
 
 _SUFFIXES: Final = re.compile(r"(\.pt)?(\.trace)?(\.json)?(\.gz|\.zst|\.zstd)?$", re.IGNORECASE)
-# Named by the handler itself, or `rank_3` by whoever recorded: hosts are not called rank.
+# Named by the handler itself, or `rank_3` by the user: hosts are not called rank.
 _HANDLER_NAME: Final = re.compile(
     r"^(?P<host>.+)(?<!^rank)(?<![^a-z]rank)_(?P<pid>\d+)\.(?:(?P<time>\d+)\.)?pt\.trace\.json", re.IGNORECASE
 )
 _RANK_WORD: Final = re.compile(
     r"(?:^|[^a-z])(?:global[-_]?)?(?:rank|worker|trainer|gpu)[-_ =.]?(\d{1,7})(?!\d)", re.IGNORECASE
 )
-# Named by libkineto or a daemon that asks it for a recording: the number is a process.
+# Named by libkineto or a daemon that requests a recording: the number is a process.
 _PROCESS_NAME: Final = re.compile(r"^libkineto_", re.IGNORECASE)
 _NUMBERS: Final = re.compile(r"(\d+)")
 # Longer numbers are dates, times and process ids.
 _MOST_DIGITS: Final = 4
-# Of the ranks that numbers would stand for, unless 0 is one of them: with fewer recorded they are process ids.
+# Share of the implied ranks that must be present unless 0 is among them: otherwise the numbers are process ids.
 _FEWEST_RECORDED: Final = 1 / 16
-# XLA's profiles are named for hosts, which may have several ranks each.
+# XLA's profiles are named after hosts, which may have several ranks each.
 _HOST_FILE: Final = re.compile(r"\.xplane\.pb(\.gz)?$")
 _HOST_FOLDER: Final = re.compile(r"^host=(.+)$")
 
 
 def rank_from_name(path: Path) -> int | None:
-    """Return the rank that the file's name or its folder's states, or None."""
+    """Return the rank in the name of the file or its folder, or None."""
     path = path.absolute()
     stem = _SUFFIXES.sub("", path.name)
     handler = _HANDLER_NAME.match(path.name)
     if handler:
-        # `host_pid.time`: the numbers are a process and a time; only a worker name that says `rank` is one.
+        # `host_pid.time`: the numbers are a process and a time; only a worker name that says `rank` has one.
         match = re.search(r"(?:^|[^a-z])rank[-_ =.]?(\d{1,7})(?!\d)", handler["host"], re.IGNORECASE)
         return int(match.group(1)) if match else _rank_word(path.parent.name)
     in_name = _rank_word(stem)
@@ -48,9 +48,9 @@ def rank_from_name(path: Path) -> int | None:
 
 
 def ranks_from_siblings(paths: Sequence[Path]) -> dict[Path, int]:
-    """For files whose names say no rank, the number that is another in each of their folder's names.
+    """Return for files whose names state no rank the number that differs between the names in their folder.
 
-    So `train_resnet18_0` and `train_resnet18_1` are ranks 0 and 1, and a `train_resnet18` alone is none.
+    So `train_resnet18_0` and `train_resnet18_1` are ranks 0 and 1, and a `train_resnet18` alone has none.
     """
     of_folder: dict[Path, list[Path]] = {}
     for path in paths:
@@ -60,7 +60,7 @@ def ranks_from_siblings(paths: Sequence[Path]) -> dict[Path, int]:
     found: dict[Path, int] = {}
     for folder, files in of_folder.items():
         alike: dict[tuple[str, ...], dict[str, list[str]]] = {}
-        for name in {*(path.name for path in files), *_beside(folder, files)}:
+        for name in {*(path.name for path in files), *_siblings(folder, files)}:
             parts = _NUMBERS.split(_SUFFIXES.sub("", name))
             alike.setdefault(tuple(parts[::2]), {})[name] = parts[1::2]
         ranks = {name: rank for names in alike.values() for name, rank in _varying(names).items()}
@@ -68,8 +68,8 @@ def ranks_from_siblings(paths: Sequence[Path]) -> dict[Path, int]:
     return found
 
 
-def _beside(folder: Path, files: Sequence[Path]) -> list[str]:
-    """Return the names beside a single file; of several, those that were asked for tell."""
+def _siblings(folder: Path, files: Sequence[Path]) -> list[str]:
+    """Return the names next to a single file; several given files are compared with one another only."""
     try:
         return [path.name for path in folder.iterdir()] if len(files) == 1 else []
     except OSError:
@@ -77,10 +77,11 @@ def _beside(folder: Path, files: Sequence[Path]) -> list[str]:
 
 
 def _varying(numbers: Mapping[str, Sequence[str]]) -> dict[str, int]:
-    """By name, the number that tells the names apart: of several that do, the one of the lowest numbers."""
+    """Return by name the number that distinguishes the names; of several candidates, the one with the lowest numbers.
+    """
     columns = [[int(text) for text in column] for column in zip(*numbers.values(), strict=True)]
-    telling = [column for column in columns if len(set(column)) == len(column) > 1 and _are_ranks(column)]
-    return dict(zip(numbers, min(telling, key=max), strict=True)) if telling else {}
+    candidates = [column for column in columns if len(set(column)) == len(column) > 1 and _are_ranks(column)]
+    return dict(zip(numbers, min(candidates, key=max), strict=True)) if candidates else {}
 
 
 def _are_ranks(numbers: Sequence[int]) -> bool:
@@ -89,15 +90,15 @@ def _are_ranks(numbers: Sequence[int]) -> bool:
 
 
 def host_of(path: Path, stated: str | None = None) -> str | None:
-    """Return the host of a file: that of a folder `host=…`, else the one that it states itself, else the one that
-    profiler handlers put into its name, or None.
+    """Return the host of a file: from a folder `host=…`, else as the file states, else from a profiler handler's file
+    name, or None.
     """
     handler = _HANDLER_NAME.match(path.name)
     return host_of_folder(path) or stated or (handler["host"] if handler else None)
 
 
 def host_of_folder(path: Path) -> str | None:
-    """Return the host that a folder `host=NAME` of a file states, the innermost one."""
+    """Return the host in the innermost folder `host=NAME` of a file."""
     return next((match[1] for one in path.absolute().parts[-2::-1] if (match := _HOST_FOLDER.match(one))), None)
 
 
@@ -115,7 +116,7 @@ def is_archive_name(path: Path) -> bool:
 
 
 def archive_of(path: Path) -> Path | None:
-    """Return the archive that a path leads into, None for one that is a file's own."""
+    """Return the archive that a path leads into; None for a plain file."""
     return next((parent for parent in path.parents if is_archive_name(parent) and parent.is_file()), None)
 
 
@@ -130,20 +131,20 @@ _DIGITS: Final = 10
 
 
 def metadata_files(source: Path) -> tuple[Path, ...]:
-    """Return the file named after the trace, else every YAML file beside it, in order."""
+    """Return the file named after the trace, else every YAML file next to it, in order."""
     named = source.with_name(f"meta-{source.stem.removeprefix('trace-')}.yaml")
     candidates = [named] if named.is_file() else sorted([*source.parent.glob("*.yaml"), *source.parent.glob("*.yml")])
     return tuple(path for path in candidates if path.is_file() and path.stat().st_size <= _MAX_LENGTH)
 
 
 def read_sizes(source: Path) -> dict[str, int]:
-    """Return the sizes that the metadata of `source` states; empty where there is none, or it is unclear which."""
+    """Return the sizes in the metadata of `source`; empty if there are none, or several files have some."""
     found = [sizes for path in metadata_files(source) if (sizes := parse_sizes(path))]
     return found[0] if len(found) == 1 else {}
 
 
 def parse_sizes(path: Path) -> dict[str, int]:
-    """Return the known `key: integer` lines of a flat YAML file; others are passed over."""
+    """Return the known `key: integer` lines of a flat YAML file; others are skipped."""
     try:
         text = read_kept(path, _MAX_LENGTH).decode("utf-8", "replace")
     except OSError:

@@ -1,7 +1,7 @@
-"""Pickles of plain values, read without pickle's loader: numbers, text, lists, tuples and dictionaries.
+"""Reads pickles of plain values without pickle's loader: numbers, text, lists, tuples and dictionaries.
 
-The opcodes are taken apart by `pickletools`; those that import, call or build anything are not known here, so that a
-file which holds one is refused before anything of it is looked at.
+`pickletools` decodes the opcodes; those that import, call or build anything are unknown here, so that a file with one
+of them is refused before any of it is used.
 """
 
 import pickletools
@@ -18,16 +18,16 @@ _TUPLES: Final = {"EMPTY_TUPLE": 0, "TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 _STORES: Final = frozenset(("PUT", "BINPUT", "LONG_BINPUT"))
 _LOADS: Final = frozenset(("GET", "BINGET", "LONG_BINGET"))
 _CUT: Final = re.compile(r"expected \d+ bytes|not enough data|no newline found|exhausted")
-"""What pickletools says of an opcode whose end is missing."""
+"""pickletools' messages about an opcode whose end is missing."""
 _WITHOUT_EFFECT: Final = frozenset(("PROTO", "FRAME"))
 
 
 class NotPlainError(ValueError):
-    """The pickle is damaged, or holds something else than plain values."""
+    """The pickle is damaged, or holds other than plain values."""
 
 
 class CutError(NotPlainError):
-    """The pickle ends early; `held` is what it holds until there, of a dictionary the pairs that are whole."""
+    """The pickle ends early; `held` is its content so far, of a dictionary the complete pairs."""
 
     def __init__(self, held: dict[Any, Any]) -> None:
         super().__init__("it is cut off")
@@ -37,7 +37,7 @@ class CutError(NotPlainError):
 def load_plain(content: bytes) -> Any:  # noqa: ANN401
     """Return the value that `content` holds.
 
-    Raises NotPlainError, CutError where it is a dictionary that ends early.
+    Raises NotPlainError, or CutError if it is a dictionary that ends early.
     """
     try:
         return _loaded(content)
@@ -73,7 +73,7 @@ def _loaded(content: bytes) -> Any:  # noqa: ANN401
 
 
 def _opcodes(content: bytes) -> Iterator[tuple[pickletools.OpcodeInfo, Any, int | None]]:
-    """Yield the opcodes, to where one is cut in two."""
+    """Yield the opcodes up to a truncated one."""
     opcodes = pickletools.genops(content)
     while True:
         try:
@@ -88,10 +88,9 @@ def _opcodes(content: bytes) -> Iterator[tuple[pickletools.OpcodeInfo, Any, int 
 
 
 def _held(stack: list[Any]) -> dict[Any, Any]:
-    """Return what the dictionary at the bottom would have been given, from what is on the stack; what is in it counts
-    alike.
+    """Return what the dictionary at the bottom would contain, from the stack; nested values likewise.
 
-    Containers that were not filled yet get what was collected for them.
+    Unfilled containers get the items collected for them.
     """
     while len(stack) > 1:
         if not any(one is _MARK for one in stack):
@@ -106,7 +105,7 @@ def _held(stack: list[Any]) -> dict[Any, Any]:
 
 
 def _collect(name: str, stack: list[Any]) -> None:
-    """Carry out the opcodes that make lists, tuples and dictionaries of what is on the stack."""
+    """Execute the opcodes that make lists, tuples and dictionaries from the stack."""
     if name == "MARK":
         stack.append(_MARK)
     elif name == "EMPTY_LIST":
@@ -144,7 +143,7 @@ def _of(stack: list[Any], kind: type) -> Any:  # noqa: ANN401
 
 
 def _since_mark(stack: list[Any]) -> list[Any]:
-    """Take what was put on the stack since the last mark, and the mark."""
+    """Pop the values since the last mark, and the mark."""
     at = len(stack) - 1
     while stack[at] is not _MARK:
         at -= 1

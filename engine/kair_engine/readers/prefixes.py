@@ -1,8 +1,9 @@
-"""What launchers, schedulers and containers put before the lines of a job's log, and what it says of the process.
+"""Parses the prefixes that launchers, schedulers and containers put before log lines, and what they reveal of
+processes.
 
-`plain` makes a block of a log what the job printed: without colours, one line for each time a progress bar was drawn
-anew, the records of Docker, the kubelet and collectors of logs unpacked. `peel` takes the prefixes off one line, which
-may nest: torchrun's, `srun -l`'s, Ray's, kubectl's. `ProcessRanks` turns what they say into ranks of the job.
+`plain` restores the job's own output in a block of a log: without colours, one line for each redraw of a progress bar,
+records of Docker, the kubelet and log collectors unpacked. `peel` removes the prefixes of one line, which may nest:
+torchrun's, `srun -l`'s, Ray's, kubectl's. `ProcessRanks` turns them into ranks of the job.
 """
 
 import re
@@ -15,11 +16,11 @@ from kair_engine.readers.paths import MAX_RANKS
 _ANSI: Final = re.compile(rb"\x1b(?:\[[0-9;?]{0,32}[ -/]{0,4}[@-~]|\][^\x07\x1b\n]{0,256}(?:\x07|\x1b\\))")
 _CRI: Final = re.compile(rb"(?m)^\d{4}-\d\d-\d\dT[\d:.]{8,20}(?:Z|[+-]\d\d:\d\d) std(?:out|err) ([FP])(?: |$)")
 _CRI_PART: Final = b"\x00"
-"""Stands before what goes on with the line before it: no text has it."""
+"""Marks a continuation of the line before: no text contains it."""
 
 
 def plain(block: bytes) -> bytes:
-    """Return whole lines of a log as the job printed them; what a carriage return sets apart are lines of their own."""
+    """Return whole lines of a log as the job printed them; carriage returns separate lines, too."""
     if block.startswith(b"{") or b"\n{" in block:
         block = b"\n".join(map(_text_of, block.split(b"\n")))
     if b" stdout " in block or b" stderr " in block:
@@ -35,7 +36,7 @@ def _text_of(line: bytes) -> bytes:
 
 
 def _joined(block: bytes) -> bytes:
-    """Return the kubelet's records without their stamps; a record that is a part (P) goes on with the next one."""
+    """Return the kubelet's records without their stamps; a partial record (P) is joined with the next one."""
     parts = _CRI.search(block)
     if parts is None:
         return block
@@ -49,20 +50,20 @@ def _joined(block: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Peeled:
-    """One line without its prefixes, and what they say of the process that printed it."""
+    """One line without its prefixes, and what they state of the process that printed it."""
 
     text: str
-    """What the process printed."""
+    """The process' output."""
     rank: int | None = None
-    """The rank in the job, of torchrun's `[rank3]:`."""
+    """The rank in the job, from torchrun's `[rank3]:`."""
     local_rank: int | None = None
-    """The rank on its node, of torchrun's `[default3]:`."""
+    """The rank on its node, from torchrun's `[default3]:`."""
     task: int | None = None
-    """The task of `srun -l`."""
+    """The task, from `srun -l`."""
     process: str | None = None
-    """A pod and its container, or a process of Ray: they have no rank by themselves."""
+    """A pod and its container, or a process of Ray: these have no rank of their own."""
     repeated: int = 1
-    """So many processes said the like, where Ray folded their lines."""
+    """The number of processes with a similar line, if Ray folded them."""
 
 
 _PREFIX: Final = re.compile(
@@ -79,7 +80,7 @@ _MOST_NESTED: Final = 4
 
 
 def peel(line: str) -> Peeled:
-    """Take the prefixes off a line of a log that `plain` went over."""
+    """Remove the prefixes of a log line from `plain`."""
     found: dict[str, int | str] = {}
     at = 0
     for _ in range(_MOST_NESTED):
@@ -113,7 +114,7 @@ _RAY_RANK: Final = re.compile(
 
 
 class ProcessRanks:
-    """The ranks of the processes of one log: what its prefixes say, and what Ray Train says of them at its start."""
+    """The ranks of the processes of one log, from its prefixes and from Ray Train's list of workers."""
 
     def __init__(self) -> None:
         self._of_process: dict[str, int] = {}
@@ -129,7 +130,7 @@ class ProcessRanks:
                 self._of_process.setdefault(f":{one['pid'].decode()}", rank)
 
     def key(self, line: Peeled) -> int:
-        """Return a number of the process that printed a line, by which `rank` knows it; -1 where nothing says it."""
+        """Return a number for the process that printed a line, the key for `rank`; -1 if it is unknown."""
         if line.rank is not None:
             return min(line.rank, MAX_RANKS)
         if line.local_rank is not None:
@@ -144,7 +145,7 @@ class ProcessRanks:
         return -1
 
     def rank(self, key: int) -> int:
-        """Return the rank of a process's number, once all of the log was read."""
+        """Return the rank for a process's number, once the whole log was read."""
         if key < _LOCAL:
             return key
         task, local = divmod(key - _LOCAL, _LOCAL_RANKS)
@@ -152,10 +153,10 @@ class ProcessRanks:
 
     @property
     def is_sure(self) -> bool:
-        """Whether ranks are those of the job: local ranks are where all are of one node, or tasks name the nodes."""
+        """Whether ranks are those of the job: local ranks are if all share one node, or if tasks name the nodes."""
         return not self._tasks or len(self._tasks) > 1
 
 
 _LOCAL: Final = 1 << 40
-"""Numbers of processes from here on are of a node's task and a rank on it."""
+"""Process numbers from here on encode a node's task and a rank on it."""
 _LOCAL_RANKS: Final = 1 << 10

@@ -1,8 +1,8 @@
-"""Traces of NCCL's example profiler plug-in: Chrome's events, one a line, in a file for each communicator and rank.
+"""Reads traces of NCCL's example profiler plug-in: Chrome's events, one per line, a file per communicator and rank.
 
-The files are those that `NCCL_PROFILE_DUMP_FILE` names. A collective's line is followed by those of its kernels, one
-for each channel, with the device's clock. `print_event.cc` in plugins/profiler/example of NVIDIA/nccl writes them: this
-was written by it, since no GPU was at hand to run it.
+`NCCL_PROFILE_DUMP_FILE` names the files. A collective's line is followed by those of its kernels, one per channel, with
+the device's clock. This follows `print_event.cc` in plugins/profiler/example of NVIDIA/nccl, which writes them, without
+having run on a GPU.
 """
 
 from typing import Final
@@ -41,10 +41,10 @@ def fits(head: bytes) -> bool:
 
 
 class ProfilerLines:
-    """Reads the lines of one file in their order, as `InspectorLines` does."""
+    """Reads the lines of one file in order, as `InspectorLines` does."""
 
     lost = 0
-    """The plug-in does not count what it overwrites."""
+    """The plug-in does not count overwritten events."""
 
     def __init__(self) -> None:
         self._decode = msgspec.json.Decoder(_Event).decode
@@ -53,7 +53,7 @@ class ProfilerLines:
         self.passed_over = 0
 
     def take(self, line: str) -> Operation | None:
-        """Return the collective that ends with this line, None of any other."""
+        """Return the collective that ends with this line, else None."""
         if '"COLL"' not in line and '"GPU"' not in line:
             return None
         try:

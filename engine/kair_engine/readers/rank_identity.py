@@ -1,6 +1,6 @@
-"""Who a rank is, as a recording's metadata tells it: texts on one line, versions spelt one way.
+"""Reads a rank's identity from a recording's metadata: texts on one line, versions in one spelling.
 
-Of an environment only what changes how a rank runs: the rest is nobody's business, and may hold secrets.
+Only environment variables that change how a rank runs are kept: others are private and may hold secrets.
 """
 
 import re
@@ -20,8 +20,8 @@ _SECRET: Final = re.compile(r"TOKEN|SECRET|PASS|CREDENTIAL|AUTH|(^|_)KEY($|_)")
 _OF_PROFILERS: Final = re.compile(r"INJECTION|_PROFILER_|HSA_TOOLS_LIB")
 
 
-def told(value: object) -> str | None:
-    """Return a text on one line of bounded length; None for what is no text or empty."""
+def one_line(value: object) -> str | None:
+    """Return a text on one line of bounded length; None if it is empty or no text."""
     if not isinstance(value, str):
         return None
     line = " ".join(value[: 10 * _LONGEST].encode("utf-8", "replace").decode().split())
@@ -29,18 +29,18 @@ def told(value: object) -> str | None:
 
 
 def process_id(value: object) -> int | None:
-    """`value` where it can be a process on Linux, which counts to 2²² at most."""
+    """Return `value` if it can be a process id on Linux, where the maximum is 2²²."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= 1 << 22 else None
 
 
 def cuda_version(value: object) -> str | None:
-    """`12.4` of CUDA's 12040: 1,000 × major + 10 × minor. None for other values."""
+    """Return `12.4` for CUDA's 12040: 1,000 × major + 10 × minor. None for other values."""
     number = _number(value)
     return f"{number // 1000}.{number % 1000 // 10}" if number is not None and 1000 <= number < 100_000 else None
 
 
 def hip_version(value: object) -> str | None:
-    """`6.2.41133` of HIP's 60241133: 10,000,000 × major + 100,000 × minor + patch. None for other values."""
+    """Return `6.2.41133` for HIP's 60241133: 10,000,000 × major + 100,000 × minor + patch. None for other values."""
     number = _number(value)
     if number is None or not 10_000_000 <= number < 1_000_000_000:
         return None
@@ -58,22 +58,22 @@ def positive(value: object) -> str | None:
     return str(value) if type(value) is int and 0 < value < 1 << 62 else None
 
 
-def telling(**values: str | None) -> dict[str, str]:
-    """Those that are known."""
+def without_unknown(**values: str | None) -> dict[str, str]:
+    """Return the values that are known."""
     return {name: value for name, value in values.items() if value is not None}
 
 
 def variables_that_matter(variables: Mapping[str, Any]) -> dict[str, str]:
-    """Of an environment the variables of libraries that a rank runs with, without those that profilers set."""
+    """Return the variables of libraries that a rank runs with, without those that profilers set."""
     found: dict[str, str] = {}
     for name, value in sorted(variables.items()):
         if not _MATTERS.fullmatch(name) or _SECRET.search(name) or _OF_PROFILERS.search(name):
             continue
         if isinstance(value, str) and len(found) < _MOST_VARIABLES:
-            found[name] = told(value) or ""
+            found[name] = one_line(value) or ""
     return found
 
 
 def by_rank(identities: Iterable[RankIdentity]) -> dict[int, RankIdentity]:
-    """rank → who it is, without those of whom nothing is told but a rank."""
+    """Return rank → identity, without those that have nothing but a rank."""
     return {one.rank: one for one in identities if one != RankIdentity(one.rank)}

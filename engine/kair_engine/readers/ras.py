@@ -1,8 +1,8 @@
-"""What NCCL's RAS prints of a job (`ncclras -v`, or as JSON), as a recording of a hang; beside one it is evidence.
+"""Reads NCCL's RAS output for a job (`ncclras -v`, or its JSON) as a recording of a hang; next to one it is evidence.
 
-It tells of each communicator how many operations of each kind its ranks have launched, and who does not answer.
-Its text lists only ranks that differ from most: whoever is not listed is in the one class of ranks that is not. Its
-JSON lists all. Ranks are those in the communicator; they are the job's where that has as many as the job has GPUs.
+It lists for each communicator how many operations of each kind its ranks have launched, and which do not answer. Its
+text lists only ranks that differ from most: all others are in the single unlisted class. Its JSON lists all. Ranks are
+those in the communicator; they are the job's if the communicator has as many as the job has GPUs.
 """
 
 import json
@@ -35,21 +35,21 @@ _MISSING: Final = re.compile(r"^ +The missing ranks?: ([\d, ]+)$")
 
 @dataclass
 class Communicator:
-    """What is told of one communicator."""
+    """The state of one communicator."""
 
     name: str
     size: int
     counts: dict[str, dict[int, int]] = field(default_factory=dict)
-    """Kind of operation → rank → how many of them it has launched; of text those kinds in which ranks differ."""
+    """Kind of operation → rank → operations launched; from text only kinds in which ranks differ."""
     unclear: set[str] = field(default_factory=set)
-    """Kinds of which the ranks differ, and it is not told who they are."""
+    """Kinds in which unidentified ranks differ."""
     missing: dict[int, str] = field(default_factory=dict)
-    """Ranks whose process did not answer, and what that is."""
+    """Ranks whose process did not answer → its description."""
     devices: dict[int, tuple[Any, ...]] = field(default_factory=dict)
-    """Rank → its host, process and device, where all are listed."""
+    """Rank → its host, process and device, if all are listed."""
 
     def behind(self) -> Iterator[tuple[str, dict[int, int], int]]:
-        """Yield kinds of operations with the ranks that have launched fewer, how many, and how many the others have."""
+        """Yield kinds of operations with the ranks that have launched fewer, their counts, and the others' count."""
         for kind, counts in self.counts.items():
             most = max(counts.values(), default=0)
             if fewer := {rank: count for rank, count in counts.items() if 0 <= count < most}:
@@ -57,9 +57,9 @@ class Communicator:
 
 
 def answer_of(source: Path) -> tuple[list[Communicator], int, str]:
-    """Return the communicators of a file of which something is told, how many GPUs the job has (0: not told), and when.
+    """Return the communicators in a file, the job's number of GPUs (0 if unknown), and the time.
 
-    Raises InputError where it is too large or damaged.
+    Raises InputError if the file is too large or damaged.
     """
     content, is_cut = read_whole(source, _LARGEST)
     damaged = InputError(f"{source.name} is cut off or damaged", "ask RAS again: ncclras -v -f json")
@@ -75,7 +75,7 @@ def answer_of(source: Path) -> tuple[list[Communicator], int, str]:
 
 
 _MISSING_COMMA: Final = re.compile(rb'([\d"el])(\s*\n\s*"[^"\n]*"\s*:)')
-"""NCCL 2.28.9 leaves one out in its list of missing ranks."""
+"""NCCL 2.28.9 omits one in its list of missing ranks."""
 
 
 def _loaded(content: bytes) -> Mapping[str, Any]:
@@ -86,7 +86,7 @@ def _loaded(content: bytes) -> Mapping[str, Any]:
 
 
 def _without_prefixes(report: str) -> str:
-    """Return the newest report of a text, without what Ray puts before the lines that a worker or driver logs."""
+    """Return the newest report in a text, without Ray's prefixes of lines from a worker or driver."""
     lines = plain(report.encode("utf-8", "replace")).decode("utf-8", "replace").splitlines()
     if not any(line.startswith("Communicators...") for line in lines):
         lines = [peel(line).text for line in lines]
@@ -95,7 +95,7 @@ def _without_prefixes(report: str) -> str:
 
 
 def of_text(report: str) -> tuple[list[Communicator], int]:
-    """Return the communicators of which something is told, and how many GPUs the job has (0 where that is not told)."""
+    """Return the communicators in a report, and the job's number of GPUs (0 if unknown)."""
     sizes: dict[int, int] = {}
     found: dict[str, Communicator] = {}
     classes: dict[tuple[str, str], list[tuple[int, int, list[int]]]] = {}
@@ -135,7 +135,7 @@ def _take_missing(one: Communicator, line: str) -> None:
 
 
 def _take_class(classes: list[tuple[int, int, list[int]]], line: str) -> None:
-    """Take a class, which is (how many ranks, how many operations, which ranks)."""
+    """Add a class: (number of ranks, number of operations, listed ranks)."""
     if of_class := _CLASS.match(line):
         classes.append((int(of_class[1]), int(of_class[2] or 0), []))
     elif alone := _ALONE.match(line):
@@ -155,16 +155,16 @@ def _assign(one: Communicator, kind: str, classes: Sequence[tuple[int, int, list
 
 
 def of_json(value: Mapping[str, Any]) -> tuple[list[Communicator], int]:
-    """Return the same of its JSON: every rank with all its counts."""
+    """Return the same from RAS's JSON, which has every rank with all its counts."""
     found = []
-    for at, told in enumerate(mappings(value.get("communicators"))):
-        one = Communicator(f"#{at} {str(told.get('hash', ''))[:40]}", whole(told.get("size")))
-        for rank in mappings(told.get("ranks")):
+    for at, record in enumerate(mappings(value.get("communicators"))):
+        one = Communicator(f"#{at} {str(record.get('hash', ''))[:40]}", whole(record.get("size")))
+        for rank in mappings(record.get("ranks")):
             number = whole(rank.get("rank"))
             one.devices[number] = _device(rank)
             for kind, count in mapping(rank.get("collective_counts")).items():
                 one.counts.setdefault(str(kind)[:40], {})[number] = whole(count)
-        for rank in mappings(told.get("missing_ranks")):
+        for rank in mappings(record.get("missing_ranks")):
             number = whole(rank.get("rank"))
             one.devices[number] = _device(rank)
             if any(value is True for value in mapping(rank.get("status")).values()):
@@ -185,10 +185,10 @@ _ONE_QUERY: Final = (
 
 
 def read_ras(source: Path, out: Path, *, rank_hint: int | None = None) -> FragmentInfo:  # noqa: ARG001
-    """Write an empty fragment `out`, and return how far the ranks came of which RAS tells that they differ.
+    """Write an empty fragment `out`, and return the progress of ranks that differ according to RAS.
 
-    Ranks are the job's where a communicator has all its GPUs, and are translated to these where RAS lists all; of
-    others a warning tells. Raises InputError where JSON is damaged, NotATraceError where no communicator is told.
+    Ranks are the job's if a communicator has all its GPUs, and are translated to these if RAS lists all; others are
+    reported in a warning. Raises InputError if JSON is damaged, NotATraceError if no communicator is listed.
     """
     communicators, gpus, asked_at = answer_of(source)
     if not gpus or gpus > MAX_RANKS:
@@ -263,7 +263,7 @@ def _unclear(one: Communicator, kind: str) -> KairWarning:
 
 
 def _untranslated(one: Communicator) -> Iterator[KairWarning]:
-    """Who is behind in a communicator whose ranks are not known as the job's."""
+    """Yield a warning about ranks that are behind in a communicator whose ranks in the job are unknown."""
     for kind, fewer, _ in one.behind():
         text = (
             f"of communicator {one.name} rank {listed(list(fewer))} has launched fewer {kind} than the others; "

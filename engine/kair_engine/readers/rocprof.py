@@ -1,4 +1,4 @@
-"""rocprof's traces: Chrome's JSON of `rocprof --hip-trace --roctx-trace`, and JSON of `rocprofv3`; one rank a file."""
+"""Reads rocprof's traces: Chrome's JSON of `rocprof --hip-trace --roctx-trace`, and JSON of `rocprofv3`."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,7 @@ from kair_engine.readers.fragment_writer import RankRecording, Rows, steps_from,
 from kair_engine.readers.json_values import listing, mapping, mappings
 from kair_engine.readers.kineto.classify import NameClass, name_class_of
 from kair_engine.readers.paths import rank_from_name
-from kair_engine.readers.rank_identity import process_id, telling, told
+from kair_engine.readers.rank_identity import one_line, process_id, without_unknown
 from kair_engine.readers.step_marks import Mark
 from kair_engine.trace.identity import DeviceIdentity, RankIdentity
 from kair_engine.trace.model import FragmentInfo, KairWarning
@@ -28,10 +28,10 @@ _HINT: Final = "record with rocprofv3 --runtime-trace --output-format json, or r
 
 
 def read_rocprof(source: Path, out: Path, *, rank_hint: int | None = None) -> FragmentInfo:
-    """Write `source` as the fragment `out`, and return what it holds.
+    """Write `source` as the fragment `out`, and return its description.
 
-    The rank is `rank_hint`, else the one its name states, else 0 with `rank_known` false. Raises NotATraceError,
-    InputError where no operation of a GPU is in it, OSError when the disk is full.
+    The rank is `rank_hint`, else the one in its name, else 0 with `rank_known` false. Raises NotATraceError, InputError
+    if it has no operation of a GPU, OSError if the disk is full.
     """
     with_head = BlockReader(source, block_size=4096)
     head = next(iter(with_head), b"")
@@ -56,7 +56,7 @@ def read_rocprof(source: Path, out: Path, *, rank_hint: int | None = None) -> Fr
 
 
 class _Trace:
-    """What a file tells of its rank."""
+    """The content of a file about its rank."""
 
     def __init__(self, source: Path) -> None:
         self._source = source
@@ -68,11 +68,11 @@ class _Trace:
         self.identity = RankIdentity(0)
 
     def read(self) -> None:
-        """Take the file's records."""
+        """Read the file's records."""
 
 
 class _HipTrace(_Trace):
-    """Chrome's JSON: a process each for the API, ranges, copies and every GPU."""
+    """Chrome's JSON, with separate processes for the API, ranges, copies and every GPU."""
 
     def read(self) -> None:
         trace = load(self._source)
@@ -84,7 +84,7 @@ class _HipTrace(_Trace):
             process = processes.get(str(event.pid), "")
             begin, end = event.of_args("BeginNs"), event.of_args("EndNs")
             if str(begin).isdecimal() and str(end).isdecimal() and len(str(begin)) < 19 and len(str(end)) < 19:
-                # Microseconds are rounded; these are not.
+                # Unlike the event's microseconds, these are not rounded.
                 start, duration = int(begin), int(end) - int(begin)  # noqa: PLW2901
             if process.startswith("GPU") and "Barrier" not in process:
                 ran[process[3:]] += 1
@@ -102,16 +102,16 @@ class _HipTrace(_Trace):
 
 
 class _SdkTrace(_Trace):
-    """rocprofv3's JSON: records of each kind, with the names of kernels and calls beside them."""
+    """rocprofv3's JSON: records of each kind, with separate lists of the names of kernels and calls."""
 
     def __init__(self, source: Path) -> None:
         super().__init__(source)
         self._ran: Counter[int] = Counter()
-        """How many kernels each agent ran, by its handle."""
+        """Number of kernels by agent handle."""
         self._launched: dict[int, int] = {}
-        """When the call with that correlation began."""
+        """Begin of the call with a correlation."""
         self._busy: dict[int, int] = {}
-        """How much a thread has recorded; a range says more than a call."""
+        """Records of each thread; a range counts more than a call."""
 
     def read(self) -> None:
         tool = self._tool()
@@ -124,20 +124,20 @@ class _SdkTrace(_Trace):
             self.main_lane = f"thread {max(self._busy, key=lambda thread: self._busy[thread])}"
         self._add_kernels(records.get("kernel_dispatch"), _kernel_names(tool))
         self._add_copies(records.get("memory_copy"), names)
-        self._tell_identity(tool)
+        self._note_identity(tool)
 
-    def _tell_identity(self, tool: Mapping[str, Any]) -> None:
+    def _note_identity(self, tool: Mapping[str, Any]) -> None:
         """Note the process and its host, and the agent that ran most kernels."""
         of, agent = mapping(tool.get("metadata")), max(self._ran, key=lambda handle: self._ran[handle], default=None)
         node = mapping(of.get("node"))
         agents = mappings(tool.get("agents"))
         own = next((one for one in agents if agent is not None and _handle(one.get("id")) == agent), {})
-        self.host = told(node.get("hostname"))
+        self.host = one_line(node.get("hostname"))
         self.identity = RankIdentity(
             0,
             pid=process_id(of.get("pid")),
             device=DeviceIdentity(pci=_pci(own), ordinal=_ordinal(own), model=_gpu(own)),
-            versions=telling(kernel=told(node.get("release"))),
+            versions=without_unknown(kernel=one_line(node.get("release"))),
         )
 
     def _add_calls(self, records: object, names: Mapping[tuple[int, int], str], kind: str) -> None:
@@ -210,7 +210,7 @@ def _timed(records: object) -> Iterator[tuple[Mapping[str, Any], int, int]]:
 
 
 def _operation_names(tool: Mapping[str, Any]) -> dict[tuple[int, int], str]:
-    """(kind, operation) → its name."""
+    """Return (kind, operation) → its name."""
     found = {}
     for kind, one in enumerate(listing(mapping(tool.get("strings")).get("buffer_records"))):
         for operation, name in enumerate(listing(mapping(one).get("operations"))):
@@ -220,7 +220,7 @@ def _operation_names(tool: Mapping[str, Any]) -> dict[tuple[int, int], str]:
 
 
 def _marker_texts(tool: Mapping[str, Any]) -> dict[int, str]:
-    """Correlation → a range's text."""
+    """Return correlation → a range's text."""
     entries = map(mapping, listing(mapping(tool.get("strings")).get("marker_api")))
     return {_int(one.get("key")): text for one in entries if isinstance(text := one.get("value"), str)}
 
@@ -244,7 +244,7 @@ def _gpu(agent: object) -> str | None:
 
 
 def _pci(agent: Mapping[str, Any]) -> str | None:
-    """Where a GPU is: `location_id` is its bus (8 bits), device (5) and function (3), as the kernel's driver has it."""
+    """Return a GPU's PCI address: `location_id` has its bus (8 bits), device (5) and function (3), as in the driver."""
     domain, place = _int(agent.get("domain", 0)), _int(agent.get("location_id"))
     if not 0 < place < 1 << 16 or not 0 <= domain < 1 << 16:
         return None
@@ -252,7 +252,7 @@ def _pci(agent: Mapping[str, Any]) -> str | None:
 
 
 def _ordinal(agent: Mapping[str, Any]) -> int | None:
-    """Return a GPU's number among the GPUs; `logical_node_type_id` counts those of one type."""
+    """Return a GPU's number among the GPUs, which `logical_node_type_id` counts per type."""
     number = _int(agent.get("logical_node_type_id"))
     return number if 0 <= number < 1024 else None
 

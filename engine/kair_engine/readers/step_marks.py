@@ -1,16 +1,14 @@
-"""Where training steps begin and end, from marks of any profiler: ranges with numbers, ranges that repeat.
+"""Finds the begins and ends of training steps from marks of any profiler: ranges with numbers, ranges that repeat.
 
-Steps told by what a training loop does once in each: the optimizer's step, its zero_grad, the next batch.
+Also finds steps from a training loop's calls that occur once in each: the optimizer's step, its zero_grad, the next
+batch; and, in recordings without marks, from a sequence of operations that repeats.
 
-Steps of recordings that mark none: a sequence of operations that repeats.
+A step contains every recurring operation. It ends with the optimizer's operations; without these it has the shortest
+period under which the whole sequence repeats. If the sequence repeats except for a few operations, as real ones do, a
+step lies between two calls of an operation that runs once in each, with about the same operations between any two of
+its calls; of several the one that is called least often, because layers and microbatches repeat within a step, too.
 
-A step holds everything that recurs. It ends with the optimizer's operations; without these it has the shortest length
-under which the whole sequence repeats. Where one repeats but for a few operations, as real ones do, a step lies between
-two calls of an operation that runs once in each, with about the same operations between any two of its calls: of
-several the one that is called least often, since layers and microbatches repeat within a step, too.
-
-Where a step is cut is told by what the operations are, not by where the recording begins: ranks that run one program
-are cut alike.
+Operations alone decide where a step is cut, not the begin of the recording: ranks that run one program are cut alike.
 """
 
 import re
@@ -37,15 +35,15 @@ _STEP_WORD: Final = re.compile(
 # Ranges around the optimizer's own step are no training steps.
 _NO_STEP: Final = re.compile(r"optimi[sz]er|zero_grad|epoch|warm.?up|valid|eval", re.IGNORECASE)
 _COUNTS: Final = re.compile(r"[\d\[({]")
-"""Where a name begins to say which of many it is, how many requests it serves, of what sizes."""
+"""Where the variable part of a name begins: its number, the requests that it serves, sizes."""
 _COUNT: Final = re.compile(r"\d{1,9}")
 _FEWEST_NAMED: Final = 2
 _FEWEST: Final = 3
-"""Ranges that tell steps: of a name that says it is a step, and of any other."""
+"""Ranges needed to find steps: with a name that says step, and with any other."""
 _ROUNDED_NS: Final = 1_000
-"""By so little ranges one after another may overlap: times are written in microseconds."""
+"""Tolerated overlap of successive ranges: times are written in microseconds."""
 _SPANS: Final = 0.5
-"""Share of the work that lies in ranges that span iterations."""
+"""Share of the work that must lie in ranges that span iterations."""
 
 
 @dataclass(frozen=True)
@@ -59,15 +57,15 @@ class Mark:
 
 @dataclass(frozen=True)
 class Steps:
-    """Steps by their begin, which do not overlap: number, begin and end in ns."""
+    """Steps by their begin, without overlaps: number, begin and end in ns."""
 
     number: Int64s
     begin: Int64s
     end: Int64s
     inferred_from: str | None = None
-    """The range that tells them, where they carry no numbers."""
+    """The range from which steps without numbers were inferred."""
     is_whole_recording: bool = False
-    """True where nothing tells steps, and the whole recording stands for one."""
+    """True if no steps were found, and the whole recording counts as one."""
 
     def index_at(self, moments: Int64s) -> Int64s:
         """Return the index of the step whose window holds each moment, or OUTSIDE."""
@@ -78,7 +76,7 @@ class Steps:
         return np.where(inside, index, OUTSIDE)
 
     def warnings(self, source: Path, mark: str) -> tuple[KairWarning, ...]:
-        """Return what is said where steps are not marked; `mark` is how the recorder would have marked them."""
+        """Return warnings for steps without marks; `mark` is how the recorder would have marked them."""
         if self.is_whole_recording:
             text = f"{source.name} marks no steps ({mark}); the whole recording counts as one step"
             return (short_warning("no_step_marks", text),)
@@ -91,7 +89,7 @@ class Steps:
 def steps_of(windows: Iterable[tuple[int, int, int]], inferred_from: str | None = None) -> Steps:
     """Return steps from (number, begin, end); of two with one number the longer, of two that overlap the earlier.
 
-    Windows that are none are left out: those that end before they begin, or at times that no clock reads.
+    Impossible windows are left out: those that end before they begin, or at times that no clock reads.
     """
     longest: dict[int, tuple[int, int]] = {}
     for number, begin, end in windows:
@@ -113,19 +111,17 @@ def one_step(extent: tuple[int, int]) -> Steps:
 
 
 def marked_steps(marks: Sequence[Mark], work: Int64s) -> Steps | None:
-    """Return the steps that ranges of one thread tell: those with numbers (`step 12`), else one that spans each
-    iteration.
+    """Return the steps in ranges of one thread: those with numbers (`step 12`), else one that spans each iteration.
 
-    `work` are the moments at which something was called, launched or run, in order. A range spans iterations where more
-    than half of that lies in it: `train_step`, a server's `execute_context_0(0)_generation_8(8)`. None where no range
-    does.
+    `work` are the times of calls, launches or operations, in order. A range spans iterations if it contains more than
+    half of them: `train_step`, a server's `execute_context_0(0)_generation_8(8)`. None if no range does.
     """
     found = max(_numbered(marks), key=lambda steps: int((steps.end - steps.begin).sum()), default=None)
     return _spanning(marks, work) if found is None else found
 
 
 def _numbered(marks: Sequence[Mark]) -> Iterator[Steps]:
-    """Yield the steps of each name that says it is one and gives every range another number."""
+    """Yield the steps of each name that says it is a step and gives every range another number."""
     families: dict[str, list[tuple[int | None, Mark]]] = {}
     for mark in marks:
         if (named := _stem_and_number(mark.name)) is not None:
@@ -138,9 +134,9 @@ def _numbered(marks: Sequence[Mark]) -> Iterator[Steps]:
                 yield found
 
 
-@lru_cache(1 << 14)  # a recording has few names, and each of them many times
+@lru_cache(1 << 14)  # a recording has few different names, each many times
 def _stem_and_number(name: str) -> tuple[str, int | None] | None:
-    """Of a range that may be a step what its name begins with, and the number it ends with; None of another."""
+    """Return the stem of a possible step's name, and its final number; None for other ranges."""
     numbered = _NUMBERED.match(name)
     stem = numbered["stem"] if numbered else name
     if _NO_STEP.search(stem) or (stem and not _STEP_WORD.search(stem)):
@@ -149,9 +145,9 @@ def _stem_and_number(name: str) -> tuple[str, int | None] | None:
 
 
 def _spanning(marks: Sequence[Mark], work: Int64s) -> Steps | None:
-    """Return the steps of the ranges, alike but for what their names count, that most of the work lies in.
+    """Return the steps of the ranges, equal except for counts in their names, that contain most of the work.
 
-    Of several with as much in them those that name a step, then the outermost.
+    Of several that contain as much, those that name a step come first, then the outermost.
     """
     families: dict[str, list[Mark]] = {}
     for mark in marks:
@@ -174,15 +170,15 @@ def _spanning(marks: Sequence[Mark], work: Int64s) -> Steps | None:
 
 @lru_cache(1 << 14)
 def _stem(name: str) -> str | None:
-    """Return what is the same in the names of all iterations; None of a range that is a part of one."""
+    """Return the constant part of the names of all iterations; None for a range that is a part of one."""
     if _NO_STEP.search(name) or name_class_of(name) not in (NameClass.PLAIN, NameClass.STEP):
         return None
     return name[:1] + _COUNTS.split(name[1:], maxsplit=1)[0]
 
 
 def _outermost(some: list[Mark]) -> list[Mark]:
-    """Return the ranges in none of the others, in order; those that are counted from the start in each iteration as
-    one.
+    """Return the ranges inside no other, in order; ranges that are numbered from the start in each iteration are
+    joined.
     """
     windows: list[Mark] = []
     for mark in sorted(some, key=lambda one: (one.begin, -one.end)):
@@ -201,7 +197,7 @@ def _outermost(some: list[Mark]) -> list[Mark]:
 
 
 def _one_after_another(stem: str, begin: Int64s, end: Int64s) -> Steps:
-    """Give what runs between two ranges to the step of the first, unless it takes longer than a step."""
+    """Extend each step to the begin of the next range, unless the gap is longer than a step."""
     until = np.append(begin[1:], end[-1])
     end = np.where(until - end <= np.median(end - begin), until, end)
     return Steps(np.arange(len(begin)), begin, end, stem)
@@ -213,17 +209,17 @@ _SIGNS: Final = tuple(
 )
 """The best first: gradients may be zeroed, and batches be fetched, several times a step."""
 _FEWEST_MARKS: Final = 3
-"""Times that a mark must be seen: between them lie two steps."""
+"""A mark must occur this often: two steps lie between them."""
 _WHOLE: Final = 1.5
-"""Of the usual step: what lies at the recording's edge is a step only where it holds no more than that."""
+"""Limit, in usual steps, of the work at the recording's edge that may count as a step."""
 
 
 def between_optimizers(marks: Sequence[Mark], work: Int64s, extent: tuple[int, int]) -> Steps | None:
-    """Return the steps between the best of the marks, numbered from 0; None where there is none.
+    """Return the steps between the best of the marks, numbered from 0; None if there is none.
 
-    A step ends with the optimizer's; gradients are zeroed and a batch is fetched where one begins. Of several
-    optimizers the one that steps least often tells. `work` are the moments at which something was called, launched or
-    run, in order: what lies before the first mark, or after the last, is a step where it holds as much as one.
+    A step ends with the optimizer's; it begins with zeroing gradients or fetching a batch. Of several optimizers the
+    one that steps least often counts. `work` are the times of calls, launches or operations, in order: the part before
+    the first mark, or after the last, is a step if it contains as much work as one.
     """
     for at, sign in enumerate(_SIGNS):
         seen: dict[str, list[Mark]] = {}
@@ -248,13 +244,13 @@ def _between(name: str, seen: Sequence[Mark], work: Int64s, extent: tuple[int, i
 
 
 _FEWEST_REPEATED: Final = 3
-"""Steps that must be seen before something repeats."""
+"""Steps needed to establish a repetition."""
 _ALIKE: Final = 0.9
 """Share of a step's operations that it must have in common with the usual one."""
 _MOST: Final = 0.75
 """Share of the steps that must resemble the usual one, and of all operations that must lie in such steps."""
 _EVENLY: Final = 0.25
-"""Of the usual number of operations between two calls: by how much most of them may differ from it."""
+"""Tolerated deviation of most counts of operations between two calls, as a share of the usual count."""
 _MOST_TRIED: Final = 64
 _MOST_CELLS: Final = 20_000_000
 _OPTIMIZER: Final = re.compile(r"adam|lamb|adagrad|rmsprop|(^|[^a-z])sgd|optimi[sz]er", re.IGNORECASE)
@@ -264,21 +260,21 @@ _COLLECTIVES: Final = (NameClass.DEVICE_COLLECTIVE, NameClass.HOST_COLLECTIVE, N
 
 @dataclass(frozen=True)
 class Repetition:
-    """Where steps begin in a sequence, and where the last one ends: places in it, the last one at most its length."""
+    """Begins of the steps in a sequence, and the end of the last: indices into it, the last one at most its length."""
 
     bounds: Int64s
-    told_by: str
+    inferred_from: str
     is_sure: bool = False
-    """Whether an optimizer tells it, which works once a step."""
+    """Whether an optimizer, which runs once a step, marks the steps."""
 
     @property
     def steps(self) -> int:
-        """How many there are."""
+        """The number of steps."""
         return len(self.bounds) - 1
 
 
 def repetition(name: Int64s, texts: list[str]) -> Repetition | None:
-    """Return the steps of the sequence `name` (codes, positions in `texts`), or None where nothing repeats."""
+    """Return the steps of the sequence `name` (codes, indices into `texts`), or None if nothing repeats."""
     codes, dense = np.unique(name, return_inverse=True)
     if len(codes) < 2 or len(name) < _FEWEST_REPEATED * len(codes):
         return None
@@ -287,7 +283,7 @@ def repetition(name: Int64s, texts: list[str]) -> Repetition | None:
 
 
 def _after_optimizers(name: Int64s, names: list[str]) -> Repetition | None:
-    """From the last operation of an optimizer to that of the next: a loop may log every few steps, and so repeat."""
+    """Return steps from one optimizer's last operation to the next: robust to loops that log every few steps."""
     counts = np.bincount(name)
     optimizers = [at for at, text in enumerate(names) if _OPTIMIZER.search(text) and counts[at] >= _FEWEST_REPEATED]
     for one in sorted(optimizers, key=lambda at: (counts[at], names[at])):
@@ -301,7 +297,7 @@ def _after_optimizers(name: Int64s, names: list[str]) -> Repetition | None:
 
 
 def _exactly(name: Int64s, names: list[str]) -> Repetition | None:
-    """Return the repetition of a sequence that is the same again and again."""
+    """Return the repetition of a sequence that repeats exactly."""
     counts = np.bincount(name)
     calls = np.flatnonzero(name == counts.argmin())
     for often in range(1, min(len(calls) - 1, _MOST_TRIED) + 1):
@@ -329,13 +325,15 @@ def _cut(name: Int64s, names: list[str], period: int) -> Repetition:
 
 
 def _preference(name: str) -> tuple[int, str]:
-    """Of operations that run as often, which of them tells: the first of these, on all ranks."""
+    """Return the rank of an operation among equally frequent ones: the lowest is chosen on all ranks."""
     signs = (_OPTIMIZER.search(name), _NEXT_TOKEN.search(name), name_class_of(name) in _COLLECTIVES)
     return next((at for at, sign in enumerate(signs) if sign), len(signs)), name
 
 
 def _is_last(name: str) -> bool:
-    """Whether a step ends with it: an optimizer's work, the choice of a token, or what all ranks leave at once."""
+    """Whether a step ends with it: an optimizer's work, the choice of a token, or an operation that all ranks leave at
+    once.
+    """
     return _preference(name)[0] < 3
 
 
@@ -349,7 +347,7 @@ def _words(name: str, *, ends: bool) -> str:
 
 
 def _about(name: Int64s, names: list[str]) -> Repetition | None:
-    """Return the repetition of a sequence that is about the same again and again."""
+    """Return the repetition of a sequence that repeats approximately."""
     counts = np.bincount(name)
     possible = np.flatnonzero((counts > _FEWEST_REPEATED) & (2 * counts <= len(name)))
     tried = 0
@@ -370,7 +368,7 @@ def _about(name: Int64s, names: list[str]) -> Repetition | None:
 
 
 def _best(name: Int64s, names: list[str], counts: Int64s, one: int) -> int:
-    """Of the operations that part the sequence as often as `one` that which all ranks choose, wherever cut."""
+    """Return, of the operations that split the sequence as often as `one`, the one that all ranks choose."""
     as_often = np.flatnonzero(np.abs(counts - counts[one]) <= 1).tolist()
     few = [at for at in as_often if at == one or _is_even(np.flatnonzero(name == at))][:_MOST_TRIED]
     few = [at for at in few if _parts_alike(name, np.flatnonzero(name == at), len(names)) is not None]
@@ -380,7 +378,7 @@ def _best(name: Int64s, names: list[str], counts: Int64s, one: int) -> int:
 def _between_calls(
     name: Int64s, names: list[str], one: int, calls: Int64s, usual: Int64s, *, ends: bool, is_sure: bool = False
 ) -> Repetition:
-    """Return the steps from or up to each call, with what is before the first or after the last where that is a whole
+    """Return the steps from or up to each call; the part before the first or after the last counts if it is a whole
     one.
     """
     bounds = calls + ends
@@ -392,7 +390,7 @@ def _between_calls(
 
 
 def _holds(part: Int64s, usual: Int64s) -> bool:
-    """Whether the part holds all that is in a usual one, and not much more: a whole step."""
+    """Whether the part contains everything in a usual one, and not much more: a whole step."""
     often = np.bincount(part, minlength=len(usual))
     return bool((often >= usual).all()) and _ALIKE * often.sum() <= usual.sum()
 
@@ -404,7 +402,7 @@ def _is_even(calls: Int64s) -> bool:
 
 
 def _parts_alike(name: Int64s, calls: Int64s, names: int) -> Int64s | None:
-    """How often a usual part between two calls has each operation; None where too little lies in parts like that."""
+    """Return the counts of operations in a usual part between two calls; None if too few parts resemble it."""
     parts = len(calls) - 1
     if parts * names > _MOST_CELLS:
         return None

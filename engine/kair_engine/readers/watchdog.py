@@ -1,6 +1,6 @@
-"""What PyTorch's watchdog reports in a log, in the wordings of 1.13 to 2.10: who timed out in what, and how far it was.
+"""Parses reports of PyTorch's watchdog in a log (wordings of 1.13 to 2.10): the rank, its time-out and its progress.
 
-A report names a work (`WorkNCCL(SeqNum=808, OpType=ALLREDUCE, …)`) and not its process group; the line behind it names
+A report names a work (`WorkNCCL(SeqNum=808, OpType=ALLREDUCE, …)`) and not its process group; the line after it names
 the group, and the last works that were enqueued and completed in it.
 """
 
@@ -21,7 +21,7 @@ from kair_engine.trace.calls import (
 )
 
 SIGNS: Final = ("atchdog caught collective", "nqueued", "failed collective:", "following async exception")
-"""One of them is in every line that reports something."""
+"""Every line with a report contains one of them."""
 _GROUP: Final = re.compile(
     r"\[PG (?:ID \d+ PG GUID )?(?P<name>[^\s()\]]{1,80})\s?(?:\((?P<words>[^)\]]{0,120})\))? Rank (?P<rank>\d{1,7})\]"
 )
@@ -52,13 +52,13 @@ _TRANSFERS: Final = ("send", "recv", "recvanysource")
 
 
 def seconds_of(text: str) -> int | None:
-    """Return when a line was logged, in seconds of a year that it does not say; None where it has no time."""
+    """Return when a line was logged, in seconds of an unstated year; None if it has no time."""
     found = _TIME.search(text)
     return None if found is None else in_year(*map(int, found.groups()))
 
 
 def in_year(month: int, day: int, hour: int, minute: int, second: int) -> int | None:
-    """Return the seconds since the begin of a leap year; None where there is no such time."""
+    """Return the seconds since the begin of a leap year; None if there is no such time."""
     try:
         return int((datetime(2000, month, day, hour, minute, second) - datetime(2000, 1, 1)).total_seconds())
     except ValueError:
@@ -67,31 +67,31 @@ def in_year(month: int, day: int, hour: int, minute: int, second: int) -> int | 
 
 @dataclass(frozen=True)
 class Report:
-    """What one line reports: a time-out, how far a process group is, or the begin of a stack."""
+    """The report in one line: a time-out, a process group's progress, or the begin of a stack."""
 
     group: re.Match[str] | None
     work: re.Match[str] | None
     status: re.Match[str] | None
     at: int
-    """The number of the work that the line is about."""
+    """The number of the reported work."""
     seconds: int | None
     begins_stack: bool
 
     @property
     def rank(self) -> int | None:
-        """The rank of the job that the line's own words name: in brackets it is that in the process group."""
+        """The rank of the job in the line's own words; the one in brackets is that in the process group."""
         if self.group is not None and is_of_all(self.group["name"], self.group["words"] or ""):
             return int(self.group["rank"])
         return None
 
     @property
     def rank_in_group(self) -> int | None:
-        """The rank in a process group that is not named."""
+        """The rank in an unnamed process group."""
         return int(self.work["rank"]) if self.work is not None and self.work["rank"] else None
 
 
 def report_in(line: str) -> Report | None:
-    """Return what a line reports; None where it is of something else."""
+    """Return the report in a line; None if it has none."""
     if not any(sign in line for sign in SIGNS):
         return None
     at = _AT_WORK.search(line)
@@ -102,7 +102,7 @@ def report_in(line: str) -> Report | None:
 
 
 class Reports:
-    """What the lines of one attempt of a job report, rank by rank."""
+    """The reports in one attempt of a job, by rank."""
 
     def __init__(self) -> None:
         self._of_rank: dict[int, _OfRank] = {}
@@ -112,7 +112,7 @@ class Reports:
 
     @property
     def ranks(self) -> frozenset[int]:
-        """Who reported anything."""
+        """The ranks with a report."""
         return frozenset(self._of_rank)
 
     @property
@@ -121,7 +121,7 @@ class Reports:
         return self._in_stack is not None
 
     def take_frame(self, line: str) -> None:
-        """Look at a line that may belong to a stack."""
+        """Take a line that may belong to a stack."""
         frame = _FRAME.search(line)
         if frame is not None and self._in_stack is not None:
             self._in_stack.add_frame((frame["file"], int(frame["line"]), frame["name"]))
@@ -134,12 +134,12 @@ class Reports:
         return known is not None and known.is_behind(report)
 
     def latest_of(self, rank: int) -> dict[str, str]:
-        """Return the fields of the work that a rank reported last."""
+        """Return the fields of the rank's last reported work."""
         known = self._of_rank.get(rank)
         return {} if known is None else known.latest
 
     def take(self, rank: int, report: Report, before: dict[str, str]) -> None:
-        """Look at a report; `before`: the fields of the work that an earlier line of it named."""
+        """Take a report; `before` has the fields of the work that an earlier line of it named."""
         of_rank = self._of_rank.setdefault(rank, _OfRank())
         if before:
             of_rank.timed_out(before, report)
@@ -153,14 +153,14 @@ class Reports:
             of_rank.status(report.group, report.status, report.at)
 
     def progress(self, world: int) -> dict[int, tuple[GroupProgress, ...]]:
-        """rank → how far it came in the groups that it reports on; of `world` ranks, if that is more than these."""
+        """Return rank → its progress in the groups that it reports on; the job has at least `world` ranks."""
         everybody = tuple(range(world)) if world > max(self._of_rank, default=0) else ()
         found = {rank: tuple(of_rank.progress(everybody)) for rank, of_rank in sorted(self._of_rank.items())}
         return {rank: groups for rank, groups in found.items() if groups}
 
 
 class _OfRank:
-    """The reports of one rank; of a group the first of a time-out, as an abort completes what is left."""
+    """The reports of one rank; only a group's first time-out counts, because an abort completes the rest."""
 
     def __init__(self) -> None:
         self._works: dict[int, dict[str, str]] = {}
@@ -172,11 +172,11 @@ class _OfRank:
 
     @property
     def latest(self) -> dict[str, str]:
-        """The fields of the work that was reported last."""
+        """The fields of the last reported work."""
         return self._works.get(self._latest, {})
 
     def is_behind(self, report: Report) -> bool:
-        """Return whether a report tells a lower number, or of a wait that began after the rank had timed out."""
+        """Return whether a report has a lower number, or is about a wait that began after the rank had timed out."""
         if report.work is None:
             name = "" if report.group is None else report.group["name"]
             return NOT_NUMBERED < report.at < self._works_of.get(name, NOT_NUMBERED) and report.at == self._latest
@@ -214,13 +214,13 @@ class _OfRank:
         self._frames.setdefault(self._latest, []).append(frame)
 
     def progress(self, everybody: tuple[int, ...]) -> Iterator[GroupProgress]:
-        told = set()
+        reported = set()
         for name, (words, enqueued, completed) in sorted(self._status.items()):
             number = self._works_of.get(name, NOT_NUMBERED)
-            told.add(number)
+            reported.add(number)
             ranks = everybody if is_of_all(name, words) else ()
             yield self._group((name, words, ranks), number, enqueued, completed)
-        for number in sorted(self._works.keys() - told):
+        for number in sorted(self._works.keys() - reported):
             name = next((name for name, one in self._works_of.items() if one == number), UNTOLD_GROUP)
             yield self._group((name, "", everybody if is_of_all(name, "") else ()), number, number, number - 1)
 

@@ -1,9 +1,9 @@
-"""What-if traces (the ByteDance StragglerAnalysis format): all workers of a job in one Parquet file.
+"""Reads what-if traces (the ByteDance StragglerAnalysis format): all workers of a job in one Parquet file.
 
-A worker is one (dp rank, pipeline stage); its rank is the first of the ranks it stands for. Times are float32
-seconds from each step's own zero, so steps are laid end to end on one clock.
+A worker is one (dp rank, pipeline stage); its rank is the first of the ranks it stands for. Times are float32 seconds
+from each step's own zero, so steps are laid end to end on one clock.
 
-The columns of a what-if Parquet file: read, checked, times in whole nanoseconds.
+Columns are read and checked, and times converted to whole nanoseconds.
 """
 
 from dataclasses import dataclass
@@ -41,12 +41,12 @@ _INTEGERS: Final = ("dp_rank", "stage", "rank", "step", "seq_id", "mc", "gmc", "
 _MAX_SECONDS: Final = 1e9
 Int32s = npt.NDArray[np.int32]
 _MAX_NUMBER: Final = 1_000_000
-"""Chunks and microbatches beyond are not numbered, whatever stands there."""
+"""Larger numbers of chunks and microbatches count as absent."""
 
 
 @dataclass
 class WhatifOperations:
-    """The valid rows, in columns; times in ns from each step's zero, -1 for absent."""
+    """The valid rows as columns; times in ns from each step's zero, -1 for absent."""
 
     dp_rank: Int32s
     stage: Int32s
@@ -69,19 +69,19 @@ class WhatifOperations:
 
 
 def read_operations(source: Path) -> tuple[list[str], WhatifOperations, int]:
-    """Operator names, the valid rows, and how many rows had no valid time or identity.
+    """Return the operator names, the valid rows, and the number of rows without a valid time or identity.
 
-    Raises NotATraceError where the file has other columns, InputError where it is damaged.
+    Raises NotATraceError if the file has other columns, InputError if it is damaged.
     """
     try:
-        # Column by column: the whole table and what becomes of it would be in memory together.
+        # Column by column, so that the whole table and its converted copy are never in memory together.
         file = pq.ParquetFile(source)
         schema = file.schema_arrow
         missing = ", ".join(sorted(_REQUIRED - set(schema.names)))
         if missing:
             text = f"{source.name} is a Parquet file without the columns of a what-if trace ({missing})"
             raise NotATraceError(text)
-        # Arrow numbers the texts of a plain column while it reads them.
+        # Arrow encodes a plain column's texts while reading them.
         file = pq.ParquetFile(source, read_dictionary=["optype"])
         operators, operator = _operator_column(file)
         columns = {name: _integer_column(file, schema, name) for name in _INTEGERS}
@@ -93,7 +93,7 @@ def read_operations(source: Path) -> tuple[list[str], WhatifOperations, int]:
     except (pa.ArrowException, UnicodeDecodeError) as error:
         raise InputError(f"{source.name} is damaged: {str(error).splitlines()[0]}") from error
     if {len(start), len(duration), *map(len, columns.values())} != {len(operator)}:
-        # A damaged footer counts more rows, or fewer, than a column has.
+        # A damaged footer counts more or fewer rows than a column has.
         raise InputError(f"{source.name} is damaged: its columns are of different lengths")
     valid &= start_valid & (duration >= 0) & (columns["step"] >= 0) & (operator >= 0) & (operator < len(operators))
     for name in ("dp_rank", "stage", "rank"):
@@ -106,7 +106,7 @@ def read_operations(source: Path) -> tuple[list[str], WhatifOperations, int]:
 
 
 def _column(file: pq.ParquetFile, name: str, kind: pa.DataType) -> pa.ChunkedArray:
-    """Return a column, as it is or cast to `kind`. Raises InputError where it has another type."""
+    """Return a column, unchanged or cast to `kind`. Raises InputError if it has another type."""
     column = file.read([name], use_threads=False)[name]
     try:
         # A cast, even to the same type, loads all of Arrow's functions, which takes 25 ms.
@@ -125,7 +125,7 @@ def _operator_column(file: pq.ParquetFile) -> tuple[list[str], Int32s]:
 
 
 def _integer_column(file: pq.ParquetFile, schema: pa.Schema, name: str) -> Int32s:
-    """Values that no int32 holds are absent, like those below 0."""
+    """Return a column of integers; values beyond int32 count as absent, like those below 0."""
     if name not in schema.names:
         return np.full(file.metadata.num_rows, -1, np.int32)
     kind = schema.field(name).type
@@ -137,7 +137,7 @@ def _integer_column(file: pq.ParquetFile, schema: pa.Schema, name: str) -> Int32
 
 
 def _time_column(file: pq.ParquetFile, name: str) -> tuple[Int64s, npt.NDArray[np.bool_]]:
-    """Whole nanoseconds, and which of them are real."""
+    """Return whole nanoseconds, and which of them are valid."""
     kind = file.schema_arrow.field(name).type
     column = _column(file, name, kind if pa.types.is_floating(kind) else pa.float64())
     values = filled(column, np.nan).astype(np.float64)
@@ -156,8 +156,8 @@ _LARGEST: Final = 20_000_000
 def read_whatif(source: Path, out: Path, *, rank_hint: int | None = None) -> FragmentInfo:  # noqa: ARG001  (it states its ranks)
     """Write `source` as the fragment `out`: whole steps in each row group.
 
-    Raises NotATraceError where the Parquet file has other columns, InputError where it is damaged, empty or no job's,
-    OSError when the disk is full.
+    Raises NotATraceError if the Parquet file has other columns, InputError if it is damaged, empty or no job's, OSError
+    if the disk is full.
     """
     names, operations, bad = read_operations(source)
     if not len(operations):
@@ -166,7 +166,7 @@ def read_whatif(source: Path, out: Path, *, rank_hint: int | None = None) -> Fra
         operations = operations.take(np.argsort(operations.step, kind="stable"))
     builder = _TableBuilder(names, operations, read_sizes(source))
     with FragmentWriter(out) as writer:
-        # Small steps are many to a row group.
+        # Small steps share a row group.
         for begin, end in whole_parts(builder.bounds, _ROWS_AT_A_TIME):
             writer.write(builder.table(begin, end))
         info = _info(source, builder, operations, bad)
@@ -175,7 +175,7 @@ def read_whatif(source: Path, out: Path, *, rank_hint: int | None = None) -> Fra
 
 
 class _TableBuilder:
-    """Makes the table of some steps after another, from operations in the order of their steps."""
+    """Makes the tables of successive ranges of steps, from operations in the order of their steps."""
 
     def __init__(self, names: list[str], operations: WhatifOperations, sizes: dict[str, int]) -> None:
         self.names = [*names, STEP_SCOPE]
@@ -209,16 +209,16 @@ class _TableBuilder:
         self.steps, self.bounds = operations.step[first], np.append(first, len(operations))
         self._offsets = self._clock()
         self.scopes: list[tuple[Integers, ...]] = []
-        """Columns of rank, step, begin, duration and operations, of the steps written."""
+        """Columns of rank, step, begin, duration and operations, for the written steps."""
 
     def _clock(self) -> Int64s:
-        """Return the clock time of each step's zero: where the steps before it ended on all ranks."""
+        """Return the clock time of each step's zero: the end of the step before it on all ranks."""
         begin = np.minimum.reduceat(self.operations.start, self.bounds[:-1])
         end = np.maximum.reduceat(self.operations.start + self.operations.duration, self.bounds[:-1])
         return np.asarray(np.cumsum(end - begin) - end)
 
     def table(self, begin: int, end: int) -> pa.Table:
-        """Return the rows of these steps on all ranks, in the table's order, each rank's scope row among them."""
+        """Return the rows of these steps on all ranks, in the table's order, including each rank's scope row."""
         rows = self.operations.take(slice(self.bounds[begin], self.bounds[end]))
         step = np.repeat(np.arange(begin, end, dtype=np.int32), np.diff(self.bounds[begin : end + 1]))
         start, lane = rows.start + self._offsets[step], self._lane[rows.operator]
@@ -253,19 +253,17 @@ class _TableBuilder:
         return self._arrow(columns)
 
     def _chunk(self, rows: WhatifOperations) -> Integers:
-        """Of computations the chunk of the whole model, even where only the stage's is given; of others as given.
+        """Return the model chunk of computations, even if only the stage's is given; others are unchanged.
 
-        Chunk c of the model lies on stage c modulo their number: a column that says otherwise does not tell it.
+        Chunk c of the model lies on stage c modulo the number of stages: a column that contradicts this is not used.
         """
         computes = self._computes[rows.operator] & (rows.mc >= 0)
         of_stage = np.where(computes, rows.mc.astype(np.int64) * self.pp + rows.stage, rows.mc)
-        is_told = (rows.gmc >= 0) & (~computes | (rows.gmc % self.pp == rows.stage))
-        return np.where(is_told, rows.gmc, of_stage)
+        is_known = (rows.gmc >= 0) & (~computes | (rows.gmc % self.pp == rows.stage))
+        return np.where(is_known, rows.gmc, of_stage)
 
     def _communication(self) -> tuple[list[str], Int32s, Int32s]:
-        """Return the names of the groups; (ranks × operators) codes of their groups, and the peers of sends and
-        receives.
-        """
+        """Return the groups' names, (ranks × operators) codes of their groups, and the peers of sends and receives."""
         groups: dict[str, int] = {}
         group, peer = (np.full((len(self.ranks), len(self.names)), -1, np.int32) for _ in range(2))
         rank_at = {(dp, self.pipeline_stage[rank]): rank for rank, dp in self.dp_rank.items()}
@@ -284,7 +282,7 @@ class _TableBuilder:
         transfers = np.isin(kind, [KINDS.index("send"), KINDS.index("recv")])
         sequence[transfers] = columns["seq_id"][transfers]
         collective = np.flatnonzero(kind == KINDS.index("collective"))
-        # Numbered by operator and then by seq_id, alike on every member: a group's number is one call.
+        # Numbered by operator and then by seq_id, which all members share: a number in a group is one call.
         order = columns["operator"][collective] * np.int64(1 << 32) + columns["seq_id"][collective]
         sequence[collective] = occurrences(
             group[collective], columns["rank"][collective], columns["step"][collective], order
@@ -312,7 +310,7 @@ class _TableBuilder:
     def _arrow(self, columns: dict[str, Integers]) -> pa.Table:
         step, rank, operator = columns["step"], columns["rank"], columns["operator"]
         kind, worker = self._kind[operator], self._worker[rank]
-        # One index: two take twice as long.
+        # A single index is twice as fast as two.
         of_worker = worker * len(self.names) + operator
         group = self._group_of.ravel()[of_worker]
         occurs = np.zeros(len(self.names), dtype=bool)
@@ -346,7 +344,8 @@ class _TableBuilder:
 
 
 def _counted(step: Integers, of_worker: Integers, operator: Integers) -> Int32s:
-    """How many rows of the same operator, worker and step come before each; of rows in the order of their steps.
+    """Return how many rows of the same operator, worker and step precede each row; rows are in the order of their
+    steps.
 
     `of_worker` has a number per operator and worker.
     """
@@ -382,7 +381,7 @@ def classify(name: str) -> tuple[int, int, str]:
 
 
 def _stride(ranks: list[int]) -> int:
-    """Return the ranks that one worker stands for, where the ranks themselves show it."""
+    """Return the number of ranks per worker, if the ranks themselves show it."""
     return int(np.gcd.reduce(ranks)) or 1 if len(ranks) > 1 else 1
 
 

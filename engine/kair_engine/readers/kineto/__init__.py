@@ -1,1 +1,1 @@
-"""PyTorch profiler (Kineto) traces."""
+"""Reads PyTorch profiler (Kineto) traces."""

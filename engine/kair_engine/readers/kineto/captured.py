@@ -1,4 +1,4 @@
-"""What Kair's capture leaves in the file besides: what a rank had of the processor in its steps, and what it sent."""
+"""Reads what Kair's capture adds to the file: a rank's processor times per step, and the data it sent."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,26 +16,26 @@ _NICE: Final = range(-20, 20)
 
 
 class StepProcessor(NamedTuple):
-    """Of one step; NOT_TOLD where that is not known."""
+    """Figures of one step; NOT_TOLD where unknown."""
 
     cpu_ns: int
     delay_ns: int
     throttled: int
     communication_delay_ns: int
     halted: int = NOT_TOLD
-    """Windows of earlier versions do not tell it, nor what follows."""
+    """Windows of earlier versions lack it and the following fields."""
     given_bytes: int = NOT_TOLD
-    """What models were given."""
+    """Bytes given to models."""
     helpers_cpu_ns: int = NOT_TOLD
     samples: int = NOT_TOLD
-    """That the rank took."""
+    """Samples that the rank processed."""
 
 
 UNTOLD: Final = StepProcessor(NOT_TOLD, NOT_TOLD, NOT_TOLD, NOT_TOLD)
 
 
 def processor_of(header: Mapping[str, Any]) -> dict[int, StepProcessor]:
-    """step → what the training thread had in it, and models and the rank were given; empty for files of others."""
+    """Return step → the training thread's processor times, and the data given to models and the rank; else empty."""
     had = {row[0]: _step_processor(row) for row in rows_of(header, "processor", (5, 6, 7))}
     given, samples = (
         {row[0]: whole(row[1], NOT_TOLD) for row in rows_of(header, name, (2,))} for name in ("given", "samples")
@@ -47,21 +47,21 @@ def processor_of(header: Mapping[str, Any]) -> dict[int, StepProcessor]:
 
 
 def _step_processor(row: list[Any]) -> StepProcessor:
-    """Of a row of the file, which windows of earlier versions end earlier."""
+    """Parse a row of the file, which is shorter in earlier versions."""
     figures = [whole(one, NOT_TOLD) for one in row[1:]]
     had = StepProcessor(*figures[:5])
     return had._replace(helpers_cpu_ns=figures[5]) if len(row) > 6 else had
 
 
 def rows_of(header: Mapping[str, Any], name: str, lengths: tuple[int, ...]) -> Iterator[list[Any]]:
-    """Those of a list that begin with the number of a step."""
+    """Yield the entries of a list that begin with the number of a step."""
     for one in listing(mapping(header.get("kair")).get(name))[:_MOST_STEPS]:
         if isinstance(one, list) and len(one) in lengths and type(one[0]) is int:
             yield one
 
 
 def limits_of(header: Mapping[str, Any]) -> ProcessorLimits | None:
-    """Return what the training thread may have; None for files of others, and where nothing of it is told."""
+    """Return the training thread's limits; None for files of other recorders, and if none is stated."""
     limits = mapping(mapping(header.get("kair")).get("limits"))
     nice, cpus, quota = limits.get("nice"), listing(limits.get("cpus"))[:_MOST_CPUS], limits.get("quota")
     found = ProcessorLimits(
@@ -77,7 +77,7 @@ _MOST_PEERS: Final = 1024
 
 
 class _Row(NamedTuple):
-    """Of one step; windows of earlier versions do not tell what has a default."""
+    """Figures of one step; those with a default are absent in earlier versions."""
 
     size: int
     rate: int
@@ -88,7 +88,7 @@ class _Row(NamedTuple):
 
 
 def sent_of(header: Mapping[str, Any]) -> tuple[SentToHost, ...]:
-    """By the two ends' addresses; empty for files of others."""
+    """Return the data sent by pairs of addresses; empty for files of other recorders."""
     between: dict[tuple[str, str], list[_Row]] = defaultdict(list)
     for _, own, peer, *figures in rows_of(header, "sent", (6, 9)):
         if not all(type(one) is int and 0 <= one < _MOST_SENT for one in figures):
@@ -118,7 +118,7 @@ def _sent(own: str, peer: str, rows: Sequence[_Row]) -> SentToHost:
 
 
 def _address(text: object) -> str | None:
-    """As it is written for IPv4 where it is one of those, and without its scope; None for what is no address."""
+    """Return an address without its scope, as IPv4 if it is one; None for anything else."""
     try:
         address = ip_address(text.partition("%")[0]) if isinstance(text, str) else None
     except ValueError:

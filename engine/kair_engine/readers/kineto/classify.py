@@ -1,6 +1,6 @@
-"""Classification of events: the kind of operation and the phase of training, by category and name.
+"""Classifies events: the kind of operation and the phase of training, by category and name.
 
-Forward, backward, optimizer, input: the phase of every operation of a step, from the scopes around it.
+Phases (forward, backward, optimizer, input) come from the scopes around an operation.
 """
 
 import re
@@ -16,7 +16,7 @@ from kair_engine.trace.format import KINDS, PHASES, QUEUE_FULL
 
 
 class Category(IntEnum):
-    """Kineto's event categories, as far as they become rows of the operations table."""
+    """Kineto's event categories that become rows of the operations table."""
 
     NONE = 0
     CPU_OP = 1
@@ -26,11 +26,11 @@ class Category(IntEnum):
     KERNEL = 5
     COPY = 6
     DEVICE_ANNOTATION = 7
-    """What an annotation spans on a stream; no operation, but it can tell steps."""
+    """An annotation's span on a stream; no operation, but it can mark steps."""
 
 
 class NameClass(IntEnum):
-    """What a name says about its operation. Each is meaningful in some categories only."""
+    """What a name implies about its operation. Each class matters in some categories only."""
 
     PLAIN = 0
     STEP = 1
@@ -50,7 +50,7 @@ class NameClass(IntEnum):
 
 DEVICE_CATEGORIES: Final = (Category.KERNEL, Category.COPY)
 
-# Names of torch 1.8's first Kineto traces (`Operator`, `Kernel`) stand beside today's.
+# Includes names of torch 1.8's first Kineto traces (`Operator`, `Kernel`).
 _CATEGORIES: Final = {
     "cpu_op": Category.CPU_OP,
     "operator": Category.CPU_OP,
@@ -70,8 +70,8 @@ _CATEGORIES: Final = {
 _RUNTIME: Final = re.compile(r"_(runtime|driver)$")
 
 STEP_MARK: Final = re.compile(r"ProfilerStep#(\d{1,9})", re.IGNORECASE)
-# Besides NCCL's and its relatives': Transformer Engine's userbuffers, DeepEP, vLLM's and SGLang's custom all-reduce,
-# symmetric memory (multimem, one-shot, two-shot), NVSHMEM, Ascend's HCCL; and what says it is a collective.
+# In addition to NCCL and its relatives: Transformer Engine's userbuffers, DeepEP, vLLM's and SGLang's custom
+# all-reduce, symmetric memory (multimem, one-shot, two-shot), NVSHMEM, Ascend's HCCL, and generic names.
 _DEVICE_COLLECTIVES: Final = "|".join(
     (
         r"(void )?(nccl(dev)?kernel|nccl_|rccl|msccl|hccl|hcom_|k?userbuffers_)",
@@ -80,15 +80,15 @@ _DEVICE_COLLECTIVES: Final = "|".join(
         r"(.*[^a-z])?(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all)(?!.*gemm)",
     )
 )
-# As people name a range around it.
+# Names that people give to a range around it.
 _FETCHES: Final = "|".join(
     (
         r"inputs?|data|data[ _-]?(load(ing|er)?|fetch(ing)?)|(input|batch)[ _-](load|fetch)(ing)?",
         r"(get|load|fetch|read|next)[ _-]((a|the|next)[ _-])?(data|batch|inputs?)",
     )
 )
-# Besides those that say so: of SYCL's unified runtime and the one before, OpenCL, and Cambricon. What a recording calls
-# often enough is known by what it does, too (blocking_calls.py).
+# In addition to explicit names: SYCL's unified runtime and its predecessor, OpenCL, and Cambricon. A function that a
+# recording calls often enough is also recognised by its behaviour (blocking_calls.py).
 _WAITS: Final = r"(ur|pi)(QueueFinish|Events?Wait)$|cl(Finish|WaitForEvents)$|cn(rt)?(Queue|Notifier)?(Sync|Wait)\w*$"
 _RULES: Final = tuple(
     (NameClass(name_class), tuple(words.split()), re.compile(pattern, re.IGNORECASE))
@@ -125,7 +125,7 @@ _RULES: Final = tuple(
 
 
 def category_of(text: str) -> Category:
-    """Return the category an event's `cat` names; NONE for what is no operation (flows, Python frames, spans)."""
+    """Return the category of an event's `cat`; NONE for anything but operations (flows, Python frames, spans)."""
     text = text.lower()
     if _RUNTIME.search(text):
         return Category.RUNTIME
@@ -137,7 +137,7 @@ def name_class_of(name: str) -> NameClass:
     """Return the class of an operation's name."""
     lower = name.lower() if name.isascii() else ""
     for name_class, words, pattern in _RULES:
-        # Some letters beyond ASCII count as one of its own, of either case.
+        # Some letters beyond ASCII equal an ASCII letter when case is ignored.
         if (not lower or any(word in lower for word in words)) and pattern.match(name):
             return name_class
     return NameClass.PLAIN
@@ -146,8 +146,8 @@ def name_class_of(name: str) -> NameClass:
 def kind_codes(*, has_device: bool, host_collectives: bool) -> npt.NDArray[np.int8]:
     """Return indices into KINDS by (category, name class).
 
-    In a recording without a device, operators are the computing, and where no `gloo:` rows time the
-    collectives (`host_collectives` false), the calls that issue them stand for them.
+    In a recording without a device, operators count as computing; if no `gloo:` rows time the collectives
+    (`host_collectives` false), the calls that issue them stand for them.
     """
     codes = np.full((len(Category), len(NameClass)), KINDS.index("host"), np.int8)
     codes[Category.KERNEL] = KINDS.index("compute")
@@ -174,7 +174,7 @@ _BEFORE_ALL: Final = np.iinfo(np.int64).min
 Int64s = npt.NDArray[np.int64]
 Int8s = npt.NDArray[np.int8]
 
-# Later ones win where scopes of two phases cover an operation: what is innermost in practice stands last.
+# If scopes of two phases cover an operation, the later entry wins: the innermost in practice comes last.
 _MARKERS: Final = (
     (NameClass.BACKWARD, PHASES.index("backward")),
     (NameClass.OPTIMIZER, PHASES.index("optimizer")),
@@ -191,13 +191,13 @@ def host_phases(
     is_scope: npt.NDArray[np.bool_],
     main_thread: int,
 ) -> Int8s:
-    """Return indices into PHASES for host operations; `is_scope` tells those that can mark a phase."""
+    """Return indices into PHASES for host operations; `is_scope` marks those that can mark a phase."""
     phase = np.full(len(start), PHASES.index("forward"), np.int8)
     for marker, code in _MARKERS:
         marks = np.flatnonzero(is_scope & (name_class == marker))
         phase[within_marks(marks, start, end, thread)] = code
         if marker is NameClass.BACKWARD:
-            # Autograd's own threads do nothing but backward, also between its functions.
+            # Autograd's own threads only run backward, also between its functions.
             phase[is_one_of(thread, set(thread[marks].tolist())) & (thread != main_thread)] = code
     return phase
 
@@ -213,11 +213,11 @@ def within_marks(marks: Int64s, start: Int64s, end: Int64s, thread: Int64s) -> n
 
 
 def _covered(times: Int64s, begins: Int64s, ends: Int64s) -> npt.NDArray[np.bool_]:
-    """Whether each time lies in the union of the intervals."""
+    """Return whether each time lies in the union of the intervals."""
     order = np.argsort(begins, kind="stable")
     begins, reach = begins[order], np.maximum.accumulate(ends[order])
     at = np.searchsorted(begins, times, "right") - 1
-    # What is before all finds the last entries, which no time is at or before.
+    # Times before all intervals find the last entry, which no time reaches.
     covered: npt.NDArray[np.bool_] = times < np.append(reach, _BEFORE_ALL).take(at)
     covered |= times == np.append(begins, _BEFORE_ALL).take(at)
     return covered

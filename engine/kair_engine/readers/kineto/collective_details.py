@@ -1,6 +1,6 @@
-"""Details of a collective from its recorded arguments: group, sequence number, bytes and peer.
+"""Reads details of a collective from its recorded arguments: group, sequence number, bytes and peer.
 
-Bytes of tensors from their shapes and types, as the profiler writes them.
+Bytes of tensors come from their shapes and types, as the profiler writes them.
 """
 
 import re
@@ -30,31 +30,31 @@ _NATURAL_INT64: Final = range(1 << 63)
 _dimensions, _types = attrgetter("dimensions"), attrgetter("types")
 _ROOM_FOR_SHAPES: Final = 32 << 20
 _ENTRY: Final = 200
-"""Characters of all shapes, and what each takes beside its own."""
+"""Overhead of an entry, in characters of the room for all shapes."""
 _LONGEST: Final = 1 << 14
-"""Characters of the shapes of one call: what is longer is no operator's."""
+"""Characters of the shapes of one call: longer ones are no operator's."""
 
 
 @lru_cache(maxsize=1024)
 def element_bytes(element: str) -> int | None:
-    """Of an element of a type; None for one that is not known."""
+    """Return the bytes of an element of a type; None if it is unknown."""
     name = element.lower()
     return _ELEMENT_BYTES.get(name.removeprefix("c10::"), 1 if name.startswith("float8") else None)
 
 
 class Inputs(dict[tuple[bytes, bytes], int]):
-    """What operators are given: shapes and types → a number, -1 for what tells neither dimensions nor a size.
+    """Operators' inputs: (shapes, types) → a number, -1 if neither dimensions nor a size follow from them.
 
-    A recording has few of them, unless batches are ragged: beyond a limit texts are kept no more, only what is new has
-    no shape then.
+    A recording has few of them unless batches are ragged: beyond a limit no more texts are kept, and new inputs have no
+    shapes.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.bytes_: list[int] = []
-        """Of each number; -1 where the types do not tell it."""
+        """By number; -1 if the types do not determine it."""
         self.shapes: list[str] = []
-        """Of each number, the dimensions of plain tensors: `2048,1408;8`; empty beyond the limit."""
+        """By number, the dimensions of plain tensors: `2048,1408;8`; empty beyond the limit."""
         self._room = _ROOM_FOR_SHAPES
 
     def __missing__(self, key: tuple[bytes, bytes]) -> int:
@@ -71,17 +71,17 @@ class Inputs(dict[tuple[bytes, bytes], int]):
         return number
 
     def of(self, args: EventArgs) -> int:
-        """Return the number of an operator's inputs, -1 where the recording does not tell their shapes."""
+        """Return the number of an operator's inputs, -1 if the recording lacks their shapes."""
         return self[bytes(args.dimensions), bytes(args.types)]
 
     def of_all(self, args: Sequence[EventArgs]) -> list[int]:
-        """Return the same of many operators, by functions that call one another without Python's help."""
+        """Return the numbers for many operators, by functions that run outside Python's interpreter loop."""
         dimensions, types = map(bytes, map(_dimensions, args)), map(bytes, map(_types, args))
         return list(map(self.__getitem__, zip(dimensions, types, strict=True)))
 
 
 def shapes_text(dimensions: bytes) -> str:
-    """Return the dimensions of plain tensors in order, `2048,1408;8` for `[[2048, 1408], [], [8]]`."""
+    """Return the dimensions of plain tensors in order: `2048,1408;8` for `[[2048, 1408], [], [8]]`."""
     if len(dimensions) > _LONGEST:
         return ""
     tensors = (shape for shape in json_list(dimensions) if isinstance(shape, list) and shape)
@@ -90,7 +90,7 @@ def shapes_text(dimensions: bytes) -> str:
 
 @lru_cache(maxsize=4096)
 def size_of_tensors(dimensions: bytes, types: bytes) -> int | None:
-    """Bytes of plain tensors from their shapes; tensor lists do not say what their elements are."""
+    """Return the bytes of plain tensors from their shapes; tensor lists do not state their elements."""
     if len(dimensions) > _LONGEST:
         return None
     total = 0
@@ -102,7 +102,7 @@ def size_of_tensors(dimensions: bytes, types: bytes) -> int | None:
 
 
 def json_list(text: bytes) -> list[Any]:
-    """Return the list that a text is; an empty one for any other text."""
+    """Return a JSON text's list; an empty one for any other text."""
     if not text:
         return []
     try:
@@ -113,7 +113,7 @@ def json_list(text: bytes) -> list[Any]:
 
 
 _MAX_GROUP_LENGTH: Final = 200
-# A process group's name as newer PyTorch writes it among the inputs: `('0', 'default_pg')`.
+# A process group's name as newer PyTorch writes it in the inputs: `('0', 'default_pg')`.
 _GROUP_PAIR: Final = re.compile(r"^[(\[]\s*['\"]([^'\"]*)['\"]")
 _SEQUENCE: Final = re.compile(r"\d{1,18}")
 _PEER: Final = re.compile(r"\d{1,9}")
@@ -121,18 +121,18 @@ _INT64: Final = range(-(1 << 63), 1 << 63)
 
 
 class CollectiveDetails(msgspec.Struct, frozen=True, gc=False):
-    """What is known of one collective or point-to-point call; None where the trace does not say."""
+    """The known details of one collective or point-to-point call; None where the trace lacks one."""
 
     kind: str
     group: str | None = None
     sequence: int | None = None
     size: int | None = None
     peer: int | None = None
-    """The other end of a send or receive, counted within the group."""
+    """The other end of a send or receive, as a place in the group."""
 
     @property
     def known(self) -> bool:
-        """Whether the arguments said anything that tells this collective from another."""
+        """Whether the arguments distinguish this collective from others."""
         return self.group is not None or self.sequence is not None or self.kind != "collective"
 
 
@@ -140,28 +140,28 @@ _UNKNOWN: Final = CollectiveDetails("collective")
 
 
 class Details:
-    """What is known of a recording's collectives, by their numbers.
+    """The details of a recording's collectives, by number.
 
-    Many differ in their sequence number alone: of those only that number is kept, and which one they are like.
+    Many differ only in their sequence number: for them only that number and a reference to the first are kept.
     """
 
     def __init__(self) -> None:
         self.different: list[CollectiveDetails] = []
         self.like: list[int] = []
-        """Of each number a position in `different`."""
+        """By number, an index into `different`."""
         self.sequence: list[int] = []
-        """Of each number its sequence number, -1 where it is that of the one it is like."""
+        """By number, the sequence number; -1 if it equals that of the entry in `different`."""
 
     def add(self, one: CollectiveDetails) -> int:
-        """Its number."""
+        """Add details and return their number."""
         self.like.append(len(self.different))
         self.sequence.append(-1)
         self.different.append(one)
         return len(self.like) - 1
 
     def add_like(self, numbers: Sequence[int], sequence: Sequence[int]) -> npt.NDArray[np.int64]:
-        """Return the numbers of as many more, each like one that is there but for its sequence number where that is not
-        -1.
+        """Return the numbers of new entries, each a copy of an existing one with its sequence number replaced unless
+        that is -1.
         """
         before = len(self.like)
         self.like += [self.like[number] for number in numbers]
@@ -178,7 +178,7 @@ class Details:
 
 
 class DetailColumns:
-    """Details as arrays, by their numbers and one more, which -1 finds: what is known of nothing. -1 is for None."""
+    """Details as arrays by number, with an extra last entry, found by -1, for no details. -1 is for None."""
 
     def __init__(self, details: Details) -> None:
         self.groups = list(dict.fromkeys(one.group for one in details.different if one.group))
@@ -200,7 +200,7 @@ class DetailColumns:
 
 
 def collective_details(args: EventArgs) -> CollectiveDetails:
-    """Return the details that stand in an event's arguments, by name, else among its concrete inputs."""
+    """Return the details in an event's arguments, by name, else from its concrete inputs."""
     named = args.collective or args.group or args.sequence is not None or args.dtype
     if not named and not bytes(args.inputs) and not bytes(args.types):
         return _UNKNOWN
@@ -222,7 +222,7 @@ def collective_details(args: EventArgs) -> CollectiveDetails:
 
 @lru_cache(maxsize=1024)
 def group_text(name: str | None, ranks: str | None) -> str | None:
-    """Return the name of a process group in the table: its own, with its ranks where they are stated."""
+    """Return a process group's name in the table: its own, with its ranks if they are stated."""
     if not name:
         return None
     text = f"{name} {ranks}" if ranks else name
@@ -231,10 +231,10 @@ def group_text(name: str | None, ranks: str | None) -> str | None:
 
 
 def peers_counted(details: Details, rank: int) -> PeersCounted | None:
-    """How a rank's recording counts the other ends of sends and receives; None where it names none in a listed group.
+    """Return how a rank's recording numbers the other ends of sends and receives; None if no listed group has any.
 
-    A number that is no place in the group, or the rank's own, shows that they are ranks of the job; one that is no rank
-    of the group shows that they are places.
+    A number that is no place in the group, or is the rank's own, shows that they are ranks of the job; one that is no
+    rank of the group shows that they are places.
     """
     found: set[PeersCounted] = set()
     for one in details.different:
@@ -252,8 +252,8 @@ def peers_counted(details: Details, rank: int) -> PeersCounted | None:
 def global_peers(peers: Sequence[int], group: str | None, rank: int, counted: PeersCounted | None) -> list[int]:
     """Return the other ends of one group's sends and receives on a rank, as ranks of the job.
 
-    Most recordings count them within the process group, whose ranks the group's text lists; others state ranks of the
-    job. `counted` says what the whole recording shows; where that is nothing, these peers may.
+    Most recordings number them within the process group, whose ranks the group's text lists; others state ranks of the
+    job. `counted` is the convention of the whole recording; if it is None, these peers may still show one.
     """
     ranks = listed_ranks(group)
     of_job = any(peer >= len(ranks) or ranks[peer] == rank for peer in peers)
@@ -277,10 +277,10 @@ def _kind(name: str) -> str:
 
 
 def _from_inputs(inputs: list[Any]) -> tuple[str | None, int | None]:
-    """(group, sequence) of a `record_param_comms`: ["", sequence, group, rank, …].
+    """Return (group, sequence) of a `record_param_comms`: ["", sequence, group, rank, …].
 
-    Its twin at the call's end lists the sequence number first, and is passed over. The group is a pointer in
-    older releases, different on every rank: that is no name.
+    Its twin at the call's end lists the sequence number first, and is skipped. In older releases the group is a
+    pointer, different on every rank and so no name.
     """
     if len(inputs) < 3 or inputs[0] != "" or not _SEQUENCE.fullmatch(str(inputs[1])):
         return None, None

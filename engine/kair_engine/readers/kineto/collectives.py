@@ -1,13 +1,11 @@
-"""Collectives and their process groups.
+"""Finds the collectives of a step, the calls that issued them, and their process groups.
 
-Collectives of one step: which its communication rows are, and the call that issued each.
+Reads the process groups that a recording lists (`distributedInfo.pg_config`), and a rank's place in its parallel
+dimensions.
 
-The process groups a recording lists (`distributedInfo.pg_config`), and a rank's place in its parallel dimensions.
-
-Numbers collectives that gloo runs: PyTorch's flight recorder has them where capture put its entries into the file.
-
-gloo's own rows say neither their process group nor their place in its sequence. An entry is made when a collective is
-issued, and its row begins when a thread of that group takes it up: the k-th of one is the k-th of the other.
+Numbers gloo's collectives from the entries of PyTorch's flight recorder that capture puts into the file: gloo's own
+rows state neither their process group nor their sequence number. An entry is made when a collective is issued, and its
+row begins when a thread of that group takes it up, so that the k-th entry belongs to the k-th row.
 """
 
 import re
@@ -30,7 +28,7 @@ from kair_engine.readers.paths import MAX_RANKS
 from kair_engine.trace.model import Layout, ProcessGroup
 
 Int64s = npt.NDArray[np.int64]
-# What gloo times, and the call that issues it.
+# gloo's timed row, and the call that issues it.
 _TRANSFERS: Final = ((NameClass.HOST_SEND, "c10d::send"), (NameClass.HOST_RECV, "c10d::recv_"))
 
 
@@ -57,12 +55,12 @@ class StepCollectives:
         calls = host_op & (name_class == NameClass.COLLECTIVE_CALL)
         records = host_op & (name_class == NameClass.COLLECTIVE_RECORD)
         self._calls = self._by_start(np.flatnonzero(calls))
-        # Those that say which collective they are.
-        told = np.flatnonzero(records & details.known[detail])
-        self._records = told[np.lexsort((thread[told], start[told]))]
+        # Records that identify their collective.
+        known = np.flatnonzero(records & details.known[detail])
+        self._records = known[np.lexsort((thread[known], start[known]))]
 
     def of_device_rows(self, rows: Int64s, launch: Int64s) -> Int64s:
-        """Return the details of device collectives: their own, else those of the call that their launch lies in."""
+        """Return the details of device collectives: their own, else those of the call that contains their launch."""
         details = self._detail[rows].copy()
         launched = np.flatnonzero(~self._details.known[details] & (launch[rows] >= 0))
         launches = launch[rows[launched]]
@@ -89,7 +87,7 @@ class StepCollectives:
         return details, peers
 
     def _peers(self, rows: Int64s, details: Int64s) -> Int64s:
-        """Of sends and receives, from the k-th call of each kind for the k-th row that does not say it."""
+        """Return the peers of sends and receives; the k-th row without one takes it from the k-th call of its kind."""
         peers: Int64s = self._details.peer[details]
         for name_class, call in _TRANSFERS:
             number = self._tables.names.get(call, -1)
@@ -115,11 +113,11 @@ class StepCollectives:
         return latest
 
     def begins_of_host_rows(self, rows: Int64s, issued_by: Int64s, copies: Int64s, launch: Int64s) -> Int64s:
-        """When each host collective had its input: not before the copies from the device in its call had ended.
+        """Return when each host collective had its input: not before its call's copies from the device had ended.
 
-        gloo times a device's collective from its call on, in which it asks for that copy; the device comes to it when
-        it is done with what it computes before. `copies` are the copies from the device and `launch` tells per row the
-        row that launched it. In the order of the rows' starts, which stays.
+        gloo times a device's collective from its call on, which starts with that copy; the device performs it after
+        earlier work. `copies` are the copies from the device, and `launch` is per row the row that launched it. The
+        result follows the order of the rows' starts and preserves it.
         """
         begins = self._start[rows].copy()
         copies = copies[launch[copies] >= 0]
@@ -132,7 +130,7 @@ class StepCollectives:
                 begins[place] = max(begins[place], self._end[copies[inside]].max(initial=0))
         begins = np.minimum(begins, self._end[rows])
         order = self._by_start(np.arange(len(rows)), rows)
-        # Collectives are matched by their order: one that had its input sooner than the one before stays behind it.
+        # Collectives are matched by their order, so an earlier input does not move one ahead of its predecessor.
         turn = np.arange(len(rows))
         begins[order] = np.minimum(np.maximum.accumulate(begins[order] - turn) + turn, self._end[rows[order]])
         return begins
@@ -141,8 +139,8 @@ class StepCollectives:
         return values[np.argsort(self._start[values if rows is None else rows], kind="stable")]
 
 
-# How Megatron-Core and PyTorch's DeviceMesh describe the groups of one dimension. Groups of several dimensions
-# (`TENSOR_AND_DATA_PARALLEL_GROUP`, `MODEL_PARALLEL_GROUP`) tell no place in one and are passed over.
+# Names of one-dimensional groups in Megatron-Core and PyTorch's DeviceMesh. Groups of several dimensions
+# (`TENSOR_AND_DATA_PARALLEL_GROUP`, `MODEL_PARALLEL_GROUP`) give no place in a single one and are skipped.
 _DIMENSIONS: Final = {
     "tensor_model_parallel": "tp",
     "tensor": "tp",
@@ -159,9 +157,9 @@ _DIMENSIONS: Final = {
 
 
 def layout_of(distributed: Mapping[str, Any], rank: int) -> Layout | None:
-    """Return the layout that `distributedInfo.pg_config` states, with this rank's own place.
+    """Return the layout in `distributedInfo.pg_config`, with this rank's own place.
 
-    Return None where it states none.
+    None if it states no layout.
     """
     found: dict[str, tuple[int, int]] = {}
     for group in mappings(distributed.get("pg_config")):
@@ -182,10 +180,7 @@ def layout_of(distributed: Mapping[str, Any], rank: int) -> Layout | None:
 
 
 def same_batches(distributed: Mapping[str, Any], rank: int) -> tuple[int, ...]:
-    """Return the ranks of the rank's pipeline and tensor groups, as `distributedInfo.pg_config` lists them.
-
-    Itself too.
-    """
+    """Return the ranks of the rank's pipeline and tensor groups in `distributedInfo.pg_config`, itself included."""
     found = {rank}
     for group in mappings(distributed.get("pg_config")):
         members = listing(group.get("ranks"))
@@ -195,7 +190,7 @@ def same_batches(distributed: Mapping[str, Any], rank: int) -> tuple[int, ...]:
 
 
 def only_group(distributed: Mapping[str, Any]) -> str | None:
-    """Return the process group of every collective, where the job has no other of two ranks and more."""
+    """Return the process group of every collective if the job has a single group of two or more ranks."""
     groups = [group for group in mappings(distributed.get("pg_config")) if group.get("pg_size") != 1]
     if len(groups) != 1:
         return None
@@ -204,9 +199,9 @@ def only_group(distributed: Mapping[str, Any]) -> str | None:
 
 
 def process_groups(distributed: Mapping[str, Any], rank: int) -> tuple[ProcessGroup, ...]:
-    """Return the groups of two ranks and more that list their ranks, `rank` among them, and can run on the host (gloo).
+    """Return the groups of two or more ranks that list their ranks, `rank` among them, and can run on the host (gloo).
 
-    It is empty where the list leaves something open.
+    Empty if the list is incomplete.
     """
     found = []
     for group in mappings(distributed.get("pg_config")):
@@ -215,7 +210,7 @@ def process_groups(distributed: Mapping[str, Any], rank: int) -> tuple[ProcessGr
         name, ranks = group.get("pg_name"), group.get("ranks")
         listed = isinstance(ranks, list) and all(type(one) is int and 0 <= one < MAX_RANKS for one in ranks)
         if not isinstance(name, str | int) or not isinstance(ranks, list) or not listed:
-            # Who is in a group that is not listed cannot be told from when its members leave.
+            # The members of an unlisted group cannot be derived from when they leave.
             return ()
         if len(ranks) > 1 and rank in ranks:
             text = group_text(str(name), str(ranks)) or ""
@@ -224,7 +219,7 @@ def process_groups(distributed: Mapping[str, Any], rank: int) -> tuple[ProcessGr
 
 
 def group_names(distributed: Mapping[str, Any], rank: int) -> dict[str, str]:
-    """Return what the list calls the groups of a rank that it describes, by their text in the operations table."""
+    """Return the descriptions of a rank's groups, by their text in the operations table."""
     found = {}
     for group in mappings(distributed.get("pg_config")):
         name, ranks, words = group.get("pg_name"), group.get("ranks"), group.get("pg_desc")
@@ -244,7 +239,7 @@ def _dimension(description: object) -> str | None:
 
 
 _TOLERANCE_NS: Final = 1_000_000
-"""By which a row may begin before its entry: both are stamped by clocks that are set to each other."""
+"""A row may begin this long before its entry, because the two clocks are only synchronised."""
 _MOST_ENTRIES: Final = 1 << 20
 
 
@@ -255,7 +250,7 @@ class _Entry:
     name: str
     group: str
     issued_ns: int
-    """Unix."""
+    """Unix ns."""
     sequence: int
 
 
@@ -264,16 +259,16 @@ class _Row:
     name: str
     track: int
     start_ns: int
-    """Unix."""
+    """Unix ns."""
     detail: int
 
 
 def number_collectives(
     header: Mapping[str, Any], rank: int, tables: EventTables, batches: Iterable[Records], base_ns: int
 ) -> None:
-    """Write group and sequence number into the details of the rows in `batches` that entries in `header` are of.
+    """Write group and sequence number from entries in `header` into the details of the matching rows in `batches`.
 
-    Nothing is written where they do not fit together: as many of each, none taken up before it was issued.
+    Nothing is written unless all fit: equal counts, and no row that begins before its collective was issued.
     """
     entries = _entries(header, rank)
     if not entries:
@@ -287,7 +282,7 @@ def number_collectives(
 
 
 def _entries(header: Mapping[str, Any], rank: int) -> list[_Entry]:
-    """In the order in which they were issued; of groups whose ranks the file lists."""
+    """Return the entries in the order of issue, for groups whose ranks the file lists."""
     listed, distributed = mapping(header.get("kair")).get("collectives"), mapping(header.get("distributedInfo"))
     groups = {group.name.partition(" ")[0]: group for group in process_groups(distributed, rank)}
     found = []
@@ -318,10 +313,10 @@ def _rows(tables: EventTables, batches: Iterable[Records], base_ns: int) -> list
 
 
 def _fitting(rows: list[_Row], entries: list[_Entry]) -> list[tuple[_Row, _Entry]]:
-    """Return the pairs of one name, none where they do not fit."""
+    """Return the pairs of equal names; none if they do not fit."""
     if len({entry.group for entry in entries}) == 1:
         return _in_order(rows, entries)
-    # What two groups' threads take up at almost the same time may begin in another order than it was issued.
+    # Two groups' threads may take up collectives at almost the same time in another order than they were issued.
     of_track: dict[int, Counter[str]] = {}
     for row, entry in _in_order(rows, entries):
         of_track.setdefault(row.track, Counter())[entry.group] += 1
@@ -337,7 +332,7 @@ def _fitting(rows: list[_Row], entries: list[_Entry]) -> list[tuple[_Row, _Entry
 
 
 def _in_order(rows: list[_Row], entries: list[_Entry]) -> list[tuple[_Row, _Entry]]:
-    """Return the k-th row with the k-th entry; rows from before the oldest entry that is left have none."""
+    """Return the k-th row with the k-th entry; rows from before the oldest remaining entry have none."""
     if not rows or not entries:
         return []
     rows = [row for row in rows if row.start_ns + _TOLERANCE_NS >= entries[0].issued_ns]

@@ -1,8 +1,8 @@
-"""Kineto JSON as a stream of decoded events, some of a megabyte at a time, whatever the file's size and layout.
+"""Decodes Kineto JSON as a stream of events, about a megabyte at a time, whatever the file's size and layout.
 
-The fast path cuts a chunk after its last `}` that is followed by `, {`, or by `{` on another line, and takes it in one
-call. Where that fails (a cut inside a nested list, an event that is not JSON, the array's end), the chunk is decoded
-again in windows, and the object that stands in the way is isolated, salvaged or counted as bad.
+The fast path cuts a chunk after its last `}` that is followed by `, {`, or by `{` on another line, and decodes it in
+one call. If that fails (a cut inside a nested list, an event that is not JSON, the array's end), the chunk is decoded
+again in windows, and the offending object is isolated, and salvaged or counted as bad.
 """
 
 import json
@@ -15,25 +15,26 @@ import msgspec
 from kair_engine.readers.formats import NotATraceError
 from kair_engine.readers.kineto.events import Event, Records, decode_events, decode_one
 
-# Events of chunks of a megabyte need memory that the system has just got back, and clears anew: a sixth of the time.
+# Events of chunks of a megabyte need memory that was just returned to the system, which clears it anew: a sixth of the
+# time.
 _CHUNK_SIZE: Final = 1 << 18
 SCANNED_CHUNK_SIZE: Final = 2 << 20
-"""What is scanned is known by then; what is done once for each chunk is not a little."""
+"""Larger, because a scan keeps no objects and each chunk has a fixed cost."""
 _WINDOW_SIZE: Final = 64 << 10
-# Behind damage there may be more of it: a window that is small at first keeps what is tried in vain small.
+# More damage may follow: a small first window limits wasted work.
 _WINDOW_BEHIND_DAMAGE: Final = 1 << 10
-# What may be looked at in vain, between damage, beyond the text itself: six bytes take a microsecond.
+# Bytes that may be examined in vain because of damage, beyond the text itself: six bytes take a microsecond.
 _FREE_EFFORT: Final = 8 << 20
 _MAX_HEADER: Final = 64 << 20
-# An event that has not ended after this much text, or nests deeper, is damage, not an event.
+# An event that is longer or nests deeper is damage.
 _MAX_EVENT: Final = 32 << 20
 _MAX_DEPTH: Final = 1000
 _FEW_BRACES: Final = 64
-"""Looked at one by one from the end: among events the first or second is a boundary."""
+"""Braces tried one by one from the end: within events the first or second is a boundary."""
 
 _SPACE: Final = b" \t\r\n"
 _EVENTS_KEY: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
-# Some write one event a line without commas: a line's end is as good, as no text in quotes holds one.
+# Some writers put one event per line without commas: a line's end is a boundary, too, as no JSON text holds one.
 _BOUNDARY: Final = re.compile(rb"\}(?:\s*,|[ \t\r]*\n)\s*(?=\{)")
 _END_OF_LINE: Final = re.compile(rb"(\}[ \t\r]*)\n(?=\s*\{)")
 _BETWEEN: Final = re.compile(rb"[\s,]*")
@@ -43,10 +44,12 @@ _JSON_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class Scan(Protocol):
-    """What takes events from a text without making objects of them."""
+    """Takes events from a text without making objects of them."""
 
     def __call__(self, text: bytes, begin: int, end: int) -> Iterator[tuple[Records, int]]:
-        """Yield records of the operations in `text[begin:end]`, and where it goes on: what is not known is left."""
+        """Yield records of the operations in `text[begin:end]`, and where to go on; unknown parts are left to the
+        caller.
+        """
 
 
 class EventStream:
@@ -64,9 +67,9 @@ class EventStream:
         self._bare_array = False
         self._rest = b""
         self._begin = 0
-        """Where in the first text the events begin: what stands behind that is not copied."""
+        """Where in the first text the events begin: text after it is not copied."""
         self._taken = self._effort = 0
-        """Bytes of text that were taken, and that were looked at in vain."""
+        """Bytes of text that were taken, and that were examined in vain."""
 
     def __iter__(self) -> Iterator[list[Event] | Records]:
         ended = False
@@ -86,7 +89,7 @@ class EventStream:
             ended = yield from self._scanned(text, begin, cut)
             if self._gave_up:
                 break
-            # The next one is read into the same memory.
+            # The next chunk reuses the memory.
             del chunk, text
         if not ended and self._rest and not self._gave_up:
             events, consumed, ended = self._decode_tail(self._rest)
@@ -100,7 +103,7 @@ class EventStream:
         pieces, size = [first], len(first)
         self._taken += size
         if 2 * size >= self._chunk_size:
-            # With the next one it would have to be copied.
+            # The next block would force a copy.
             yield first
             pieces, size = [], 0
         del first
@@ -117,9 +120,9 @@ class EventStream:
             yield b"".join(pieces)
 
     def _continued(self, chunk: bytes) -> Generator[Records, None, tuple[bytes, int]]:
-        """Yield the chunk behind what is left of the last one, and where the first event begins that is not taken yet.
+        """Yield records from the chunk after the rest of the last one; return the text and where its next event begins.
 
-        An event of which both hold a part is scanned by itself: to put all together takes a tenth as long as the scan.
+        An event that spans both is scanned by itself: joining them takes a tenth of the time of the scan.
         """
         rest = self._rest
         if not rest:
@@ -136,7 +139,7 @@ class EventStream:
         return (chunk, first.end()) if at == len(head) else (rest + chunk, at)
 
     def _read_header(self) -> bytes:
-        """Fill `header` from what stands before the events, and return what was read by then."""
+        """Fill `header` from the text before the events, and return the text read so far."""
         text = b""
         for block in self._blocks:
             text += block
@@ -160,13 +163,13 @@ class EventStream:
 
     @property
     def _gave_up(self) -> bool:
-        """Whether so much of the text is damage that the rest is not worth the search."""
+        """Whether so much of the text is damaged that the rest is not worth the search."""
         return self._effort > _FREE_EFFORT + self._taken
 
     def _scanned(self, text: bytes, begin: int, cut: int) -> Generator[list[Event] | Records, None, bool]:
-        """Yield the events of `text[begin:cut]`, what cannot be scanned of it decoded.
+        """Yield the events of `text[begin:cut]`; those that cannot be scanned are decoded.
 
-        Whether the array ended there.
+        Returns whether the array ended there.
         """
         position, stop, ended = begin, cut, False
         while position < cut and not ended:
@@ -242,7 +245,7 @@ class EventStream:
 
     def _finish(self, ended: bool) -> None:
         left = self._rest.strip(_SPACE + b",")
-        # Chrome's format lets a bare array go without its closing bracket.
+        # Chrome's format permits a bare array without its closing bracket.
         self.complete = ended or (self._bare_array and not left)
         if ended and not self._bare_array:
             trailer = _parse_object(b"{" + left)
@@ -253,12 +256,12 @@ class EventStream:
 
 
 def _decoded(text: bytes, begin: int, end: int) -> list[Event]:
-    """Return the events in `text[begin:end]`, between commas or each on lines of its own."""
+    """Return the events in `text[begin:end]`, separated by commas or by lines."""
     try:
-        # A view: a piece of its own and a sum would copy a megabyte twice more.
+        # A view avoids two more copies of a megabyte.
         return decode_events(b"".join((b"[", memoryview(text)[begin:end], b"]")))
     except _JSON_ERRORS:
-        # As long as it was: errors tell the place of the damage.
+        # Of the same length, so that error positions stay valid.
         separated, count = _END_OF_LINE.subn(rb"\1,", text[begin:end])
         if not count:
             raise
@@ -266,9 +269,9 @@ def _decoded(text: bytes, begin: int, end: int) -> list[Event]:
 
 
 def last_boundary(text: bytes, limit: int, start: int = 0) -> int | None:
-    """Return the place after the last `}` before `limit` that a comma and `{` follow, or `{` on another line.
+    """Return the position after the last `}` before `limit` that a comma and `{` follow, or `{` on another line.
 
-    Or None.
+    None if there is none.
     """
     brace = limit
     for _ in range(_FEW_BRACES):
@@ -285,11 +288,11 @@ def last_boundary(text: bytes, limit: int, start: int = 0) -> int | None:
 
 
 def _last_boundary_far(text: bytes, limit: int, start: int) -> int | None:
-    """Return the same, where many braces are none: found by whole windows, from the end."""
+    """Return the same if many braces are no boundary: found by whole windows, from the end."""
     end, window = limit, _WINDOW_SIZE
     while end > start:
         begin = max(end - window, start)
-        # A boundary that begins in the window may end with the brace behind it.
+        # A boundary that begins in the window may end with the next brace.
         found = [match.start() for match in _BOUNDARY.finditer(text, begin, limit + 1) if match.start() < end]
         if found and found[-1] > start:
             return found[-1] + 1
@@ -325,13 +328,13 @@ def _decode_before(text: bytes, position: int, bad: int) -> tuple[list[Event], i
 
 
 def _error_position(error: BaseException, position: int, stop: int) -> int:
-    """Where decoding of `[` + text[position:stop] + `]` failed; `stop` where the error does not say."""
+    """Return where decoding of `[` + text[position:stop] + `]` failed; `stop` if the error does not state it."""
     match = _ERROR_OFFSET.search(str(error))
     return position + max(int(match.group(1)) - 1, 0) if match else stop
 
 
 def _object_end(text: bytes, position: int) -> int | None:
-    """Return the place after the object that begins at `position`, or None where it does not end in this text."""
+    """Return the position after the object that begins at `position`, or None if it does not end in this text."""
     depth = 0
     for match in _TOKEN.finditer(text, position):
         token = match.group() if match.end() - match.start() == 1 else b""

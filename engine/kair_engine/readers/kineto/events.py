@@ -1,8 +1,7 @@
-"""One event of a Kineto trace, decoded with only the fields that are used.
+"""Decodes one event of a Kineto trace with only the fields in use.
 
-Decoded events as arrays of fixed-size records, small enough to keep or to spill to disk.
-
-Microseconds as they stand in a trace's text, to whole nanoseconds, exactly.
+Keeps decoded events as arrays of fixed-size records, small enough for memory or a temporary file. Converts a trace's
+microseconds to whole nanoseconds exactly.
 """
 
 import json
@@ -19,13 +18,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 _NOTHING: Final = msgspec.Raw(b"")
-# Times that are absent must not pass for real ones: no clock reads the first, no duration is negative.
+# Missing times must not pass for real ones: no clock reads the first, no duration is negative.
 NO_TIME: Final = msgspec.Raw(b"-9e18")
 NO_DURATION: Final = msgspec.Raw(b"-1")
 
 
 class EventArgs(msgspec.Struct, gc=False):
-    """The arguments of an event that say what launched it and which collective it is."""
+    """The arguments of an event that state its launch and its collective."""
 
     correlation: int = -1
     external_id: int = msgspec.field(default=-1, name="External id")
@@ -62,17 +61,17 @@ NO_ARGS: Final = EventArgs()
 _EVENTS: Final = msgspec.json.Decoder(list[Event])
 _EVENT: Final = msgspec.json.Decoder(Event)
 _RAW_EVENTS: Final = msgspec.json.Decoder(list[msgspec.Raw])
-# Kineto has written these for computed arguments (`"blocks per SM": inf`); no JSON parser takes them.
+# Kineto has written these for computed arguments (`"blocks per SM": inf`); JSON parsers reject them.
 _C_FLOAT: Final = re.compile(rb"(:\s*)-?(?:nan|inf)\b", re.IGNORECASE)
 _INT64: Final = range(-(1 << 63), 1 << 63)
 _TEXT_FIELDS: Final = {"ph": "ph", "name": "name", "cat": "cat"}
 
 
 def decode_events(text: bytes) -> list[Event]:
-    """Return the events of a JSON array. Raises msgspec.DecodeError where it is not JSON.
+    """Return the events of a JSON array. Raises msgspec.DecodeError if it is not JSON.
 
-    Objects with fields of unexpected types are read one by one, leniently; those without a usable name or
-    time come back as events that later checks drop and count.
+    Objects with fields of unexpected types are read one by one, leniently; those without a usable name or time are
+    returned as events that later checks drop and count.
     """
     try:
         return _EVENTS.decode(text)
@@ -81,7 +80,7 @@ def decode_events(text: bytes) -> list[Event]:
 
 
 def decode_one(text: bytes) -> Event | None:
-    """One event from its text, or None where it is beyond understanding."""
+    """Return one event from its text, or None if it cannot be decoded."""
     try:
         return _EVENT.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -153,11 +152,10 @@ RECORD: Final = np.dtype(
         ("detail", np.int64),
     ]
 )
-"""One event; the last three index the tables of an EventTables, `detail` -1 for none. `size` is in bytes, but of a
-host's operator indexes its inputs, -1 for unknown ones.
+"""One event; the last three index the tables of an EventTables, `detail` -1 for none. `size` is in bytes; for an
+operator on the host it is an index of its inputs, -1 for unknown ones.
 
-Machine code writes it as whole words: whoever changes it changes compiled/scanner.py.
-"""
+Compiled code writes it as whole words: after a change, adapt compiled/scanner.py."""
 
 Records = npt.NDArray[np.void]
 
@@ -166,7 +164,7 @@ _IN_MEMORY: Final = 64 << 20
 
 
 def joined(batches: Iterable[Records]) -> Records:
-    """One after another; a single one as it is. Field by field, as numpy would, takes fifteen times as long."""
+    """Return the batches as one; a single one is not copied. numpy's field-wise way takes fifteen times as long."""
     filled = [batch for batch in batches if len(batch)]
     if len(filled) < 2:
         return filled[0] if filled else np.empty(0, RECORD)
@@ -174,7 +172,7 @@ def joined(batches: Iterable[Records]) -> Records:
 
 
 def chosen(batch: Records, rows: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> Records:
-    """Return some of a batch, by a mask or by their places."""
+    """Return some of a batch, by a mask or by index."""
     return batch.view(_AS_BYTES)[rows].view(RECORD)
 
 
@@ -190,7 +188,7 @@ class RowSpill:
         self.count = 0
 
     def append(self, batch: Records) -> int:
-        """Keep a batch and return its number. Raises OSError when the disk is full."""
+        """Keep a batch and return its number. Raises OSError if the disk is full."""
         self.count += len(batch)
         if self._file is None and batch.nbytes <= self._budget:
             self._budget -= batch.nbytes
@@ -204,11 +202,11 @@ class RowSpill:
         return len(self._held) + len(self._spilled) - 1
 
     def size(self, number: int) -> int:
-        """How many records the batch has."""
+        """Return the number of records in the batch."""
         return len(self._held[number]) if number < len(self._held) else self._spilled[number - len(self._held)][1]
 
     def read(self, number: int) -> Records:
-        """Return the batch that `append` gave this number."""
+        """Return the batch with this number from `append`."""
         if number < len(self._held):
             return self._held[number]
         assert self._file is not None
@@ -223,7 +221,7 @@ class RowSpill:
             yield self.read(number)
 
     def drained(self) -> Iterator[Records]:
-        """Every batch, for the last time: of one that was handed out nothing is kept in memory."""
+        """Yield every batch for the last time: its memory is released as it is yielded."""
         for number in range(len(self._held) + len(self._spilled)):
             batch = self.read(number)
             if number < len(self._held):
@@ -238,7 +236,7 @@ class RowSpill:
 
 
 INVALID: Final = np.iinfo(np.int64).min
-"""Stands for a text that is no time: not a number, or beyond any clock."""
+"""Stands for an invalid time: not a number, or beyond any clock."""
 MAX_DURATION_NS: Final = 10**18
 """31 years; begin and end of any operation then fit int64."""
 _LIMIT: Final = 4 * 10**18
@@ -247,9 +245,9 @@ _POINT: Final = ord(".")
 
 
 def nanoseconds(texts: Sequence[object]) -> npt.NDArray[np.int64]:
-    """int64 nanoseconds of decimal texts (buffers) in microseconds; finer fractions round half to even.
+    """Return int64 nanoseconds of decimal texts (buffers) in microseconds; finer fractions round half to even.
 
-    What cannot be read, or lies 127 years or more from zero, is INVALID.
+    Texts that cannot be read, or lie 127 years or more from zero, become INVALID.
     """
     count = len(texts)
     if not count:
@@ -263,15 +261,15 @@ def nanoseconds(texts: Sequence[object]) -> npt.NDArray[np.int64]:
 
 
 def _integers(blob: bytes, count: int) -> npt.NDArray[np.int64] | None:
-    """Return times that all have no fraction, or all one of three digits, as profilers write them.
+    """Return times if all have no fraction, or all have three digits, as profilers write them; else None.
 
-    A third of the work.
+    Takes a third of the work.
     """
     signs = np.frombuffer(blob, np.uint8)
     points = np.flatnonzero(signs == _POINT)
     if len(points) and not np.array_equal(points + 4, np.flatnonzero(signs == _COMMA)):
         return None
-    # Whatever else than whole numbers apart is read with care. (What is beyond 64 bits becomes the largest of them.)
+    # Anything but separated whole numbers takes the careful path. (Numbers beyond 64 bits become the largest one.)
     if blob.translate(None, b"0123456789,.") or blob.startswith(b",") or b",," in blob:
         return None
     values: npt.NDArray[np.int64] = np.fromstring(blob.replace(b".", b""), np.int64, sep=",")
@@ -307,7 +305,7 @@ def _decimal(blob: bytes, count: int) -> pa.Array:
 
 
 def _unscaled(decimals: pa.Array) -> npt.NDArray[np.int64]:
-    """Return the unscaled values, which at scale 3 are nanoseconds: the low halves, where the high ones agree."""
+    """Return the unscaled values, which at scale 3 are nanoseconds: the low halves, if the high ones agree."""
     halves = np.frombuffer(decimals.buffers()[1], np.int64)[: 2 * len(decimals)].reshape(-1, 2)
     low, high = halves[:, 0], halves[:, 1]
     fits = (high == low >> 63) & (low > -_LIMIT) & (low < _LIMIT)
@@ -315,7 +313,7 @@ def _unscaled(decimals: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def exact_nanoseconds(text: bytes) -> int:
-    """Return the slow, exact path for one text, quoted or not."""
+    """Return ns of one text, quoted or not, by the slow, exact path."""
     try:
         value = Decimal(text.decode("ascii").strip().strip('"').strip())
         if not value.is_finite() or value.adjusted() > 18:

@@ -1,9 +1,9 @@
-"""PyTorch profiler (Kineto) traces: one JSON file to one fragment of the operations table.
+"""Reads PyTorch profiler (Kineto) traces: one JSON file to one fragment of the operations table.
 
-Two passes keep memory flat in the file's size. The first decodes the text into records, finds the step
-windows and spills the rest; the second hands every record to its step and writes the steps one by one.
+Two passes keep memory independent of the file's size. The first decodes the text into records, finds the step windows
+and spills the rest; the second assigns every record to its step and writes the steps one by one.
 
-Files that hold several ranks' recordings, merged into one: whose each thread and each stream is.
+Also splits files that hold several ranks' recordings, by the rank of each thread and stream.
 """
 
 import gc
@@ -40,36 +40,35 @@ from kair_engine.readers.kineto.steps import OUTSIDE, Int64s, StepFinder, StepWi
 from kair_engine.readers.kineto.tables import EventTables
 from kair_engine.readers.launch_queue import launched_before
 from kair_engine.readers.paths import MAX_RANKS, host_of, rank_from_name
-from kair_engine.readers.rank_identity import by_rank, told
+from kair_engine.readers.rank_identity import by_rank, one_line
 from kair_engine.trace.format import QUEUE_FULL, FragmentWriter
 from kair_engine.trace.model import NOT_TOLD, FragmentInfo, KairWarning, StepTimes, listed, short_warning
 
 Process = int | str
 _TOLERANCE: Final = 0.02
-"""Share of kernels by which the order of processes and devices may explain fewer launches than another."""
+"""Tolerated deficit in the share of kernels that launches explain, if processes and devices are paired in order."""
 _MOST_TRIED: Final = 7
-"""Devices of which every order is tried; of more only each device's own best process."""
+"""Devices for which every order is tried; with more only each device's own best process."""
 
 
 @dataclass(frozen=True)
 class Member:
-    """One rank's part of a file: its steps, and which tracks are its own (None: all)."""
+    """One rank's part of a file: its steps, and its tracks (None: all)."""
 
     windows: StepWindows
     tracks: Bools | None = None
 
     def own(self, batches: Iterable[Records]) -> Iterable[Records]:
-        """Of each batch what is this rank's."""
+        """Yield this rank's part of each batch."""
         if self.tracks is None:
             return batches
         return (batch[self.tracks[batch["track"]]] for batch in batches)
 
 
 def members(steps: StepFinder, tables: EventTables, batches: Iterable[Records], source: str) -> tuple[Member, ...]:
-    """Return the ranks in a file of which several processes mark the same steps, in the order of their processes'
-    numbers.
+    """Return the ranks in a file in which several processes mark the same steps, in the order of process numbers.
 
-    Raises InputError where it cannot be told which process a device belongs to.
+    Raises InputError if it is unclear which process a device belongs to.
     """
     processes = sorted(steps.processes, key=lambda one: (isinstance(one, str), one))
     tracks = tables.tracks.items_
@@ -93,7 +92,7 @@ def members(steps: StepFinder, tables: EventTables, batches: Iterable[Records], 
 def _owners(
     processes: Sequence[Process], devices: Sequence[Process], tables: EventTables, batches: Iterable[Records]
 ) -> dict[Process, Process] | None:
-    """device → the process that launches what runs on it; None where that cannot be told."""
+    """Return device → the process that launches its operations; None if that is unclear."""
     if not devices:
         return {}
     if len(devices) < len(processes):
@@ -101,7 +100,7 @@ def _owners(
     explained = _explained(processes, devices, tables, batches)
     in_order = sorted(range(len(devices)), key=lambda at: (isinstance(devices[at], str), devices[at]))
     if len(devices) == len(processes):
-        # Ranks of one program number their launches alike: then the order of both is as good as any.
+        # Ranks of one program number their launches alike: then any pairing, such as in order, is as good.
         place = np.empty(len(devices), dtype=np.int64)
         place[in_order] = np.arange(len(devices))
         if len(devices) <= _MOST_TRIED:
@@ -123,7 +122,7 @@ def _sum(explained: Floats, of: Collection[int]) -> float:
 def _explained(
     processes: Sequence[Process], devices: Sequence[Process], tables: EventTables, batches: Iterable[Records]
 ) -> Floats:
-    """(devices × processes): the share of a device's kernels that a call of the process before it can have launched."""
+    """Return (devices × processes): the share of a device's kernels for which the process has an earlier launch."""
     tracks = tables.tracks.items_
     category, device = tables.categories(), [track.device for track in tracks]
     rows = np.concatenate([batch[batch["correlation"] >= 0] for batch in batches])
@@ -154,7 +153,7 @@ def _share_launched(calls: Records, kernels: Records) -> float:
 # Microseconds since 1970 passed this in 1973; clocks that start at boot do not reach it.
 _EPOCH_NS: Final = 10**17
 _BATCH: Final = 1 << 17
-"""Records: NumPy asks for huge pages for arrays of 4 MB, which are cleared in a fraction of the time."""
+"""Records: NumPy requests huge pages for arrays of 4 MB, which are cleared in a fraction of the time."""
 _MAX_BASE_NS: Final = 2 * 10**18
 _Value = TypeVar("_Value")
 _LARGEST_STEP: Final = 2_000_000
@@ -163,23 +162,23 @@ _LARGEST_STEP: Final = 2_000_000
 
 @dataclass(frozen=True)
 class _Recording:
-    """What the first pass leaves behind."""
+    """The results of the first pass."""
 
     header: dict[str, Any]
     tables: EventTables
     members: tuple[Member, ...]
-    """One for each rank: several where a file holds them merged."""
+    """One for each rank: several if a file holds them merged."""
     device_rows: Mapping[int, int]
-    """track → how many records it has, of devices' tracks."""
+    """Track → its number of records, for devices' tracks."""
     warnings: tuple[KairWarning, ...]
 
 
 def read_kineto(source: Path, out: Path, *, rank_hint: int | None = None) -> FragmentInfo:
-    """Write `source` as the fragment `out`, and return what it holds.
+    """Write `source` as the fragment `out`, and return its description.
 
-    The rank is the one the trace states, else `rank_hint`, else the one its name states, else 0 with
-    `rank_known` false. Raises NotATraceError where the file is something else, InputError where it cannot be
-    read or holds no operations, OSError when the disk is full.
+    The rank is the one in the trace, else `rank_hint`, else the one in its name, else 0 with `rank_known` false. Raises
+    NotATraceError if the file is something else, InputError if it cannot be read or holds no operations, OSError if the
+    disk is full.
     """
     with _collector_paused(), closing(RowSpill(out.parent)) as spill:
         recording = _first_pass(source, spill)
@@ -201,7 +200,7 @@ def _collector_paused() -> Iterator[None]:
 def _first_pass(source: Path, spill: RowSpill) -> _Recording:
     tables, steps = EventTables(), StepFinder()
     scan = scanner_for(source, tables)
-    # A block that is a chunk is not copied.
+    # A block of a chunk's size is not copied.
     blocks = BlockReader(source, block_size=SCANNED_CHUNK_SIZE if scan else BLOCK_SIZE)
     stream = EventStream(iter(blocks), scan=scan)
     taken = (tables.records(events) if isinstance(events, list) else events for events in stream)
@@ -252,8 +251,8 @@ def _warnings(
         text = f"{source.name} has more names of operations than can be kept; beyond {len(tables.names):,} they are one"
         found.append(short_warning("many_names", text))
     if windows.inferred_from is not None:
-        told_by = f"its {len(windows.number)} steps are found by {windows.inferred_from}"
-        text = f"{source.name} marks no steps (ProfilerStep#N); {told_by}"
+        sign = f"its {len(windows.number)} steps are found by {windows.inferred_from}"
+        text = f"{source.name} marks no steps (ProfilerStep#N); {sign}"
         found.append(short_warning("steps_inferred", text))
     if not windows.marked:
         text = f"{source.name} marks no steps (ProfilerStep#N); the whole recording counts as one step"
@@ -270,12 +269,12 @@ def _second_pass(
     base_ns = _base_ns(header)
     # The device's operations come last in a file: one that was cut off may have lost them all.
     lost_device = _device(header) is not None and any(w.code == "truncated_file" for w in recording.warnings)
-    # What a merged file lists of groups and places is one of its ranks' alone.
+    # A merged file's groups and places belong to one of its ranks only.
     alone = len(members) == 1
     if alone:
         number_collectives(header, ranks[0], recording.tables, spill, base_ns)
     groups, group = process_groups(distributed, ranks[0]) if alone else (), only_group(distributed)
-    _ = recording.tables.names[QUEUE_FULL]  # names that tables are made with are numbered before
+    _ = recording.tables.names[QUEUE_FULL]  # names of new tables need their numbers beforehand
     assemblers = [
         StepAssembler(
             recording.tables,
@@ -302,7 +301,7 @@ def _second_pass(
             table = assemblers[at].table(records, step)
             operations[at][step] = len(table) - 1
             writer.write(table)
-        host = host_of(source, told(header.get("host_name")))
+        host = host_of(source, one_line(header.get("host_name")))
         windows = [member.windows for member in members]
         limits = limits_of(header) if alone else None
         sent = sent_of(header) if alone else ()
@@ -321,7 +320,7 @@ def _second_pass(
             operations=int(sum(of_rank.sum() for of_rank in operations)),
             layout=layout_of(distributed, ranks[0]) if alone else None,
             step_times=_step_times(windows, assemblers, operations, ranks, processor_of(header) if alone else {}),
-            warnings=(*recording.warnings, *_merged_told(source, ranks), *of_launches),
+            warnings=(*recording.warnings, *_merged_warning(source, ranks), *of_launches),
             only_group=group,
             group_names=group_names(distributed, ranks[0]) if alone else {},
             process_groups=groups if any(assembler.groups_missing for assembler in assemblers) else (),
@@ -350,16 +349,17 @@ def _known(ranks: Sequence[int], values: Sequence[_Value | None]) -> dict[int, _
 
 
 def _cells(members: Sequence[Member]) -> Iterator[tuple[int, int, int]]:
-    """Yield (number of a step, place of a rank, index of the step on it)."""
+    """Yield (step number, index of a rank, index of the step on it)."""
     for place, member in enumerate(members):
         for index, number in enumerate(member.windows.number.tolist()):
             yield number, place, index
 
 
 def _ranks(source: Path, distributed: Mapping[str, Any], rank_hint: int | None, members: int) -> tuple[list[int], bool]:
-    """Return the ranks in the file, and whether they are known: as stated, as somebody knows better, or as it is named.
+    """Return the ranks in the file, and whether they are known: as stated, else as hinted, else by file name.
 
-    Of a merged file the ranks of its host, in order; the first where the stated one begins such a host.
+    A merged file has consecutive ranks of its host; they begin at the stated rank if that is a multiple of their
+    number.
     """
     stated, world_size = _count(distributed.get("rank")), _count(distributed.get("world_size"))
     if members > 1:
@@ -371,7 +371,7 @@ def _ranks(source: Path, distributed: Mapping[str, Any], rank_hint: int | None, 
     return [found or 0], found is not None
 
 
-def _merged_told(source: Path, ranks: Sequence[int]) -> Iterator[KairWarning]:
+def _merged_warning(source: Path, ranks: Sequence[int]) -> Iterator[KairWarning]:
     if len(ranks) > 1:
         text = f"{source.name} holds {len(ranks)} processes; in the order of their numbers they count as rank "
         yield short_warning("merged_file", text + listed(list(ranks)))
@@ -380,15 +380,15 @@ def _merged_told(source: Path, ranks: Sequence[int]) -> Iterator[KairWarning]:
 def _partition(
     spill: RowSpill, by_step: RowSpill, tables: EventTables, member: Member
 ) -> tuple[list[list[int]], LaunchTables, int]:
-    """Move every record of a rank to its step: the batches of `by_step` that make up each.
+    """Move every record of a rank to its step; return the batches of `by_step` that make up each.
 
-    And what tells a record's step, and how many records are of steps before the recording.
+    Also returns the launches by which steps were assigned, and how many records belong to steps before the recording.
     """
     windows = member.windows
     launches = find_launches(member.own(spill), tables, windows)
     empty, launched_before = by_step.append(np.empty(0, RECORD)), 0
     parts: list[list[int]] = [[empty] for _ in windows.number]
-    # The records of the only rank are looked at for the last time.
+    # A single rank's records are read for the last time.
     for records in spill.drained() if member.tracks is None else member.own(spill):
         steps, before = launches.step_indices(records, tables)
         launched_before += before
@@ -404,7 +404,7 @@ def _partition(
 
 
 def _require_moderate(source: Path, by_step: RowSpill, parts: list[list[int]], windows: StepWindows) -> None:
-    """Raise InputError where a step is too large for memory."""
+    """Raise InputError if a step is too large for memory."""
     sizes = [sum(map(by_step.size, numbers)) for numbers in parts]
     largest = max(sizes, default=0)
     if largest <= _LARGEST_STEP:
@@ -421,7 +421,7 @@ def _step_times(
     ranks: Sequence[int],
     processor: Mapping[int, StepProcessor],
 ) -> StepTimes:
-    """By rank, and then by step."""
+    """Return the step times by rank, then by step."""
     rows: list[tuple[int, ...]] = []
     for rank, of_rank, assembler, counts in zip(ranks, windows, assemblers, operations, strict=True):
         order = np.argsort(of_rank.number, kind="stable")
@@ -434,7 +434,7 @@ def _step_times(
 
 
 def _base_ns(header: dict[str, Any]) -> int:
-    """`baseTimeNanoseconds`, which newer Kineto subtracts from every time."""
+    """Return `baseTimeNanoseconds`, which newer Kineto subtracts from every time."""
     value = header.get("baseTimeNanoseconds")
     if isinstance(value, str) and value.isdecimal() and len(value) < 20:
         value = int(value)
@@ -443,11 +443,11 @@ def _base_ns(header: dict[str, Any]) -> int:
 
 def _device(header: dict[str, Any]) -> str | None:
     first = listing(header.get("deviceProperties"))[:1]
-    return told(mapping(first[0]).get("name")) if first else None
+    return one_line(mapping(first[0]).get("name")) if first else None
 
 
 def _count(value: object) -> int | None:
-    """Return a rank or a world size, where `value` can be one."""
+    """Return a rank or a world size, if `value` can be one."""
     if isinstance(value, str) and value.isdecimal() and len(value) < 10:
         value = int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_RANKS else None

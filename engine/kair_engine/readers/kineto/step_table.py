@@ -1,6 +1,6 @@
-"""The rows of one step, from its records.
+"""Makes the rows of one step from its records.
 
-Which step each event belongs to: what a device ran, to the step that launched it, whenever it ran.
+Also assigns events to steps: a device's operation belongs to the step that launched it, whenever it ran.
 """
 
 from collections import Counter
@@ -52,7 +52,7 @@ _HOST_TIMED: Final = (NameClass.HOST_COLLECTIVE, NameClass.HOST_SEND, NameClass.
 
 @dataclass
 class _Columns:
-    """The columns of one step, equally long; -1 stands for absent until they become an Arrow table."""
+    """The columns of one step, equally long; -1 means absent until they become an Arrow table."""
 
     lane: Int64s
     name: Int64s
@@ -69,7 +69,7 @@ class _Columns:
 
 
 class StepAssembler:
-    """Makes the table of one step after another; everything a file's steps share is worked out once."""
+    """Makes the tables of steps one by one; work that a file's steps share is done once."""
 
     def __init__(
         self,
@@ -83,10 +83,10 @@ class StepAssembler:
         lost_device: bool,
         own: npt.NDArray[np.bool_] | None = None,
     ) -> None:
-        """`groups_listed`: which groups a peer on the host can be counted in is known, if not which of them it is.
+        """`groups_listed`: the possible groups of a peer on the host are known, though not which of them it is.
 
-        `lost_device`: the recording ran on a device although no operation of it may be left. `own`: which tracks are
-        the rank's, where the file holds others' too.
+        `lost_device`: the recording ran on a device although none of its operations may be left. `own`: the rank's
+        tracks, if the file holds other ranks, too.
         """
         self._tables, self._windows = tables, windows
         self._rank, self.base_ns, self._groups_listed = rank, base_ns, groups_listed
@@ -119,22 +119,22 @@ class StepAssembler:
         self._has_shapes = np.array(list(map(bool, self._shapes)), np.bool_)
         self._first_sends: Counter[FirstSend] = Counter()
         self.groups_missing = False
-        """Whether communication timed on the host, in the tables made so far, does not say its process group."""
+        """Whether communication timed on the host, in the tables made so far, lacks its process group."""
         self.on_device: dict[int, tuple[int, int]] = {}
-        """Of the tables made so far, by the index of their step: when its first operation on a device began and its
-        last one was over, those that compute or communicate."""
+        """Index of a step whose table was made → begin of its first and end of its last device operation that computes
+        or communicates."""
 
     def take_for_waits(self, functions: Int64s) -> None:
-        """Count calls of these functions, by the numbers of their names, as waits for the device in all tables."""
+        """Count calls of these functions (numbers of names) as waits for the device in all tables."""
         self._name_class[functions] = NameClass.SYNCHRONIZE
 
     @property
     def first_send(self) -> FirstSend | None:
-        """The first send of most of the tables made so far; None without any."""
+        """The most frequent first send of the tables made so far; None if there is none."""
         return self._first_sends.most_common(1)[0][0] if self._first_sends else None
 
     def table(self, records: Records, step: int) -> pa.Table:
-        """Return the table of the step with index `step`, its scope row among the others."""
+        """Return the table of the step with index `step`, including its scope row."""
         records = self._without_marks(records)
         columns, groups = self._columns(records)
         self._see_first_send(columns, groups)
@@ -158,7 +158,7 @@ class StepAssembler:
     def _without_marks(self, records: Records) -> Records:
         steps = np.flatnonzero(self._is_mark.take(records["name"]))
         marks = steps[self._is_scope[records["track"][steps]]].tolist()
-        # Few: what lies between them is copied many times as fast as what a mask chooses.
+        # Few marks: copying the stretches between them is many times faster than selecting by mask.
         return joined(records[last + 1 : mark] for last, mark in pairwise([-1, *marks, len(records)]))
 
     def _columns(self, records: Records) -> tuple[_Columns, list[str]]:
@@ -170,7 +170,7 @@ class StepAssembler:
             self._lane.take(track),
             records["start"].astype(np.int64),
             records["duration"].astype(np.int64),
-            threads_told=False,
+            threads_known=False,
         )
         end = start + duration
         device = self._on_device.take(track)
@@ -219,7 +219,7 @@ class StepAssembler:
         return columns, self._describe_collectives(columns, collectives, launch, device)
 
     def _given(self, records: Records, category: Int64s) -> tuple[Int64s, Int64s]:
-        """Of each row its bytes, -1 for none, and of operators on threads the number of their inputs' shapes."""
+        """Return per row its bytes, -1 for none, and for operators on threads the number of their inputs' shapes."""
         size, inputs = records["size"].astype(np.int64), np.full(len(records), -1)
         given = np.flatnonzero((category == Category.CPU_OP) & (size >= 0))
         number = size[given]
@@ -256,9 +256,9 @@ class StepAssembler:
         columns.size[described] = self._details.size[of_rows]
         sent = self._details.kind[of_rows] != KINDS.index("collective")
         columns.kind[described[sent]] = self._details.kind[of_rows[sent]]
-        told = (peers >= 0) & ((group >= 0) | device[rows] | self._groups_listed)
-        for one in sorted(set(group[told].tolist())):
-            of_group = told & (group == one)
+        known = (peers >= 0) & ((group >= 0) | device[rows] | self._groups_listed)
+        for one in sorted(set(group[known].tolist())):
+            of_group = known & (group == one)
             name = self._groups[one] if one >= 0 else None
             columns.peer[rows[of_group]] = global_peers(peers[of_group].tolist(), name, self._rank, self.peers)
         return [self._groups[one] for one in groups]
@@ -267,7 +267,7 @@ class StepAssembler:
         return int(self._lane[self._windows.track]) if self._windows.track >= 0 else 0
 
     def _in_order(self, columns: _Columns, step: int) -> _Columns:
-        """Return the rows and that of the step's scope, in the table's order."""
+        """Return the rows with the step's scope row, in the table's order."""
         begin, end = int(self._windows.begin[step]), int(self._windows.end[step])
         scope = dict.fromkeys(vars(columns), -1) | {
             "lane": self._main_lane(),
@@ -281,7 +281,7 @@ class StepAssembler:
         keys = (np.append(getattr(columns, name), scope[name]) for name in ("lane", "start", "duration"))
         order = _rows_in_order(*keys)
         at = int(np.flatnonzero(order == len(columns.start))[0])
-        # The scope's place holds another row's values until it has its own: joined first, all were copied twice.
+        # The scope row borrows another row's values until it is overwritten: joining first would copy everything twice.
         ordered = {name: values.take(order, mode="clip") for name, values in vars(columns).items()}
         for name, values in ordered.items():
             values[at] = scope[name]
@@ -316,7 +316,7 @@ class StepAssembler:
 
 
 def _rows_in_order(lane: Int64s, start: Int64s, duration: Int64s) -> Int64s:
-    """Return the rows by lane and start, of those that begin together the longer one first."""
+    """Return the rows by lane and start; of equal starts the longer one first."""
     order = order_by(lane, start)
     lane, start = lane.take(order), start.take(order)
     as_next = (start[1:] == start[:-1]) & (lane[1:] == lane[:-1])
@@ -325,13 +325,13 @@ def _rows_in_order(lane: Int64s, start: Int64s, duration: Int64s) -> Int64s:
     together[1:] |= as_next
     places = np.flatnonzero(together)
     rows = order[places]
-    # Few, and sorting by three keys takes thirty times as long.
+    # Few ties; sorting everything by three keys takes thirty times as long.
     order[places] = rows[np.lexsort((-duration[rows], start[places], lane[places]))]
     return order
 
 
 def _launch_rows(records: Records, category: Int64s, device: npt.NDArray[np.bool_]) -> Int64s:
-    """For each device row the row that launched it, by correlation, else by external id; -1: unknown."""
+    """Return for each device row the row that launched it, by correlation, else by external id; -1: unknown."""
     launch = np.full(len(records), -1)
     rows = np.flatnonzero(device)
     for key, wanted in _LAUNCHED_BY:
@@ -351,7 +351,7 @@ _LAUNCHED_BY: Final = (("correlation", Category.RUNTIME), ("external_id", Catego
 
 @dataclass(frozen=True)
 class Launches:
-    """Where host calls put work on a device: sorted ids, and the index of the step each call was made in."""
+    """Host calls that launched work on a device: sorted ids, and the index of the step of each call."""
 
     ids: Int64s
     step: Int64s
@@ -364,23 +364,24 @@ class Launches:
 
 @dataclass(frozen=True)
 class LaunchTables:
-    """What all steps of a recording share: who launched what, and how long launches waited for a place in the queue."""
+    """Data shared by all steps of a recording: who launched what, and how long launches waited in the queue."""
 
     windows: StepWindows
     by: tuple[Launches, Launches]
     """By correlation, and by external id."""
     earlier: Int64s
-    """The numbers of the launches of what was launched before the recording began, in order."""
+    """The launch numbers of work that was launched before the recording began, in order."""
     queue: LaunchQueue | None = None
     waited: Launches = field(default_factory=lambda: Launches(np.empty(0, np.int64), np.empty(0, np.int64)))
-    """The launches that waited for a place, by correlation, and for how long, in place of their steps."""
+    """The launches that waited in the queue, by correlation, with their waits in ns in place of steps."""
     blocking: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
-    """The functions, by the numbers of their names, whose calls wait for the device (blocking_calls.py)."""
+    """The functions (numbers of names) whose calls wait for the device (blocking_calls.py)."""
 
     def step_indices(self, batch: Records, tables: EventTables) -> tuple[Int64s, int]:
-        """Return the step of every record: host events by their start, device events by their launch, else their own.
+        """Return the step of every record: host events by their start, device events by their launch, else their own
+        start.
 
-        And how many were launched before the recording began, which are of no step of it.
+        Also returns how many were launched before the recording began, which belong to none of its steps.
         """
         step = self.windows.index_at(batch["start"])
         category = tables.categories().take(batch["track"])
@@ -397,7 +398,7 @@ class LaunchTables:
         return step, len(before)
 
     def with_waits(self, batch: Records, step: Int64s, tables: EventTables) -> tuple[Records, Int64s]:
-        """Return the batch with each launch that waited for a place as two calls: the wait, and then the launch."""
+        """Return the batch with each launch that waited in the queue split into two calls: the wait and the launch."""
         if not len(self.waited.ids):
             return batch, step
         calls = np.flatnonzero(tables.categories().take(batch["track"]) == Category.RUNTIME)
@@ -415,7 +416,9 @@ class LaunchTables:
 
 
 def find_launches(batches: Iterable[Records], tables: EventTables, windows: StepWindows) -> LaunchTables:
-    """Every host call by its id: runtime calls by `correlation`, operators by `external_id`; and the launch queue."""
+    """Return every host call by its id: runtime calls by `correlation`, operators by `external_id`; and the launch
+    queue.
+    """
     categories = tables.categories()
     on_device = is_one_of(categories, DEVICE_CATEGORIES)
     found: dict[str, list[tuple[Int64s, Int64s]]] = {name: [] for name, _ in _LAUNCHED_BY}
@@ -453,7 +456,7 @@ def find_launches(batches: Iterable[Records], tables: EventTables, windows: Step
 def _blocking(
     tables: EventTables, called: Sequence[tuple[Int64s, ...]], launched: Int64s, stream: Int64s, ran: Int64s
 ) -> Int64s:
-    """Return the functions of the runtime whose long calls wait for the device, though their names do not say so."""
+    """Return the runtime functions whose long calls wait for the device, though their names do not show it."""
     name, correlation, start, duration = (np.concatenate(column) for column in zip(*called, strict=True))
     name = name.astype(np.int64)
     plain = tables.name_classes() == NameClass.PLAIN
@@ -464,14 +467,14 @@ def _blocking(
 
 
 def _streams(tables: EventTables) -> Int64s:
-    """Per track its stream, as a small number: kernels and copies have tracks of their own on one."""
+    """Return per track its stream as a small number: a stream has separate tracks for kernels and copies."""
     numbers: dict[tuple[int | str, int | str], int] = {}
     of = [numbers.setdefault((track.device, track.lane), len(numbers)) for track in tables.tracks.items_]
     return np.array(of, np.int64)
 
 
 def _launches(parts: list[tuple[Int64s, Int64s]]) -> Launches:
-    """Those of all parts, in the order of their ids."""
+    """Return the launches of all parts in the order of their ids."""
     if not parts:
         return Launches(np.empty(0, np.int64), np.empty(0, np.int64))
     ids, steps = map(np.concatenate, zip(*parts, strict=True))

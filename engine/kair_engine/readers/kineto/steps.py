@@ -1,9 +1,8 @@
-"""The training steps of one recording: as the profiler marks them, else as other signs tell them.
+"""Finds the training steps of one recording: from the profiler's marks, else from other signs.
 
-The steps of a recording in which no ProfilerStep marks them.
-
-In this order: annotations that span each iteration, the optimizer's marks, what repeats. Annotations are the host's,
-else the device's (`gpu_user_annotation`). Steps that the device tells are cut by launches where these were recorded.
+Without ProfilerStep marks it tries, in this order: annotations that span each iteration, the optimizer's marks, and
+repetition. Annotations are the host's, else the device's (`gpu_user_annotation`). Steps found on the device are cut by
+launches if these were recorded.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -37,16 +36,16 @@ class StepWindows:
     end: Int64s
     track: int
     marked: bool
-    """False where nothing marked a step and the whole recording stands for one."""
+    """False if nothing marked a step and the whole recording counts as one."""
     inferred_from: str | None = None
-    """The operation that tells the steps, where no mark does."""
+    """The operation from which the steps were inferred, without marks."""
     on_device: bool = False
-    """True where times are the device's: then what it ran is of the step it ran in, whatever launched it."""
+    """True if times are the device's: then its operations belong to the step they ran in, whatever launched them."""
 
     def index_at(self, start: Int64s) -> Int64s:
-        """Return the index of the step whose window holds each time, or OUTSIDE."""
+        """Return the index of the step whose window contains each time, or OUTSIDE."""
         index = np.searchsorted(self.begin, start, "right") - 1
-        # What is before all finds the last entry, and is behind its end.
+        # Times before all steps find the last entry, and lie after its end.
         outside = start >= np.append(self.end, _BEFORE_ALL).take(index)
         # The recording's last event may begin at the very end of the window that was made for it.
         if not self.marked:
@@ -56,26 +55,26 @@ class StepWindows:
 
 
 class StepFinder:
-    """Collects step marks and the recording's extent while batches pass by."""
+    """Collects step marks and the recording's extent from batches of records."""
 
     def __init__(self) -> None:
         self._marks: dict[int, tuple[int, int, int]] = {}
         self._of_process: dict[int | str, dict[int, tuple[int, int, int]]] = {}
         self._host_rows: dict[int, int] = {}
         self.device_rows: dict[int, int] = {}
-        """track → how many records it has, of those on which devices ran something."""
+        """Track → its number of records, for tracks with device operations."""
         self._extent: tuple[int, int] | None = None
         self.processes: set[int | str] = set()
-        """Those that mark a step of one number at one time: with two, the file holds several ranks."""
+        """Processes that mark the same step at the same time: with two, the file holds several ranks."""
 
     def add(self, batch: Records, tables: EventTables) -> None:
-        """Take in one batch."""
+        """Add one batch."""
         if not len(batch):
             return
         tracks, classes = batch["track"].copy(), tables.name_classes()
         host = is_one_of(tables.categories(), (Category.CPU_OP, Category.ANNOTATION))
-        told = np.flatnonzero((classes == NameClass.STEP).take(batch["name"]))
-        for record in batch[told[host[tracks[told]]]]:
+        marks = np.flatnonzero((classes == NameClass.STEP).take(batch["name"]))
+        for record in batch[marks[host[tracks[marks]]]]:
             self._mark(record, tables)
         rows = np.bincount(tracks, minlength=len(host))
         for track in np.flatnonzero(host & (rows > 0)).tolist():
@@ -107,7 +106,7 @@ class StepFinder:
             self.processes |= {process, other}
 
     def windows(self, batches: Iterable[Records], tables: EventTables) -> StepWindows | None:
-        """Return the steps, or None for a recording without operations; `batches` are all of it once more."""
+        """Return the steps, or None for a recording without operations; `batches` are all records once more."""
         if self._extent is None:
             return None
         if self._marks:
@@ -115,7 +114,7 @@ class StepFinder:
         return UnmarkedSteps(batches, tables, self._extent, self._busiest()).found() or self._whole(self._extent)
 
     def windows_of(self, process: int | str) -> StepWindows:
-        """Return the steps that one of `processes` marks."""
+        """Return the steps marked by one of `processes`."""
         return _marked(self._of_process[process])
 
     def _whole(self, extent: tuple[int, int]) -> StepWindows:
@@ -123,12 +122,12 @@ class StepFinder:
         return StepWindows(np.array([0]), np.array([begin]), np.array([end]), self._busiest(), marked=False)
 
     def _busiest(self) -> int:
-        """Return the track of the thread that ran most."""
+        """Return the track of the thread with most records."""
         return max(self._host_rows, key=lambda track: self._host_rows[track], default=-1)
 
 
 def _marked(marks: Mapping[int, tuple[int, int, int]]) -> StepWindows:
-    """Return the steps as their marks, (begin, duration, track) by number, have them."""
+    """Return the steps from their marks, (begin, duration, track) by number."""
     steps = sorted(marks.items(), key=lambda item: item[1][0])
     begin_ns = np.array([start for _, (start, _, _) in steps], np.int64)
     end_ns = begin_ns + np.array([duration for _, (_, duration, _) in steps], np.int64)
@@ -137,11 +136,11 @@ def _marked(marks: Mapping[int, tuple[int, int, int]]) -> StepWindows:
 
 
 _COARSER: Final = 1.5
-"""Times as long steps must be in a sequence that is looked at later, to be told by that."""
+"""A later candidate sequence is only used if its steps are this many times longer."""
 _STREAMS: Final = 4
-"""Of those with most kernels as many are looked at."""
+"""Streams that are examined, those with most kernels first."""
 _LAUNCHED: Final = 0.5
-"""Share of a stream's operations whose launches are recorded, where it is launches that steps are cut by."""
+"""Share of a stream's operations that need recorded launches if steps are to be cut by launches."""
 _Extent = tuple[int, int]
 _Marks = Mapping[int, list[Mark]]
 """The ranges of each thread or stream, by its track."""
@@ -149,10 +148,10 @@ _Method = Callable[[list[Mark], Ints], Steps | None]
 
 
 class UnmarkedSteps:
-    """Looks for the steps of a recording, whose records are `batches`, in one way after another."""
+    """Finds the steps of a recording without step marks, by several methods in turn; `batches` are its records."""
 
     def __init__(self, batches: Iterable[Records], tables: EventTables, extent: _Extent, busiest: int) -> None:
-        """`busiest` is the track of the thread that ran most, -1 for none."""
+        """`busiest` is the track of the thread with most records, -1 for none."""
         self._batches, self._tables, self._extent, self._busiest = batches, tables, extent, busiest
         self._category = tables.categories()
 
@@ -162,7 +161,7 @@ class UnmarkedSteps:
 
     @cached_property
     def _launches(self) -> Records:
-        """The calls by what they launched."""
+        """The calls, sorted by correlation."""
         return chosen(self._calls, np.argsort(self._calls["correlation"], kind="stable"))
 
     @cached_property
@@ -170,20 +169,20 @@ class UnmarkedSteps:
         return self._of(is_one_of(self._category, DEVICE_CATEGORIES))
 
     def found(self) -> StepWindows | None:
-        """Return the steps, numbered from 0 where names do not number them; None where nothing tells them."""
+        """Return the steps, numbered from 0 unless names number them; None if no method finds any."""
         host = self._marks(is_one_of(self._category, (Category.CPU_OP, Category.ANNOTATION)), of_host=True)
         device = self._marks(self._category == Category.DEVICE_ANNOTATION, of_host=False)
         optimizers: _Method = lambda marks, work: between_optimizers(marks, work, self._extent)  # noqa: E731
-        told = self._told_by(host, device, marked_steps) or self._told_by(host, device, optimizers)
-        return self._without_unfinished(told or self._repeating())
+        marked = self._by_marks(host, device, marked_steps) or self._by_marks(host, device, optimizers)
+        return self._without_unfinished(marked or self._repeating())
 
     def _of(self, tracks: Bools) -> Records:
-        """All records of some tracks, in order of their starts."""
+        """Return all records of some tracks, in the order of their starts."""
         records = joined(chosen(batch, tracks.take(batch["track"])) for batch in self._batches)
         return chosen(records, np.argsort(records["start"], kind="stable"))
 
     def _marks(self, tracks: Bools, *, of_host: bool) -> _Marks:
-        """Return the ranges of each thread, or stream. (Of operators those that mark an optimizer or a data loader.)"""
+        """Return the ranges of each thread or stream. (Operators only if they mark an optimizer or a data loader.)"""
         marks: dict[int, list[Mark]] = {}
         names = self._tables.names.items_
         is_mark = np.array(["#" in name or "DataLoader" in name for name in names], dtype=bool)
@@ -198,8 +197,8 @@ class UnmarkedSteps:
                 marks.setdefault(int(record["track"]), []).append(mark)
         return marks
 
-    def _told_by(self, host: _Marks, device: _Marks, steps_of: _Method) -> StepWindows | None:
-        """Return what the marks of the host tell, else those of the device."""
+    def _by_marks(self, host: _Marks, device: _Marks, steps_of: _Method) -> StepWindows | None:
+        """Return the steps from the host's marks, else from the device's."""
         if (found := _longest(host, steps_of, self._host_work)) is not None:
             track, steps = found
             return StepWindows(steps.number, steps.begin, steps.end, track, True, steps.inferred_from)
@@ -212,27 +211,27 @@ class UnmarkedSteps:
 
     @cached_property
     def _host_work(self) -> Ints:
-        """When the host launched what devices run; without one, when it called its operators."""
+        """Return when the host launched the devices' operations; without a device, when it called its operators."""
         launching = chosen(self._calls, self._launching)
         calls = launching if len(launching) else self._of(self._category == Category.CPU_OP)
         return np.asarray(calls["start"].astype(np.int64))
 
     @cached_property
     def _ran(self) -> Bools:
-        """Of each call whether the recording has what it launched."""
+        """Return per call whether the recording has the operation that it launched."""
         return found_ids(np.unique(self._device["correlation"]), self._calls["correlation"])[1]
 
     @cached_property
     def _launching(self) -> Bools:
-        """Of each call whether it is to a function that launches something in most calls."""
+        """Return per call whether its function launches something in most calls."""
         often, ran = np.bincount(self._calls["name"]), np.bincount(self._calls["name"], weights=self._ran)
         return np.asarray((2 * ran >= often).take(self._calls["name"]))
 
     def _repeating(self) -> StepWindows | None:
-        """Return what repeats in the host's operators, or in longer steps in what else is recorded.
+        """Return steps from repetition in the host's operators, or, if those are longer, in other records.
 
-        That is its calls that wait for the device, since loops wait once where their operators show no iteration, or
-        what a stream runs.
+        Those are calls that wait for the device, since loops wait once per iteration even if their operators show none,
+        or the operations of a stream.
         """
         operators = self._of(self._category == Category.CPU_OP)
         syncs = self._tables.name_classes().take(self._calls["name"]) == NameClass.SYNCHRONIZE
@@ -250,12 +249,12 @@ class UnmarkedSteps:
         rows, found = best
         begins, ends, number = found.bounds[:-1], found.bounds[1:], np.arange(found.steps)
         if is_one_of(self._category.take(rows["track"][:1]), DEVICE_CATEGORIES).any():
-            return self._cut(rows, begins, ends, number, found.told_by)
+            return self._cut(rows, begins, ends, number, found.inferred_from)
         edges = np.append(rows["start"], self._extent[1] + 1)
-        return StepWindows(number, edges[begins], edges[ends], self._busiest, True, found.told_by)
+        return StepWindows(number, edges[begins], edges[ends], self._busiest, True, found.inferred_from)
 
     def _streams(self) -> Iterator[Records]:
-        """Yield what ran on each of the streams with most kernels."""
+        """Yield the operations on each of the streams with most kernels."""
         kernels = self._category.take(self._device["track"]) == Category.KERNEL
         often = np.bincount(self._device["track"], weights=kernels)
         for track in np.argsort(-often, kind="stable")[:_STREAMS].tolist():
@@ -263,19 +262,19 @@ class UnmarkedSteps:
                 yield self._stream(self._tables.tracks.items_[track])
 
     def _stream(self, track: Track) -> Records:
-        """Return what ran on the stream that a track is of, in order.
+        """Return the operations on a track's stream, in order.
 
-        Its kernels and copies have tracks of their own.
+        A stream has separate tracks for kernels and copies.
         """
         tracks = self._tables.tracks.items_
         of_stream = [(one.device, one.lane) == (track.device, track.lane) for one in tracks]
         return chosen(self._device, np.array(of_stream, dtype=bool).take(self._device["track"]))
 
-    def _cut(self, stream: Records, begins: Ints, ends: Ints, number: Ints, told_by: str | None) -> StepWindows | None:
-        """Return steps from places in a stream: on the host, after the launch of what is before each, where that is
-        recorded.
-
-        Else on the device, after what is before it.
+    def _cut(
+        self, stream: Records, begins: Ints, ends: Ints, number: Ints, operation: str | None
+    ) -> StepWindows | None:
+        """Return steps cut at positions in a stream: on the host, after the launch of the preceding operation if
+        launches are recorded; else on the device, after that operation.
         """
         at, launched = found_ids(self._launches["correlation"], stream["correlation"])
         on_device = not len(launched) or launched.mean() < _LAUNCHED
@@ -287,10 +286,10 @@ class UnmarkedSteps:
         if not whole.any():
             return None
         steps = (number[whole], begin[whole], end[whole])
-        return StepWindows(*steps, self._busiest, True, told_by, on_device=on_device)
+        return StepWindows(*steps, self._busiest, True, operation, on_device=on_device)
 
     def _without_unfinished(self, windows: StepWindows | None) -> StepWindows | None:
-        """Return the steps but for the last ones of which the recording has launches whose work it ended before."""
+        """Return the steps without the last ones if the recording ended before work that they launched."""
         if windows is None or windows.on_device or not len(self._launches):
             return windows
         unfinished = self._calls["start"][~self._ran & self._launching]
@@ -306,7 +305,7 @@ class UnmarkedSteps:
 
 
 def _longest(marks: _Marks, steps_of: _Method, work: Ints) -> tuple[int, Steps] | None:
-    """Of the threads whose marks tell steps the one whose steps take most time; numbered ones first."""
+    """Return the track and steps that take most time of those whose marks give steps; numbered ones first."""
     found = [(track, steps) for track, some in marks.items() if (steps := steps_of(some, work)) is not None]
     return max(
         found, key=lambda one: (one[1].inferred_from is None, int((one[1].end - one[1].begin).sum())), default=None

@@ -1,4 +1,4 @@
-"""Tables that one file's records refer to: names, tracks (who ran it, and where), collectives' details."""
+"""Holds the tables that one file's records refer to: names, tracks (thread or stream), collectives' details."""
 
 import hashlib
 import re
@@ -34,7 +34,7 @@ _DETAILED: Final = np.isin(
 )
 _ROOM_FOR_NAMES: Final = 64 << 20
 _ENTRY: Final = 100
-"""Characters of names, and what each takes beside its own: room for 400,000 usual ones. Recordings have hundreds."""
+"""Characters of names, and the overhead of each: room for 400,000 usual ones. Recordings have hundreds."""
 _OTHER_NAMES: Final = "(other operations)"
 _phase, _name, _track = attrgetter("ph"), attrgetter("name"), attrgetter("cat", "pid", "tid")
 _start, _duration = attrgetter("ts"), attrgetter("dur")
@@ -68,7 +68,7 @@ class _Tracks(dict[tuple[str, int | str, int | str], int]):
 
 
 class _Names(dict[str, int]):
-    """Name → its number; overlong names are kept short, yet apart, from the start. Beyond a limit all are one."""
+    """Name → its number; overlong names are cut at once, but stay distinct. Beyond a limit all get one number."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ class _Names(dict[str, int]):
 
 @dataclass
 class EventTables:
-    """Turns events into records, and keeps what the records refer to."""
+    """Turns events into records, and keeps the tables that records refer to."""
 
     tracks: _Tracks = field(default_factory=_Tracks)
     names: _Names = field(default_factory=_Names)
@@ -104,9 +104,9 @@ class EventTables:
     bad_events: int = 0
     """Events dropped because their time or duration is missing, negative, or no number."""
     without_category: int = 0
-    """Complete events that do not say what they are of, and are left out: a kernel would pass for an operator."""
+    """Complete events without a category, which are left out: a kernel would pass for an operator."""
     _open: dict[tuple[int | str, int | str], list[Event]] = field(default_factory=dict)
-    """Begin events that wait for their end, by (pid, tid)."""
+    """Begin events whose end is still missing, by (pid, tid)."""
     _name_classes: npt.NDArray[np.int8] = field(default_factory=lambda: np.empty(0, np.int8))
     _categories: npt.NDArray[np.int8] = field(default_factory=lambda: np.empty(0, np.int8))
 
@@ -139,11 +139,11 @@ class EventTables:
         result["detail"][detailed] = [self.details.add(collective_details(args[at])) for at in detailed.tolist()]
 
     def detailed(self, names: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
-        """Return the rows, of which these are the names, that are collectives, sends or receives, or stand for one."""
+        """Return the rows, given by their names, that are collectives, sends or receives, or stand for one."""
         return np.flatnonzero(_DETAILED.take(self.name_classes().take(names)))
 
     def valid(self, records: Records) -> Records:
-        """Those that become rows; the others are counted."""
+        """Return the records that become rows; the others are counted."""
         # An external id that only repeats the correlation links to no operator.
         records["external_id"][records["external_id"] == records["correlation"]] = -1
         row = self.categories()[records["track"]] != Category.NONE
@@ -156,7 +156,7 @@ class EventTables:
         return records if keep.all() else chosen(records, keep)
 
     def _paired(self, events: list[Event]) -> Iterator[Event]:
-        """Begin/end pairs of each thread as complete events; the rest as it is."""
+        """Yield begin/end pairs of each thread as complete events, and all other events unchanged."""
         for event in events:
             if event.ph not in ("B", "E"):
                 yield event
@@ -171,7 +171,7 @@ class EventTables:
 
     @property
     def unpaired(self) -> int:
-        """Begin events whose end never came."""
+        """The number of begin events without an end."""
         return sum(map(len, self._open.values()))
 
     def name_classes(self) -> npt.NDArray[np.int8]:
@@ -195,7 +195,7 @@ class EventTables:
 
 
 def stored_name(name: str) -> str:
-    """`name` as it is stored: valid Unicode; an overlong one is cut, and a digest keeps it unlike others."""
+    """Return `name` as it is stored: valid Unicode; an overlong one is cut, and a digest keeps it distinct."""
     encoded = name.encode("utf-8", "replace")
     if len(name) <= MAX_NAME_LENGTH:
         return encoded.decode()

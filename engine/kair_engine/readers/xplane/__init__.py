@@ -1,1 +1,1 @@
-"""XLA's profiles (`.xplane.pb`), as JAX and TensorFlow write them: a file a host, a plane a device."""
+"""Reads XLA's profiles (`.xplane.pb`) as JAX and TensorFlow write them: a file per host, a plane per device."""

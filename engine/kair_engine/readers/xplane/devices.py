@@ -1,9 +1,9 @@
-"""The devices of a profile, and what ran on each: planes of their own, or threads of the host for CPU devices.
+"""Reads the devices of a profile with their operations: separate planes, or threads of the host for CPU devices.
 
-TensorFlow's operators on the host's processors, where nothing is compiled by XLA and no device has a plane.
+Also reads TensorFlow's operators on the host's processors, if nothing is compiled by XLA and no device has a plane.
 
-An operator that waits (a collective, the next element of a data set) is begun on one thread and done on another: two
-instants tell it, which carry the same number.
+An operator that waits (a collective, the next element of a data set) begins on one thread and ends on another: two
+instants with the same number mark it.
 """
 
 import re
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from kair_engine.readers.rank_identity import positive, telling, told
+from kair_engine.readers.rank_identity import one_line, positive, without_unknown
 from kair_engine.readers.xplane.hlo import (
     Instruction,
     Module,
@@ -33,7 +33,7 @@ _STREAM: Final = re.compile(r"^Stream #(\d+)")
 _NUMBER: Final = re.compile(r"^\D*(\d{1,9})\D*$")
 _UNKNOWN: Final = Instruction("")
 _PROGRAM: Final = re.compile(r"\(\d+\)$")
-"""The number of a program behind its module's name: `jit_train_step(1219076091)`."""
+"""The number of a program after its module's name: `jit_train_step(1219076091)`."""
 
 
 class _Execution(NamedTuple):
@@ -51,35 +51,35 @@ class Device:
 
     number: int
     words: str
-    """Its type, as far as the profile tells it."""
+    """Its type, as far as the profile states it."""
     operations: list[Operation] = field(default_factory=list)
     steps: list[tuple[int, int, int]] = field(default_factory=list)
-    """(number, begin, end) where the device's own plane tells them."""
+    """(number, begin, end), if the device's own plane has them."""
     identity: DeviceIdentity = field(default_factory=DeviceIdentity)
     """Empty for the host's processors."""
     settings: dict[str, str] = field(default_factory=dict)
 
 
 LEAST_BUSY: Final = 0.01
-"""Of the busiest device's time. A device that is a rank computes in each step, or waits in its collectives, which takes
-its time too; moving a batch or an initial value to a device takes less of it."""
+"""Share of the busiest device's time. A device that is a rank computes in each step, or waits in its collectives, which
+takes time, too; moving a batch or an initial value to a device takes less."""
 
 
 def that_ran_steps(devices: Sequence[Device]) -> list[Device]:
-    """Return those that are ranks: devices that computed, and in steps where the others' planes tell steps.
+    """Return the devices that are ranks: those that computed, and that have steps if any device's plane has.
 
-    A process sees devices that its job does not use, and may have put some arrays there. Where no device computes all
-    are alike.
+    A process sees devices that its job does not use, and may have put some arrays there. If no device computes, all are
+    returned.
     """
     busy = {id(one): _busy_ns(one) for one in devices}
     least = LEAST_BUSY * max(busy.values(), default=0)
-    tell_steps = any(one.steps for one in devices)
-    kept = [one for one in devices if busy[id(one)] > least and (one.steps or not tell_steps)]
+    has_steps = any(one.steps for one in devices)
+    kept = [one for one in devices if busy[id(one)] > least and (one.steps or not has_steps)]
     return kept or list(devices)
 
 
 def _busy_ns(device: Device) -> int:
-    """Return what its operations take, without copies."""
+    """Return the time of its operations without copies."""
     return sum(one.duration for one in device.operations if device_kind(one.instruction.opcode, one.name) != "memory")
 
 
@@ -91,7 +91,7 @@ class Modules:
         self._by_name = {one.name: one for one in modules}
 
     def find(self, event: Event) -> tuple[str, Module | None]:
-        """Return the name of the module that an event is of, and the module where it is recorded."""
+        """Return the name of an event's module, and the module if it is recorded."""
         program = event.stat("program_id")
         name = event.stat("hlo_module")
         found = self._by_id.get(program) if isinstance(program, int) else None
@@ -105,13 +105,13 @@ class Modules:
 
     @property
     def devices(self) -> int | None:
-        """How many devices the largest module was compiled for; None where no module says it, or for one alone."""
+        """The number of devices of the largest module; None if no module states it, or only one device."""
         most = max((one.devices or 0 for one in self._by_name.values()), default=0)
         return most if most > 1 else None
 
 
 def devices_of(space: Space, modules: Modules) -> list[Device]:
-    """Return the devices that have operations, by their numbers. Raises DecodeError where an event is damaged."""
+    """Return the devices that have operations, by their numbers. Raises DecodeError if an event is damaged."""
     found = []
     for plane in space.planes:
         match = _DEVICE.match(plane.name)
@@ -132,12 +132,12 @@ def devices_of(space: Space, modules: Modules) -> list[Device]:
 
 def _words(plane: Plane, kind: str) -> str:
     names = ("device_type_string", "device_type", "chip_type", "gpu_device_name")
-    return next((value for name in names if (value := told(plane.stats.get(name)))), kind)
+    return next((value for name in names if (value := one_line(plane.stats.get(name)))), kind)
 
 
 def _settings(plane: Plane) -> dict[str, str]:
     memory, cores = (positive(plane.stats.get(name)) for name in ("memory_size", "core_count"))
-    return telling(device_memory_bytes=memory, multiprocessors=cores)
+    return without_unknown(device_memory_bytes=memory, multiprocessors=cores)
 
 
 def _read_plane(plane: Plane, device: Device, modules: Modules) -> None:
@@ -170,7 +170,7 @@ def _read_plane(plane: Plane, device: Device, modules: Modules) -> None:
 
 
 def _timed(plane: Plane, line: Line) -> Iterator[tuple[Event, int]]:
-    """Events with their begin in ns on the plane's clock."""
+    """Yield events with their begin in ns on the plane's clock."""
     for event in plane.events(line):
         yield event, line.timestamp_ns + event.offset_ps // 1000
 
@@ -204,13 +204,13 @@ def _operation(
 
 
 def _execution_at(executions: Sequence[_Execution], start: int) -> _Execution | None:
-    """Return the execution that was under way at a time; they are in order, one after another."""
+    """Return the execution in progress at a time; executions are in order and do not overlap."""
     at = bisect_right(executions, start, key=lambda one: one.start) - 1
     return executions[at] if at >= 0 and start < executions[at].end else None
 
 
 def _on_threads(plane: Plane, modules: Modules) -> list[Device]:
-    """CPU devices, whose operations run on the host's threads."""
+    """Return CPU devices, whose operations run on the host's threads."""
     devices: dict[int, Device] = {}
     for number, line in enumerate(plane.lines):
         rows: dict[int, list[Operation]] = {}
@@ -226,10 +226,9 @@ def _on_threads(plane: Plane, modules: Modules) -> list[Device]:
 
 
 def _joined(rows: Sequence[Operation], *, drop: bool) -> Iterator[Operation]:
-    """Yield the same, with the start and the done of each asynchronous collective as one that lasts from one to the
-    other.
+    """Yield the operations, with the start and done of each asynchronous collective joined to one.
 
-    `drop` leaves both out: another line tells them.
+    `drop` leaves both out, because another line has them.
     """
     waiting: dict[str, list[Operation]] = {}
     for one in sorted(rows, key=lambda one: one.start):
@@ -256,7 +255,7 @@ def _joined(rows: Sequence[Operation], *, drop: bool) -> Iterator[Operation]:
 
 
 def _begun_as(begun: Sequence[Operation], done: Operation) -> int:
-    """Which of the collectives under way is done: the one of the same number, else the first."""
+    """Return the index of the pending collective that is done: the one of the same number, else the first."""
     wanted = done.name.replace("-done", "-start")
     return next((at for at, one in enumerate(begun) if one.name == wanted), 0)
 
@@ -265,7 +264,7 @@ _BEGUN: Final = "ExecutorState::ProcessAsync::Start"
 _DONE: Final = "ExecutorState::ProcessAsync::Done"
 _EAGER: Final = "EagerLocalExecute: "
 _OF_DATA: Final = "tf_data_"
-"""Threads that prepare data beside the step."""
+"""Threads that prepare data in parallel with the step."""
 _CALLS: Final = frozenset(
     {"StatefulPartitionedCall", "PartitionedCall", "While", "StatelessWhile", "If", "StatelessIf"}
 )
@@ -279,12 +278,12 @@ _OPCODES: Final = {
     "NcclAllReduce": "all-reduce",
     "IteratorGetNext": "infeed",
 }
-"""TensorFlow's name → XLA's; `V2`, `V3`, … are left out."""
+"""TensorFlow's name → XLA's, without `V2`, `V3`, …."""
 _VERSION: Final = re.compile(r"V\d+$")
 
 
 def operators_on(plane: Plane) -> list[Operation]:
-    """Return the operators of a host's plane. Raises DecodeError where an event is damaged."""
+    """Return the operators of a host's plane. Raises DecodeError if an event is damaged."""
     found = _asynchronous(plane)
     waits = {one.name for one in found}
     for number, line in enumerate(plane.lines):
@@ -294,20 +293,20 @@ def operators_on(plane: Plane) -> list[Operation]:
         for event, start in _timed(plane, line):
             if (operator := _operator(event)) is not None:
                 rows.append(_host_operation(f"stream {number}", *operator, start, event.duration_ps // 1000))
-        # What is told by two instants also has an event of its own, which is over once it is begun.
+        # An operator marked by two instants also has an event of its own, which ends when it has begun.
         found += leaves([one for one in rows if one.name not in waits])
     return found or _eager(plane)
 
 
 def _operator(event: Event) -> tuple[str, str] | None:
-    """Name and type of an operator: `model/dense/MatMul:MatMul`, which is shown as `MatMul`."""
+    """Return name and type of an operator: `model/dense/MatMul:MatMul`, which is shown as `MatMul`."""
     kind = event.kind.display_name
     name, colon, end = event.kind.name.rpartition(":")
     return (name, kind) if kind and colon and end == kind and kind not in _CALLS else None
 
 
 def _eager(plane: Plane) -> list[Operation]:
-    """Of a loop of which nothing is compiled: operators run where Python calls them, and are named by their type."""
+    """Return operators of a loop without compiled parts: they run where Python calls them, named by their type."""
     return leaves(
         [
             _host_operation(f"stream {number}", kind, kind, start, event.duration_ps // 1000)

@@ -1,4 +1,4 @@
-"""What compiled HLO modules say of their instructions, and the kinds and phases of operations that a profile shows."""
+"""Reads instructions of compiled HLO modules, and derives the kinds and phases of a profile's operations."""
 
 import re
 from dataclasses import dataclass, field
@@ -33,11 +33,11 @@ class Instruction:
 
     opcode: str
     op_name: str = ""
-    """Where it comes from: `jit(train_step)/transpose(jvp(model))/dot_general`."""
+    """Its origin: `jit(train_step)/transpose(jvp(model))/dot_general`."""
     groups: Groups = ()
-    """Of a collective, the logical devices of each group; empty where that is not recorded, or all are one."""
+    """The logical devices of each group of a collective; empty if that is not recorded, or all are one group."""
     size: int | None = None
-    """Bytes of what it gives."""
+    """Bytes of its result."""
 
 
 @dataclass
@@ -47,17 +47,17 @@ class Module:
     name: str = ""
     program_id: int | None = None
     devices: int | None = None
-    """How many devices it was compiled for, where that is recorded."""
+    """The number of devices it was compiled for, if recorded."""
     instructions: dict[str, Instruction] = field(default_factory=dict)
 
     @cached_property
     def trains(self) -> bool:
-        """Whether any of its instructions is of a backward pass."""
+        """Whether any of its instructions belongs to a backward pass."""
         return any("transpose(" in one.op_name for one in self.instructions.values())
 
 
 def read_module(content: bytes) -> Module:
-    """Return the module of an HloProto; an empty one where it is damaged."""
+    """Return the module of an HloProto; an empty one if it is damaged."""
     try:
         message = MESSAGES["Hlo"].FromString(content).module
     except DecodeError:
@@ -82,7 +82,7 @@ def _instruction(message: Any) -> Instruction:  # noqa: ANN401  (a message's cla
 
 
 def _shape_bytes(shape: Any) -> int | None:  # noqa: ANN401
-    """Return the bytes of an array, or of all arrays of a tuple; None where the type is none of the known."""
+    """Return the bytes of an array, or of all arrays of a tuple; None for an unknown type."""
     if shape.parts:
         return min(sum(_shape_bytes(part) or 0 for part in shape.parts), _MOST_SIZE)
     size = _ELEMENT_BYTES.get(shape.element_type)
@@ -96,7 +96,7 @@ def _listed(groups: Any) -> Groups:  # noqa: ANN401
 
 
 def device_groups(message: Any) -> Groups:  # noqa: ANN401
-    """Return the groups of a CollectiveDeviceListProto: in full, or an iota that is reshaped and transposed."""
+    """Return the groups of a CollectiveDeviceListProto: listed in full, or an iota that is reshaped and transposed."""
     if not message.HasField("iota"):
         return _listed(message.groups)
     count, size, shape, order = message.iota.count, message.iota.size, message.iota.shape, message.iota.order
@@ -111,7 +111,7 @@ def device_groups(message: Any) -> Groups:  # noqa: ANN401
 def mesh_groups(message: Any) -> Groups:  # noqa: ANN401
     """Return the groups along axes of a mesh with named axes.
 
-    Only whole axes of a mesh in its plain order: what else can be said of one is not known to mean.
+    Only whole axes of a mesh in its plain order are supported; the meaning of other forms is unknown.
     """
     if any(map(len, map(UnknownFieldSet, (message.mesh, *message.axes)))):
         return ()
@@ -137,21 +137,18 @@ class Operation(msgspec.Struct, frozen=True, gc=False):
     op_name: str
     module: str
     run: int | None = None
-    """Which execution of a module it is part of."""
+    """The execution of a module that it is part of."""
     correlation: int | None = None
-    """The call that launched it, where calls are recorded."""
+    """The call that launched it, if calls are recorded."""
 
     @property
     def end(self) -> int:
-        """When it was over, in ns."""
+        """Its end in ns."""
         return self.start + self.duration
 
 
 def leaves(rows: list[Operation]) -> list[Operation]:
-    """Return the operations without those that hold others of their lane.
-
-    Loops and calls, whose time is their parts'.
-    """
+    """Return the operations without loops and calls, which contain other operations of their lane."""
     rows.sort(key=lambda one: (one.lane, one.start, -one.duration))
     return [
         one
@@ -164,7 +161,7 @@ def leaves(rows: list[Operation]) -> list[Operation]:
 
 
 _NAMES: Final = 1 << 14
-"""Names that are looked at once: a profile has few, and each of them many times."""
+"""Cached names: a profile has few, each many times."""
 _COLLECTIVE: Final = re.compile(
     r"(?P<op>all-reduce|all-gather|reduce-scatter|all-to-all|ragged-all-to-all|collective-permute|collective-broadcast)"
     r"(?P<part>-start|-done)?(?![a-z-])"
@@ -185,7 +182,7 @@ _GARBAGE: Final = re.compile(r"(^|[^a-z])(python )?gc($|[:. _\[(])|garbage[ _]co
 
 @lru_cache(_NAMES)
 def collective_part(opcode: str, name: str) -> tuple[str, str] | None:
-    """(operation, `-start`, `-done` or '') of a collective, by its opcode, else by its name; None for others."""
+    """Return (operation, `-start`, `-done` or '') of a collective, by its opcode, else by its name; None for others."""
     match = _COLLECTIVE.match(opcode) or _COLLECTIVE.match(name.lstrip("%"))
     return (match["op"], match["part"] or "") if match else None
 
@@ -212,9 +209,7 @@ def host_kind(name: str) -> str:
 
 @lru_cache(_NAMES)
 def phase_of(op_name: str, *, trains: bool) -> str | None:
-    """Return the phase an operation's origin tells; None where a training step's own update cannot be told from the
-    rest.
-    """
+    """Return the phase by an operation's origin; None if a training step's own update cannot be distinguished."""
     if "transpose(" in op_name or "gradient_tape" in op_name:
         return "backward"
     if _OPTIMIZER.search(op_name):

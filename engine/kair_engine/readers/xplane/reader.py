@@ -1,6 +1,7 @@
-"""XLA profiles (`.xplane.pb` of JAX and TensorFlow): one file of one host to one fragment, a rank for each device.
+"""Reads XLA profiles (`.xplane.pb` of JAX and TensorFlow): one file of one host to one fragment, a rank for each
+device.
 
-What a profile's host threads say: step marks, calls that launch, and what the main thread does.
+Host threads provide step marks, calls that launch, and the operations of the main thread.
 """
 
 import re
@@ -16,7 +17,7 @@ from kair_engine.readers.blocks import read_whole
 from kair_engine.readers.formats import NotATraceError
 from kair_engine.readers.fragment_writer import EPOCH_NS, RankRecording, Rows, write_recording
 from kair_engine.readers.paths import rank_from_name
-from kair_engine.readers.rank_identity import cuda_version, process_id, telling, told
+from kair_engine.readers.rank_identity import cuda_version, one_line, process_id, without_unknown
 from kair_engine.readers.step_marks import Steps, one_step, steps_of
 from kair_engine.readers.xplane.devices import Device, Modules, devices_of, that_ran_steps
 from kair_engine.readers.xplane.hlo import Groups, Operation, device_kind, host_kind, phase_of, read_module
@@ -28,7 +29,7 @@ from kair_engine.trace.model import FragmentInfo, KairWarning, listed, short_war
 Mark = tuple[int, int, int]
 """A step: (number, begin, end)."""
 CAPTURED_STEP: Final = "kair step"
-"""The name of the marks that capture makes in a profile of its own."""
+"""The name of the marks that capture puts into its own profile."""
 _LAUNCH: Final = re.compile(r"^PjitFunction\((?P<function>.*)\)$")
 # The Python tracer's frames, thread pools' own marks, and the ends of asynchronous work.
 _NOISE: Final = ("$", "ThreadpoolListener::", "end: ", "ThunkExecutor::")
@@ -47,9 +48,9 @@ class HostThreads:
     """The threads of a profile's host."""
 
     marks: list[Mark] = field(default_factory=list)
-    """Capture's own, where it made the profile, else the script's."""
+    """Capture's own if it made the profile, else the script's."""
     main: list[HostEvent] = field(default_factory=list)
-    """What the thread did that marks the steps, or launches most."""
+    """Events of the thread that marks the steps, or launches most."""
     main_lane: str = "thread host"
     launches: dict[str, list[HostEvent]] = field(default_factory=dict)
     """By function, the calls that run a compiled module, in order; of nested ones the outermost."""
@@ -58,7 +59,7 @@ class HostThreads:
 
 
 def host_threads(space: Space) -> HostThreads:
-    """Return what the host's planes hold. Raises DecodeError where an event is damaged."""
+    """Return the host threads in the host's planes. Raises DecodeError if an event is damaged."""
     found = HostThreads()
     best = (-1, -1)
     named: list[tuple[str, Mark]] = []
@@ -92,7 +93,7 @@ def _read_line(plane: Plane, number: int, found: HostThreads) -> tuple[list[tupl
             marks.append((name, (int(step), start, start + duration)))
             continue
         if host_kind(name) == "sync":
-            # Two instants tell a wait: where the thread began to await something, and where it went on.
+            # Two instants mark a wait: where the thread began to wait, and where it went on.
             begun, done = event.stats.get("_p"), event.stats.get("_c")
             if isinstance(begun, int):
                 awaited[name, begun] = start
@@ -127,23 +128,23 @@ _SUFFIX: Final = ".xplane.pb"
 
 @dataclass(frozen=True)
 class _Profile:
-    """What the devices of a file share."""
+    """Data shared by all devices of a file."""
 
     host: HostThreads
     modules: Modules
     base: int
-    """ns, added to every time."""
+    """Added to every time, ns."""
     host_name: str | None
     pid: int | None
     versions: dict[str, str]
 
 
 def read_xplane(source: Path, out: Path, *, rank_hint: int | None = None) -> FragmentInfo:
-    """Write `source` as the fragment `out`, and return what it holds.
+    """Write `source` as the fragment `out`, and return its description.
 
-    The file states no rank: its devices count on from `rank_hint`, else from 0 with `rank_known` false. Raises
-    NotATraceError where it is no profile of XLA, InputError where it holds no operations of a device, OSError when the
-    disk is full.
+    The file states no rank: its devices count up from `rank_hint`, else from 0 with `rank_known` false. Raises
+    NotATraceError if it is no profile of XLA, InputError if it holds no operations of a device, OSError if the disk is
+    full.
     """
     content, is_damaged = read_whole(source, _LARGEST)
     space = read_space(content)
@@ -159,7 +160,7 @@ def read_xplane(source: Path, out: Path, *, rank_hint: int | None = None) -> Fra
         hint = "record with jax.profiler.trace or tf.profiler.experimental, on a device that XLA compiles for"
         raise InputError(f"{source.name} holds no operations of a device", hint)
     devices = that_ran_steps(found)
-    # A file of several devices is called by its host: a number in that is no rank.
+    # A file of several devices is named after its host: a number in that is no rank.
     named = rank_from_name(source) if len(devices) == 1 else None
     first = rank_hint if rank_hint is not None else named
     if len(devices) > 1 and not host.marks:
@@ -200,7 +201,7 @@ def _module_contents(space: Space) -> list[bytes]:
 
 
 def _base_ns(space: Space) -> int:
-    """Return what newer profiles subtract from every time: when the profile began."""
+    """Return the begin of the profile, which newer ones subtract from every time."""
     for plane in space.named("Task Environment"):
         began = plane.stats.get("profile_start_time")
         times = [line.timestamp_ns for other in space.planes for line in other.lines if line.events]
@@ -210,15 +211,15 @@ def _base_ns(space: Space) -> int:
 
 
 def _process(space: Space) -> int | None:
-    """Return the process that was profiled; None where it is not told, or several are."""
+    """Return the profiled process; None if it is unknown, or there are several."""
     found = {process_id(plane.stats.get("process_id")) for plane in space.planes} - {None}
     return found.pop() if len(found) == 1 else None
 
 
 def _versions(space: Space) -> dict[str, str]:
     of = next((plane.stats for plane in space.named("/host:metadata")), {})
-    jax = told(of.get("jax_version"))
-    return telling(
+    jax = one_line(of.get("jax_version"))
+    return without_unknown(
         framework=None if jax is None else f"jax {jax}",
         cuda=cuda_version(of.get("cuda_runtime_version")),
         cuda_driver=cuda_version(of.get("cuda_driver_version")),
@@ -288,7 +289,7 @@ def _add(rows: Rows, one: Operation, rank: int, profile: _Profile, *, moment: in
 
 
 def _group(groups: Groups, rank: int, devices: int | None) -> str | None:
-    """Return the process group that a rank's collective is among; ranks are the logical devices of the module."""
+    """Return the process group of a rank's collective; ranks are the logical devices of the module."""
     if not groups:
         return None if devices is None else "all devices"
     own = next((group for group in groups if rank in group), None)
@@ -316,10 +317,10 @@ def _launches_of_runs(device: Device, host: HostThreads) -> dict[int, HostEvent]
 def _steps(
     device: Device, host: HostThreads, launched: dict[int, HostEvent], before: Sequence[tuple[int, int]]
 ) -> tuple[Steps, bool]:
-    """Where the steps are: the device's own line, the host's marks, the executions of the main module, or nowhere.
+    """Return the steps from the device's own line, the host's marks, or the executions of the main module.
 
-    Whichever is the first to tell any at times that a clock reads; and whether their times are of what the device ran,
-    which the host may have launched long before. `before`: steps of their own where executions tell the steps.
+    The first source with valid times counts. Also returns whether the times are of the device's operations, which the
+    host may have launched long before. `before`: executions that become extra steps if steps come from executions.
     """
     of_device, marked = steps_of(device.steps), steps_of(host.marks)
     if len(of_device.number):
@@ -327,7 +328,7 @@ def _steps(
     windows = _executions(device)
     if len(marked.number):
         if len(windows) == len(marked.number) and not _fits(windows, marked, launched):
-            # The host ran ahead, and nothing links what it launched to what ran: both count the same steps.
+            # The host ran ahead, and nothing links launches to operations: both count the same steps.
             counted = steps_of((number, *of) for number, of in zip(marked.number.tolist(), windows, strict=True))
             return counted, True
         return marked, False
@@ -340,7 +341,7 @@ def _steps(
 
 
 def _fits(windows: Sequence[tuple[int, int]], marked: Steps, launched: dict[int, HostEvent]) -> bool:
-    """Whether marks and executions go together: linked by launches, or each execution begins in a mark's window."""
+    """Whether marks and executions match: linked by launches, or each execution begins in a mark's window."""
     if launched:
         return True
     import numpy as np
@@ -365,7 +366,7 @@ def _executions(device: Device) -> list[tuple[int, int]]:
 def _meetings_before(device: Device) -> list[tuple[int, int]]:
     """Return the executions with collectives before the main module's first one.
 
-    What tells how devices' clocks agree.
+    They show how the devices' clocks agree.
     """
     module = _main_module(device.operations)
     first = min((one.start for one in device.operations if one.module == module), default=0)

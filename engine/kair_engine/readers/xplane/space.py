@@ -1,4 +1,4 @@
-"""An XSpace message as planes, lines and events: what a profiler of XLA wrote on one host."""
+"""Parses an XSpace message, an XLA profiler's output on one host, into planes, lines and events."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,13 +11,13 @@ from kair_engine.readers.xplane.messages import MESSAGES, DecodeError
 _Event, _Plane, _Space, _Stat = (MESSAGES[name] for name in ("Event", "Plane", "Space", "Stat"))
 _MOST_KNOWN: Final = 1 << 14
 _SHORT: Final = 1 << 12
-"""Bytes of a property that is kept."""
+"""Longest property that is kept, in bytes."""
 
 StatValue = int | float | str | bytes
 
 
 class EventKind(msgspec.Struct):
-    """What events of one metadata id have in common."""
+    """Common data of all events with one metadata id."""
 
     name: str = ""
     display_name: str = ""
@@ -46,7 +46,7 @@ class Line:
     id: int
     timestamp_ns: int
     events: Any
-    """Encoded, as many as there are."""
+    """Encoded events."""
 
 
 class Plane:
@@ -79,7 +79,7 @@ class Plane:
 
 
 class _Stats(dict[bytes, tuple[str, StatValue | None]]):
-    """Properties by their encoded content: most are there many times, and each that is alike is decoded once."""
+    """Properties by their encoded content: most repeat, and equal ones are decoded once."""
 
     def __init__(self, names: dict[int, str]) -> None:
         self._names = names
@@ -110,30 +110,30 @@ class _Stats(dict[bytes, tuple[str, StatValue | None]]):
 
 @dataclass(frozen=True)
 class Space:
-    """All planes of a file, and whether it ended in the middle of one."""
+    """All planes of a file, and whether the file was cut off."""
 
     planes: tuple[Plane, ...]
     hostnames: tuple[str, ...]
     is_cut: bool
 
     def named(self, prefix: str) -> list[Plane]:
-        """Return the planes whose names begin so."""
+        """Return the planes whose names begin with `prefix`."""
         return [plane for plane in self.planes if plane.name.startswith(prefix)]
 
 
 def text(content: bytes) -> str:
-    """Return text, whatever its bytes are."""
+    """Return text, with invalid bytes replaced."""
     return content.decode("utf-8", "replace")
 
 
 def read_space(content: bytes) -> Space:
-    """Return the planes of a file's content; those before the place where it is cut off or damaged."""
+    """Return the planes of a file's content; if it is cut off or damaged, those before that position."""
     message, is_cut = _Space(), False
     planes: list[Plane] = []
     try:
         message.MergeFromString(content)
     except DecodeError:
-        is_cut = True  # the message has what was decoded until there
+        is_cut = True  # the message has what was decoded so far
     try:
         planes.extend(map(Plane, message.planes))  # keeps those before a damaged one
     except DecodeError:

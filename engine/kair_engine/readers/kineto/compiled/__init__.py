@@ -1,1 +1,1 @@
-"""Events' text to columns without an object for each event, by machine code that numba makes (`kair[fast]`)."""
+"""Converts events' text to columns without an object per event, by code that numba compiles (`kair[fast]`)."""

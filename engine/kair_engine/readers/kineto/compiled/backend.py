@@ -1,6 +1,6 @@
-"""Whether events are scanned by machine code: where numba is installed, and so much is to be read that it pays.
+"""Decides whether events are scanned by compiled code: if numba is installed and there is enough text to pay off.
 
-numba takes half a second of CPU to import and to load what it has compiled, and some ten, once, to compile it.
+numba takes half a second of CPU time to import and load its compiled code, and about ten, once, to compile it.
 """
 
 import sys
@@ -25,27 +25,28 @@ _MATRICES: Final = "scipy.linalg"
 
 
 def pays(text: int) -> bool:
-    """Whether to read so many bytes of text by machine code."""
+    """Return whether this many bytes of text are worth compiled code."""
     return text >= PAYS_FROM and find_spec("numba") is not None
 
 
 def load(*, for_nothing_else: bool = False) -> None:
-    """Make the machine code ready, if numba can: else events are decoded as ever.
+    """Load the compiled code if numba can; otherwise events are decoded as usual.
 
-    `for_nothing_else`: in a process that only reads, numba does without scipy's matrices, a fifth of its start.
+    `for_nothing_else`: in a process that only reads, numba starts without scipy's matrices, which saves a fifth of its
+    start.
     """
-    # A numba too old for its NumPy, a folder where it may not write, a disk that is full.
+    # Fails with a numba too old for its NumPy, a read-only folder, a full disk.
     with suppress(Exception), _without(_MATRICES) if for_nothing_else else nullcontext():
         import_module(_SCANNER).warm_up()
 
 
 @contextmanager
 def _without(module: str) -> Iterator[None]:
-    """As if the module were not installed, unless it is loaded."""
+    """Act as if the module were not installed, unless it is loaded."""
     if module in sys.modules:
         yield
         return
-    sys.modules[module] = None  # type: ignore[assignment]  # how Python is told so
+    sys.modules[module] = None  # type: ignore[assignment]  # makes imports of it fail
     try:
         yield
     finally:
@@ -53,7 +54,7 @@ def _without(module: str) -> Iterator[None]:
 
 
 def scanner_for(source: Path, tables: "EventTables") -> "Scan | None":
-    """Return the scan of a file's events, None where decoding them is as good."""
+    """Return the scan of a file's events; None if decoding them is as good."""
     size = text_size(source)
     if pays(size):
         load()

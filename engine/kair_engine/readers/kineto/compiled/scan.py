@@ -1,7 +1,7 @@
-"""The events of a text as columns, compiled by numba: numbers, and which texts stand where.
+"""Scans a text's events into columns, compiled by numba: numbers, and the positions of texts.
 
-What is not known for sure is refused, so that what is taken, every JSON parser takes, and understands alike. What is
-compiled together stands in one file: by that file alone numba tells whether kept machine code is out of date.
+Anything uncertain is refused, so that all accepted text is valid JSON that every parser reads alike. Code that is
+compiled together stands in one file: numba decides by that file alone whether its cached code is out of date.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -23,7 +23,7 @@ _DEEPEST: Final = 60
 _LONGEST_NUMBER: Final = 40
 _MOST_DIGITS: Final = 18
 _LATEST: Final = 4 * 10**15
-"""Microseconds whose thousandths fit 64 bits; they have 16 digits, and those since 1970 as many."""
+"""Microseconds whose thousandths fit 64 bits; they have 16 digits, as do those since 1970."""
 _EXACT_DIGITS: Final = 25
 _QUOTE, _COMMA, _COLON, _BACKSLASH = b'",:\\'
 _OPEN, _CLOSE, _OPEN_LIST, _CLOSE_LIST = b"{}[]"
@@ -38,10 +38,10 @@ _PAIRED: Final = tuple(b"BE")
 
 @njit(cache=True, nogil=True)
 def scan_events(text: Text, limit: int, rows: Int64s, ended: Int64s, most: int, noted: Int64s, keys: "Keys") -> int:
-    """Take the complete events of `text[:limit]` into `rows`, as far as there is room, and return why it ended.
+    """Take the complete events of `text[:limit]` into `rows` while there is room, and return why it ended.
 
-    `ended` says how many rows there are and where the next event begins, before and after. Of `most` events, which it
-    parses at most, `noted` tell, behind a first that counts them, where numbers and names stand.
+    `ended` has the number of rows and the begin of the next event, before and after. At most `most` events are parsed;
+    for them `noted` gets the positions of numbers and names, after a first entry with their count.
     """
     count, at = ended[0], ended[1]
     noted[0, 0] = 1
@@ -83,7 +83,7 @@ def scan_events(text: Text, limit: int, rows: Int64s, ended: Int64s, most: int, 
 
 @njit(nogil=True)
 def _note(noted: Int64s, begin: int, end: int, follows: int) -> None:
-    """Note a number or a name, as long as there is room."""
+    """Note a number or a name, while there is room."""
     number = noted[0, 0]
     if number < len(noted):
         noted[number, 0], noted[number, 1], noted[number, 2] = begin, end, follows
@@ -92,7 +92,7 @@ def _note(noted: Int64s, begin: int, end: int, follows: int) -> None:
 
 @njit(nogil=True)
 def _note_event(noted: Int64s, first: int, end: int, follows: int, row: Int64s, number: int) -> None:
-    """Note the end of the event whose noted begin at `first`; of one like no other no mark is left."""
+    """Note the end of the event whose marks begin at `first`; an unusual event leaves no marks."""
     odd = row[ODD]
     odd_times = (odd & 1 and row[scan_columns.TS + 1]) or (odd & 2 and row[scan_columns.DUR + 1])
     _note(noted, row[scan_columns.EVENT], end, follows)
@@ -106,7 +106,7 @@ def _note_event(noted: Int64s, first: int, end: int, follows: int, row: Int64s, 
 
 @njit(nogil=True)
 def _to_next(text: Text, at: int, limit: int) -> int:
-    """From the end of an event to the next one, or the limit. Some write one event a line, without commas."""
+    """Go from the end of an event to the next one, or the limit. Some writers put one event per line, without comma."""
     at = _after_space(text, at, limit)
     if at < limit and text[unsigned(at)] == _COMMA:
         at = _after_space(text, at + 1, limit)
@@ -116,7 +116,7 @@ def _to_next(text: Text, at: int, limit: int) -> int:
 
 @njit(nogil=True)
 def _event(text: Text, at: int, limit: int, row: Int64s, noted: Int64s, keys: "Keys") -> int:
-    """Behind the event that begins at `at`."""
+    """Return the end of the event at `at`."""
     if at >= limit or text[unsigned(at)] != _OPEN:
         return _REFUSED
     at = _after_space(text, at + 1, limit)
@@ -148,7 +148,7 @@ def _event(text: Text, at: int, limit: int, row: Int64s, noted: Int64s, keys: "K
 
 @njit(nogil=True)
 def _field(text: Text, begin: int, end: int, table: int, keys: "Keys") -> int:
-    """Return what is known of the key `text[begin:end]`: its column, or of arguments their type."""
+    """Return the meaning of the key `text[begin:end]`: its column, or an argument's type."""
     size = end - begin
     if size >= keys.of_length.shape[1] - 1:
         return scan_columns.OTHER
@@ -164,7 +164,7 @@ def _field(text: Text, begin: int, end: int, table: int, keys: "Keys") -> int:
 
 @njit(nogil=True)
 def _value_of(text: Text, at: int, limit: int, field: int, row: Int64s, noted: Int64s, keys: "Keys") -> int:
-    """Behind the value of an event's field."""
+    """Return the end of the value of an event's field."""
     if field in (scan_columns.TS, scan_columns.DUR):
         return _time(text, at, limit, scan_columns.START if field == scan_columns.TS else DURATION, row, noted)
     if field in (scan_columns.PID, scan_columns.TID):
@@ -186,7 +186,7 @@ def _value_of(text: Text, at: int, limit: int, field: int, row: Int64s, noted: I
 
 @njit(nogil=True)
 def _time(text: Text, at: int, limit: int, column: int, row: Int64s, noted: Int64s) -> int:
-    """Behind a time, a number or a text."""
+    """Return the end of a time, a number or a text."""
     row[column], end = _thousandths(text, at, limit)
     if end != _REFUSED:
         row[ODD] &= ~(1 << column)
@@ -199,7 +199,7 @@ def _time(text: Text, at: int, limit: int, column: int, row: Int64s, noted: Int6
 
 @njit(nogil=True)
 def _arguments(text: Text, at: int, limit: int, row: Int64s, noted: Int64s, keys: "Keys") -> int:
-    """Behind the arguments of an event, an object or null."""
+    """Return the end of an event's arguments, an object or null."""
     if row[ARGS + 1]:
         noted[0, 0] = len(noted)  # only the last arguments count
     for column in range(CORRELATION, scan_columns.SIZE + 1):
@@ -248,7 +248,9 @@ def _arguments(text: Text, at: int, limit: int, row: Int64s, noted: Int64s, keys
 
 @njit(nogil=True)
 def _inputs(text: Text, at: int, limit: int, row: Int64s, noted: Int64s) -> int:
-    """Behind an operator's inputs; a number in the first text, or in the second behind an empty one, is noted."""
+    """Return the end of an operator's inputs; a number in the first text, or in the second after an empty one, is
+    noted.
+    """
     if row[scan_columns.NUMBER] >= 0:
         noted[0, 0] = len(noted)  # only the last inputs count
     row[scan_columns.NUMBER] = -1
@@ -268,7 +270,7 @@ def _inputs(text: Text, at: int, limit: int, row: Int64s, noted: Int64s) -> int:
 
 @njit(nogil=True)
 def _after_space(text: Text, at: int, limit: int) -> int:
-    """Return the first place from `at` on that is no white space."""
+    """Return the first position from `at` on that is no white space."""
     while at < limit and text[unsigned(at)] <= 32 and text[unsigned(at)] in _SPACES:
         at += 1
     return at
@@ -276,7 +278,7 @@ def _after_space(text: Text, at: int, limit: int) -> int:
 
 @njit(nogil=True)
 def _after_string(text: Text, at: int, limit: int, is_plain: bool = False) -> int:
-    """Behind the text in quotes at `at`, without `\\u`. In a plain one nothing is escaped, and all is ASCII."""
+    """Return the end of the quoted text at `at`, without `\\u`. A plain one has no escapes and is ASCII."""
     if at >= limit or text[unsigned(at)] != _QUOTE:
         return _REFUSED
     at += 1
@@ -303,7 +305,7 @@ def _after_digits(text: Text, at: int, limit: int) -> int:
 
 @njit(nogil=True)
 def _after_whole(text: Text, at: int, limit: int) -> int:
-    """Behind the digits before a number's point; no number begins with a zero that others follow."""
+    """Return the end of the digits before a number's point; a leading zero must stand alone."""
     end = _after_digits(text, at, limit)
     if end == at or (text[unsigned(at)] == _ZERO and end - at > 1):
         return _REFUSED
@@ -312,7 +314,7 @@ def _after_whole(text: Text, at: int, limit: int) -> int:
 
 @njit(nogil=True)
 def _after_number(text: Text, at: int, limit: int) -> int:
-    """Behind a number of moderate length."""
+    """Return the end of a number of moderate length."""
     begin = at
     if at < limit and text[unsigned(at)] == _MINUS:
         at += 1
@@ -337,7 +339,7 @@ def _after_number(text: Text, at: int, limit: int) -> int:
 
 @njit(nogil=True)
 def _after_literal(text: Text, at: int, limit: int) -> int:
-    """Behind `true`, `false` or `null`."""
+    """Return the end of `true`, `false` or `null`."""
     begin = 0
     for end in range(len(_LITERALS)):
         if _LITERALS[end] != 32:
@@ -355,14 +357,14 @@ def _after_literal(text: Text, at: int, limit: int) -> int:
 
 @njit(nogil=True)
 def _after_key(text: Text, at: int, limit: int) -> int:
-    """From the quote of a key to its value."""
+    """Go from the quote of a key to its value."""
     at = _after_string(text, at, limit)
     return at if at == _REFUSED else _to_value(text, at, limit)
 
 
 @njit(nogil=True)
 def _to_value(text: Text, at: int, limit: int) -> int:
-    """From a key's end to its value."""
+    """Go from a key's end to its value."""
     at = _after_space(text, at, limit)
     if at >= limit or text[unsigned(at)] != _COLON:
         return _REFUSED
@@ -371,7 +373,7 @@ def _to_value(text: Text, at: int, limit: int) -> int:
 
 @njit(nogil=True)
 def _after_number_or_other(text: Text, at: int, limit: int, noted: Int64s) -> int:
-    """Behind any value; a number is noted."""
+    """Return the end of any value; a number is noted."""
     if at < limit and (text[unsigned(at)] == _MINUS or _ZERO <= text[unsigned(at)] <= _NINE):
         end = _after_number(text, at, limit)
         _note(noted, at, end, field_marks.A_NUMBER)
@@ -381,9 +383,9 @@ def _after_number_or_other(text: Text, at: int, limit: int, noted: Int64s) -> in
 
 @njit(nogil=True)
 def _after_value(text: Text, at: int, limit: int) -> int:
-    """Behind any value."""
+    """Return the end of any value."""
     depth = 0
-    in_object = 0  # a bit for each level that is open, the innermost is the last
+    in_object = 0  # a bit per open level, the innermost last
     while True:
         if at >= limit:
             return _REFUSED
@@ -434,7 +436,7 @@ def _after_value(text: Text, at: int, limit: int) -> int:
 
 @njit(nogil=True)
 def _integer(text: Text, at: int, limit: int) -> tuple[int, int]:
-    """Return a whole number of up to 18 digits, and the place behind it."""
+    """Return a whole number of up to 18 digits, and its end."""
     negative = at < limit and text[unsigned(at)] == _MINUS
     begin = at + 1 if negative else at
     end = _after_whole(text, begin, limit)
@@ -448,7 +450,7 @@ def _integer(text: Text, at: int, limit: int) -> tuple[int, int]:
 
 @njit(nogil=True)
 def _value(text: Text, begin: int, end: int) -> int:
-    """Of digits."""
+    """Return the value of digits."""
     value = 0
     for i in range(begin, end):
         value = value * 10 + (text[unsigned(i)] - _ZERO)
@@ -457,9 +459,9 @@ def _value(text: Text, begin: int, end: int) -> int:
 
 @njit(nogil=True)
 def _thousandths(text: Text, at: int, limit: int) -> tuple[int, int]:
-    """Return a decimal number times 1000, halves to the even one, and the place behind it.
+    """Return a decimal number times 1000, halves rounded to even, and its end.
 
-    Numbers with exponents, and of more digits than are needed, are refused.
+    Numbers with exponents or with too many digits are refused.
     """
     negative = at < limit and text[unsigned(at)] == _MINUS
     begin = at + 1 if negative else at
@@ -485,7 +487,7 @@ def _thousandths(text: Text, at: int, limit: int) -> tuple[int, int]:
 
 @njit(nogil=True)
 def _rounds_up(text: Text, begin: int, end: int, is_odd: bool) -> bool:
-    """Whether the digits after the last one that counts are more than half, or half and that one is odd."""
+    """Whether the digits after the last kept one are more than half, or exactly half after an odd digit."""
     if text[unsigned(begin)] != _ZERO + 5:
         return bool(text[unsigned(begin)] > _ZERO + 5)
     for i in range(begin + 1, end):

@@ -1,33 +1,29 @@
-"""What a scan of events tells: why it ended, the columns of its rows, and what values of arguments are looked at.
+"""Defines the results of a scan of events: why it ended, the columns of its rows, and types of argument values.
 
-Machine code keeps these numbers: whoever changes one, touches scan.py, template_match.py and template_store.py.
-
-What the scan of events tells of those it parsed, so that others like them need not be parsed.
-
-A mark for each number that may differ, and for the name, in the order in which they stand in the event; last one for
-the event itself. Machine code keeps these numbers: whoever changes one, touches scan.py, template_match.py and
-template_store.py.
+Defines also the marks of parsed events, by which similar events need no parsing: one for each number that may differ
+and for the name, in the event's order; the last one for the event itself. Compiled code keeps these numbers: after a
+change, touch scan.py, template_match.py and template_store.py.
 """
 
 from typing import Final
 
-# What became of a scan.
+# Why a scan ended.
 DONE: Final = 0
 NO_ROOM: Final = 1
-"""The columns are full: what is in them has to be taken, and the scan goes on."""
+"""The columns are full: the caller takes them, and the scan goes on."""
 UNKNOWN: Final = 2
-"""Something in the text is not known for sure."""
+"""Something in the text is uncertain."""
 ENOUGH: Final = 3
-"""As many events as were asked for are parsed."""
+"""The requested number of events is parsed."""
 
-# Of rows, each a column of an array: numbers of an event, the places of its texts and of its arguments, and its own.
+# Columns of rows: an event's numbers, the positions of its texts and arguments, and the event's own.
 START: Final = 0
 DURATION: Final = 1
 CORRELATION: Final = 2
 EXTERNAL_ID: Final = 3
 SIZE: Final = 4
 ODD: Final = 5
-"""Which times are not written as plain numbers or not there, in bits: 1 the start, 2 the duration."""
+"""Times that are missing or no plain numbers, as bits: 1 the start, 2 the duration."""
 TS: Final = 6
 DUR: Final = 8
 NAME: Final = 10
@@ -37,35 +33,35 @@ TID: Final = 16
 ARGS: Final = 18
 PH: Final = 20
 EVENT: Final = 22
-"""From TS on two for each: begin and end."""
+"""From TS on two columns each: begin and end."""
 SHAPE: Final = 23
 PARSED: Final = 24
 NUMBER: Final = 25
-"""The whole number in the first text of its inputs, or in the second behind an empty one; -1 for none."""
+"""The whole number in the first text of its inputs, or in the second after an empty one; -1 for none."""
 COLUMNS: Final = 26
 
-# Values of arguments that go into no column.
+# Values of arguments without a column.
 OTHER: Final = -1
 MAYBE_INTEGER: Final = -2
 MAYBE_TEXT: Final = -3
 INPUTS: Final = -4
 
 
-# Columns: where it begins and ends, and what it is.
+# Columns of marks: begin, end, and kind.
 BEGIN: Final = 0
 END: Final = 1
 WHAT: Final = 2
 ARGS_BEGIN: Final = 3
 ARGS_END: Final = 4
-"""These and the next of an event alone: where its arguments stand, else -1."""
+"""This and the next apply to a whole event: the position of its arguments, else -1."""
 WITHOUT: Final = 5
-"""Which times it does not have, in bits as in a scan."""
+"""Missing times, as bits like in a scan."""
 ROW_NUMBER: Final = 6
 MARK_COLUMNS: Final = 7
 
-# What a mark is of: up to SIZE, the column of a scan for which it is a number.
+# Kinds of marks: up to SIZE, the scan's column of the number.
 AN_INTEGER: Final = 5
-"""A whole number that goes nowhere."""
+"""A whole number without a column."""
 A_NUMBER: Final = 6
 A_NAME: Final = 7
 NOTHING: Final = 8

@@ -1,6 +1,6 @@
-"""Records of a file's events from its text, by the compiled scan.
+"""Makes records of a file's events from its text by the compiled scan.
 
-Scanned rows as records, written in one go; compiled by numba.
+Scanned rows are packed into records in one pass, compiled by numba.
 """
 
 from collections.abc import Iterable, Iterator
@@ -27,11 +27,11 @@ from kair_engine.readers.kineto.events import MAX_DURATION_NS, NO_ARGS, NO_DURAT
 from kair_engine.readers.kineto.tables import EventTables
 
 _ROWS: Final = 2017 * 8
-"""An odd number of cache lines: columns that begin a power of two apart push each other out."""
+"""An odd number of cache lines: columns that begin a power of two apart evict each other."""
 _TEXTS: Final = 1 << 12
 _MOST_TEXTS: Final = 1 << 20
 _SIZE_OF_TEXT: Final = 64
-"""Different names, threads and so on: room for so many at first, at most, and for so many bytes of each."""
+"""Room for different names, threads and so on: at first, at most, and bytes for each."""
 _NOT_SEEN: Final = -1
 _NO_SHAPE: Final = -1
 _NO_SIZE: Final = -1
@@ -39,15 +39,15 @@ _INPUT_SHAPES: Final = b'"Input Dims"'
 _PIECES: Final = 1 << 16
 _NAMES: Final = 1 << 14
 _SIZE_OF_PIECE: Final = 128
-"""Room for pieces of events' shapes, for names among them, and for so many bytes of each piece."""
+"""Room for pieces of events' shapes, for names among them, and bytes for each piece."""
 _MARKS: Final = 1 << 12
 _MOST_AT_ONCE: Final = 256
-"""Events that are parsed before it is tried again whether the next ones are like earlier ones."""
+"""Events that are parsed before the next ones are compared with earlier ones again."""
 _FEW_ALIKE: Final = 2000
-"""Bytes of them."""
+"""Bytes of such events."""
 
 _FIELDS: Final = ("start", "duration", "correlation", "external_id")
-"""Of a record, in the order of the columns of a scan."""
+"""Fields of a record in the order of a scan's columns."""
 _TIMES: Final = (
     (scan_columns.START, scan_columns.TS, bytes(NO_TIME)),
     (scan_columns.DURATION, scan_columns.DUR, bytes(NO_DURATION)),
@@ -60,12 +60,12 @@ _Value = TypeVar("_Value")
 
 
 is_ready = False
-"""Whether the machine code is there."""
+"""Whether the compiled code is loaded."""
 
 
 def warm_up() -> None:
-    """Load the machine code, and compile it where that was not done yet. Raises what numba raises."""
-    global is_ready  # noqa: PLW0603  (the machine code is the process', too)
+    """Load the machine code, and compile it if needed. Raises numba's errors."""
+    global is_ready  # noqa: PLW0603  (the compiled code belongs to the process, too)
     if not is_ready and IS_COMPILED:
         events = b'{"ph": "X", "name": "a"}'
         list(Scanner(EventTables()).records(events, 0, len(events)))
@@ -73,7 +73,7 @@ def warm_up() -> None:
 
 
 class Scanner:
-    """Takes events from pieces of one file's text, and numbers what they name as `tables` do."""
+    """Takes events from pieces of one file's text, and numbers their names and tracks as `tables` do."""
 
     def __init__(self, tables: EventTables) -> None:
         self._tables = tables
@@ -90,10 +90,10 @@ class Scanner:
         self._detail_of_shape: Int32s = np.full(_PIECES, _NOT_SEEN, np.int32)
         self._size_of_shape: Int64s = np.full(_PIECES, _NO_SIZE, np.int64)
         self._is_numbered = np.zeros(_PIECES, np.bool_)
-        """The shapes whose details have a sequence number."""
+        """Shapes whose details have a sequence number."""
 
     def _make_room(self, texts: int) -> None:
-        """Begins anew with room for more different texts; what is met again, `tables` know."""
+        """Restart with room for more different texts; `tables` still knows the earlier ones."""
         self._room = texts
         self._tokens = Tokens(
             slots=np.zeros(4 * texts, np.int32),
@@ -107,9 +107,9 @@ class Scanner:
         self._track_numbers: Int32s = np.full(texts // 4, _NOT_SEEN, np.int32)
 
     def records(self, text: bytes, begin: int, end: int) -> Iterator[tuple[Records, int]]:
-        """Yield records of the operations in `text[begin:end]`, and where in the text the scan goes on.
+        """Yield records of the operations in `text[begin:end]`, and the position where the scan goes on.
 
-        Ends before `end` where something is not known for sure: what stands there has to be decoded.
+        Ends before `end` at anything uncertain: the caller has to decode that part.
         """
         if self._is_full:
             return
@@ -122,20 +122,20 @@ class Scanner:
             records, are_valid = self._taken(text, signs, rows)
             valid = records if are_valid else self._tables.valid(records)
             if len(records) < rows.shape[1]:
-                # Shapes of what is not known are none.
+                # Shapes learned from unknown events are invalid.
                 self._forget_shapes()
                 yield valid, int(rows[scan_columns.EVENT, len(records)])
                 return
             yield valid, int(self._ended[1])
 
     def _fill(self, signs: Text, end: int) -> int:
-        """Take events into the rows until they are full, or none is left that is known; return why it ended."""
+        """Take events into the rows until they are full or the next is unknown; return why it ended."""
         while True:
             begin = int(self._ended[1])
             status = take_alike(signs, end, self._rows, self._ended, self._shapes)
             if status != UNLIKE:
                 return status
-            # Calls from Python take as long as several events.
+            # A call from Python takes as long as several events.
             alike = int(self._ended[1]) - begin
             self._parsed_at_once = min(2 * self._parsed_at_once, _MOST_AT_ONCE) if alike < _FEW_ALIKE else 1
             status = scan_events(signs, end, self._rows, self._ended, self._parsed_at_once, self._marks, KEYS)
@@ -151,7 +151,7 @@ class Scanner:
         self._size_of_shape[:] = _NO_SIZE
 
     def _with_room(self, signs: Text, places: Int64s) -> int:
-        """Find the tokens at these places; return of how many rows."""
+        """Find the tokens at these positions; return for how many rows."""
         known = find_tokens(signs, places, self._tokens, self._found)
         while known < len(places) and self._room < _MOST_TEXTS:
             self._make_room(2 * self._room)
@@ -160,9 +160,7 @@ class Scanner:
         return known
 
     def _taken(self, text: bytes, signs: Text, rows: Int64s) -> tuple[Records, bool]:
-        """Return the scanned rows as records, up to the first that is not known for sure; whether they are plainly
-        valid.
-        """
+        """Return the scanned rows as records, up to the first uncertain one; and whether they are obviously valid."""
         names, tracks = self._names_and_tracks(signs, rows)
         parsed, sizes, readable = self._sizes(text, rows, tracks)
         result = np.empty(readable, RECORD)
@@ -174,10 +172,9 @@ class Scanner:
         return self._with_details(text, rows, result, names[:known]), are_valid
 
     def _sizes(self, text: bytes, rows: Int64s, tracks: Int32s) -> tuple[Int64s, Int64s, int]:
-        """Return the operators that were parsed, and the numbers of their inputs; of how many rows the arguments can be
-        read.
+        """Return the parsed operators, the numbers of their inputs, and for how many rows arguments can be read.
 
-        An operator's shapes are part of the event's: others like it are told theirs.
+        An operator's shapes belong to the event's shape: similar events share them.
         """
         parsed = np.flatnonzero(rows[scan_columns.PARSED])
         parsed = parsed[tracks[parsed] != _NOT_SEEN]
@@ -196,7 +193,7 @@ class Scanner:
         return parsed, sizes, readable
 
     def _names_and_tracks(self, signs: Text, rows: Int64s) -> tuple[Int32s, Int32s]:
-        """Return the numbers of both for every row: those that were parsed tell them for all others of their shape."""
+        """Return the numbers of both for every row: the parsed rows determine them for all others of their shape."""
         shape, parsed = rows[scan_columns.SHAPE], np.flatnonzero(rows[scan_columns.PARSED])
         if not len(parsed):
             return self._name_of_shape[shape], self._track_of_shape[shape]
@@ -210,7 +207,7 @@ class Scanner:
         return of_rows[0], of_rows[1]
 
     def _numbers(self, signs: Text, places: Int64s) -> tuple[Int32s, Int32s]:
-        """Return the numbers of the names and tracks that stand at these places."""
+        """Return the numbers of the names and tracks at these positions."""
         found = self._found[: self._with_room(signs, places)]
         known = self._number_names(found[:, tokens.NAME])
         self._number_tracks(found[:known, tokens.TRACK])
@@ -226,7 +223,7 @@ class Scanner:
         details = np.where(shape != _NO_SHAPE, self._detail_of_shape[shape], _NOT_SEEN)
         first = details == _NOT_SEEN
         for at in np.flatnonzero(first).tolist():
-            # Another of its shape may have come before.
+            # An earlier row of this shape may have set it.
             known = self._detail_of_shape[shape[at]] if shape[at] != _NO_SHAPE else _NOT_SEEN
             first[at] = known == _NOT_SEEN
             number = self._detail(text, rows[:, detailed[at]]) if first[at] else known
@@ -235,9 +232,9 @@ class Scanner:
                 detailed, shape, details, first = detailed[:at], shape[:at], details[:at], first[:at]
                 break
             details[at] = number
-        # Among the inputs no other number stands where the sequence number does, and none of a peer.
+        # Within the inputs no other number and no peer stands in the sequence number's place.
         sequence = np.where(self._is_numbered[shape], rows[scan_columns.NUMBER, detailed], -1)
-        # A row that is told its own details later shares none.
+        # A row that gets its own details later shares none.
         own = self._tables.name_classes()[names[detailed]] == NameClass.HOST_COLLECTIVE
         own |= sequence >= 0
         own &= ~first
@@ -246,9 +243,7 @@ class Scanner:
         return records
 
     def _detail(self, text: bytes, row: Int64s) -> int | None:
-        """Return the number of a row's own details, which others of its shape may share; None where they cannot be
-        read.
-        """
+        """Return the number of a row's details, which others of its shape may share; None if they cannot be read."""
         begin, end = row[scan_columns.ARGS : scan_columns.ARGS + 2].tolist()
         try:
             found = collective_details((_ARGS.decode(text[begin:end]) if end else None) or NO_ARGS)
@@ -260,7 +255,7 @@ class Scanner:
         return number
 
     def _number_names(self, names: Int32s) -> int:
-        """Numbers the names that are new; of how many rows they are known, up to one that cannot be read."""
+        """Give numbers to new names; return for how many rows names are known, up to one that cannot be read."""
         for token in _not_seen(self._name_numbers, names):
             name = _decoded(_TEXT, self._text(token), "")
             if name is None:
@@ -270,7 +265,7 @@ class Scanner:
         return int(unknown.argmax()) if unknown.any() else len(names)
 
     def _number_tracks(self, tracks: Int32s) -> None:
-        """Numbers the tracks that are new."""
+        """Give numbers to new tracks."""
         for track in _not_seen(self._track_numbers, tracks):
             category, process, thread = map(self._text, self._tokens.tracks[track].tolist())
             cat = _decoded(_TEXT, category, "")
@@ -293,7 +288,7 @@ def _read_odd_times(text: bytes, rows: Int64s, records: Records) -> None:
 
 
 def _not_seen(numbers: Int32s, met: Int32s) -> Iterable[int]:
-    """Those that are met for the first time, in order."""
+    """Return those that occur for the first time, in order."""
     return dict.fromkeys(met[numbers[met] == _NOT_SEEN].tolist())
 
 
@@ -308,17 +303,17 @@ Int8s = npt.NDArray[np.int8]
 _NONE: Final = int(Category.NONE)
 _COPY: Final = int(Category.COPY)
 WORDS: Final = 7
-"""Of a record (`rows.RECORD`), of 64 bits each: four numbers, the size, track and name, the detail."""
+"""Words of a record (`rows.RECORD`), 64 bits each: four numbers, the size, track and name, the detail."""
 
 
 @njit(cache=True, nogil=True)
 def pack(
     rows: Int64s, names: Int32s, tracks: Int32s, categories: Int8s, sizes: Int64s, packed: Int64s
 ) -> tuple[int, bool]:
-    """Fill `packed` with rows, up to the first whose name or track is not known (-1).
+    """Fill `packed` with rows, up to the first with an unknown name or track (-1).
 
-    Returns how many, and whether they are all valid, as far as that is plain (`EventTables.valid`). The size is a row's
-    own on a track of copies, else that of its shape. Nothing has details yet.
+    Returns how many, and whether all are valid as far as is obvious (`EventTables.valid`). The size is a row's own on a
+    track of copies, else that of its shape. Details are filled in later.
     """
     is_valid = True
     for row in range(len(packed)):

@@ -1,6 +1,7 @@
-"""Takes events that are like earlier ones in all but numbers, without parsing them; compiled by numba.
+"""Takes events that differ from earlier ones only in numbers, without parsing them; compiled by numba.
 
-What is compiled together stands in one file: by that file alone numba tells whether kept machine code is out of date.
+Code that is compiled together stands in one file: numba decides by that file alone whether its cached code is out of
+date.
 """
 
 from typing import Final
@@ -51,7 +52,7 @@ UNLIKE: Final = 4
 """The next event has to be parsed."""
 
 _OF_EACH: Final = 4
-"""Bits by which a shape tells what came before the next event: of the last three all are."""
+"""Bits of each earlier shape in the key of the next event: the key has the last three."""
 _ZEROS: Final = 0x3030303030303030
 _BEYOND_NINE: Final = 0x7676767676767676
 _PAIRS: Final = 0x00FF00FF00FF00FF
@@ -67,7 +68,7 @@ _LATEST: Final = 4 * 10**15
 
 @njit(cache=True, nogil=True)
 def take_alike(text: Text, limit: int, rows: Int64s, ended: Int64s, shapes: Shapes) -> int:
-    """Take events of known shapes, as `scan_events` takes any: from where `ended` says on, behind the rows it has."""
+    """Take events of known shapes, as `scan_events` takes any: from the position in `ended` on, after its rows."""
     pieces, expected = shapes.pieces, shapes.expected
     count, at, before = ended[0], ended[1], 0
     while True:
@@ -104,7 +105,7 @@ def take_alike(text: Text, limit: int, rows: Int64s, ended: Int64s, shapes: Shap
 
 @njit(nogil=True)
 def _clear(rows: Int64s, row: int, at: int) -> None:
-    """Clear the row of an event that begins there, of which nothing else is known."""
+    """Clear the row of an event that begins at `at`."""
     rows[EVENT, row] = at
     rows[START, row] = rows[DURATION, row] = rows[ARGS, row] = rows[ARGS + 1, row] = 0
     rows[CORRELATION, row] = rows[EXTERNAL_ID, row] = rows[SIZE, row] = -1
@@ -113,7 +114,7 @@ def _clear(rows: Int64s, row: int, at: int) -> None:
 
 @njit(nogil=True)
 def _as_expected(text: Text, at: int, limit: int, rows: Int64s, row: int, piece: int, shapes: Shapes) -> int:
-    """Behind the event at `at`, if it is made of `piece` and those after it."""
+    """Return the end of the event at `at` if it consists of `piece` and its successors."""
     texts, pieces = shapes.texts, shapes.pieces
     while piece != NONE:
         size, what = pieces[piece, LENGTH], pieces[piece, THEN]
@@ -132,7 +133,7 @@ def _as_expected(text: Text, at: int, limit: int, rows: Int64s, row: int, piece:
 
 @njit(nogil=True)
 def _walk(text: Text, at: int, limit: int, rows: Int64s, row: int, shapes: Shapes) -> tuple[int, int]:
-    """Return the shape of the event at `at`, found piece by piece, and the place behind it."""
+    """Return the shape of the event at `at`, found piece by piece, and its end."""
     texts, pieces, path = shapes.texts, shapes.pieces, shapes.path
     piece, met, what = 0, 0, NOTHING
     while what < ROW:
@@ -169,7 +170,7 @@ def _note_piece(path: Int32s, met: int, piece: int) -> int:
 
 @njit(nogil=True)
 def _see_arguments(rows: Int64s, row: int, at: int, piece: Int32s) -> None:
-    """Tells the row where its arguments begin and end, if that is in the piece, which stands at `at`."""
+    """Set the begin or end of the row's arguments if the piece at `at` contains them."""
     if piece[OPENS] & piece[CLOSES] != NONE:
         if piece[OPENS] != NONE:
             rows[ARGS, row] = at + piece[OPENS]
@@ -179,7 +180,7 @@ def _see_arguments(rows: Int64s, row: int, at: int, piece: Int32s) -> None:
 
 @njit(nogil=True)
 def _after_value(text: Text, at: int, limit: int, what: int, rows: Int64s, row: int) -> int:
-    """Behind what changes from event to event; the row is told what it is of."""
+    """Return the end of a changing value, after storing it in its column of the row."""
     if what <= DURATION:
         rows[what, row], at = _time(text, at, limit)
     elif what <= SIZE:
@@ -195,13 +196,13 @@ def _after_value(text: Text, at: int, limit: int, what: int, rows: Int64s, row: 
 
 @njit(nogil=True)
 def _piece_behind(text: Text, at: int, limit: int, piece: int, texts: Text, pieces: Int32s) -> int:
-    """Return the piece that stands at `at`, of those behind `piece`; it is looked for first the next time."""
+    """Return the piece at `at` among the children of `piece`, and move it to the front of them."""
     before, one = NONE, pieces[piece, CHILD]
     while one != NONE:
         size = pieces[one, LENGTH]
         is_it = at + size <= limit and is_same(text, at, texts, pieces[one, FIRST], size)
         if is_it and pieces[one, THEN] == A_TEXT:
-            # The quote before a number is any text's.
+            # Any text begins with the quote before a number.
             _, end = _after_digits(text, at + size, limit)
             is_it = end != NONE and end < limit and text[unsigned(end)] == _QUOTE
         if is_it:
@@ -216,9 +217,7 @@ def _piece_behind(text: Text, at: int, limit: int, piece: int, texts: Text, piec
 
 @njit(nogil=True)
 def _eight(text: Text, at: int) -> tuple[int, int]:
-    """Return the digits that come first among the eight signs at `at`, which have to be there: their value, and how
-    many.
-    """
+    """Return the value and the number of the leading digits in the eight characters at `at`, which must exist."""
     signs = word(text, at) ^ _ZEROS
     others = (signs + _BEYOND_NINE | signs) & HIGHEST
     count = 8
@@ -226,9 +225,9 @@ def _eight(text: Text, at: int) -> tuple[int, int]:
         count = lowest(others) >> 3
         if count == 0:
             return 0, 0
-        # As if zeros stood before them.
+        # As if preceded by zeros.
         signs = (signs & ((1 << 8 * count) - 1)) << (64 - 8 * count)
-    # Each digit with its neighbour, then each two, then each four.
+    # Combine digits pairwise, then pairs, then fours.
     signs = signs * (1 + (10 << 8)) >> 8
     signs = (signs & _PAIRS) * (1 + (100 << 16)) >> 16
     signs = (signs & _FOURS) * (1 + (10_000 << 32)) >> 32
@@ -237,7 +236,7 @@ def _eight(text: Text, at: int) -> tuple[int, int]:
 
 @njit(nogil=True)
 def _after_digits(text: Text, at: int, limit: int) -> tuple[int, int]:
-    """Return the value of the digits at `at`, which has to fit, and the place behind them; no zero begins several."""
+    """Return the value of the digits at `at`, which has to fit, and their end; a leading zero must stand alone."""
     begin, value, count = at, 0, 8
     if at + 8 <= limit:
         value, count = _eight(text, at)
@@ -257,7 +256,7 @@ def _after_digits(text: Text, at: int, limit: int) -> tuple[int, int]:
 
 @njit(nogil=True)
 def _whole(text: Text, at: int, limit: int) -> tuple[int, int]:
-    """Return a whole number, and the place behind it."""
+    """Return a whole number and its end."""
     if at < limit and text[unsigned(at)] == _MINUS:
         value, at = _after_digits(text, at + 1, limit)
         return -value, at
@@ -266,7 +265,7 @@ def _whole(text: Text, at: int, limit: int) -> tuple[int, int]:
 
 @njit(nogil=True)
 def _time(text: Text, at: int, limit: int) -> tuple[int, int]:
-    """Microseconds of up to three decimals, as nanoseconds, and the place behind them."""
+    """Return microseconds with up to three decimals as nanoseconds, and their end."""
     value, end = _after_digits(text, at, limit)
     if end == NONE or end - at > _TIME_DIGITS or value >= _LATEST:
         return 0, NONE
@@ -285,7 +284,7 @@ def _time(text: Text, at: int, limit: int) -> tuple[int, int]:
 
 @njit(nogil=True)
 def _after_number(text: Text, at: int, limit: int) -> int:
-    """Behind a number without an exponent."""
+    """Return the end of a number without an exponent."""
     _, at = _whole(text, at, limit)
     if at == NONE or at >= limit or text[unsigned(at)] != _POINT:
         return at
@@ -298,7 +297,7 @@ def _after_number(text: Text, at: int, limit: int) -> int:
 
 @njit(nogil=True)
 def _learn_whole(met: int, shapes: Shapes) -> int:
-    """Return the first of the pieces that an event is made of, whose path has so many; none beyond half of the room."""
+    """Return the first piece of the whole event whose path has `met` pieces; none beyond half of the room."""
     pieces, texts, path, counts = shapes.pieces, shapes.texts, shapes.path, shapes.counts
     number, at, size = counts[0], counts[1], 0
     for one in range(met):
@@ -319,7 +318,7 @@ def _learn_whole(met: int, shapes: Shapes) -> int:
         at += known[LENGTH]
         new[LENGTH] += known[LENGTH]
         new[THEN] = known[THEN]
-        # A name, and what stands before it, are as much text as the rest.
+        # A name and the text before it are plain text here.
         is_new = known[THEN] not in (A_NAME, NOTHING)
         if is_new:
             number += 1

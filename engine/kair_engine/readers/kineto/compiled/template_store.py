@@ -1,18 +1,15 @@
-"""Keeps the shapes of events that were parsed, so that others like them need not be; compiled by numba.
+"""Keeps the shapes of parsed events, so that similar ones need no parsing; compiled by numba.
 
-What is compiled together stands in one file: by that file alone numba tells whether kept machine code is out of date.
+Profilers write all calls of one operator alike. The text of a parsed event is kept as a chain of pieces, separated by
+its changing parts: times, ids, other numbers of its arguments; a name stands alone and is found by its content. A later
+event of the same pieces, with whole numbers in the same places, is as valid, and has the same name, category, process
+and thread: all this is its shape.
 
-What is known of events that differ from one another in nothing but numbers; looked up by machine code.
+Events tend to follow one another as before. So the shape that last followed the same three is tried first, in one go:
+its pieces are kept once more, including names, one after another.
 
-Profilers write the calls of one operator alike. The text of an event that was parsed is kept as a chain of pieces,
-between which stands what changes: times, ids, other numbers of its arguments; a name stands alone, and is found by its
-content. A later event of the same pieces, with whole numbers in the same places, is as valid as that one, and has the
-same name, category, process and thread: all this is its shape.
-
-Events follow one another as they did before. So that shape is tried first that came last behind the same three, in one
-go: its pieces are kept once more, with their names in them, one after another.
-
-Machine code keeps what stands here: whoever changes it touches template_match.py and template_store.py.
+Code that is compiled together stands in one file: numba decides by that file alone whether its cached code is out of
+date. After a change here, touch template_match.py and template_store.py.
 """
 
 from typing import Final, NamedTuple
@@ -37,10 +34,9 @@ from kair_engine.readers.kineto.compiled.scan_columns import (
     WITHOUT,
 )
 
-# Columns of pieces: where its text begins, its size, what follows, the first piece behind it, the next one in its
-# place, how many stand behind it, its event's times that are not there, and where in it arguments begin and end.
-# Of an event's last piece also whether no numbers but ids tell of a collective, and the first of the pieces, one after
-# another, that the whole event is made of.
+# Columns of pieces: begin and size of its text, what follows, its first child, its next sibling, the number of its
+# children, its event's missing times, and where arguments begin and end in it. The last piece of an event also has
+# whether only numbers except ids identify a collective, and the first of the consecutive pieces of the whole event.
 FIRST: Final = 0
 LENGTH: Final = 1
 THEN: Final = 2
@@ -56,7 +52,7 @@ _PIECE: Final = 11
 NONE: Final = -1
 
 _FOLLOWED: Final = 12
-"""Bits of what came before an event: of 100 events 93 are as expected, with 16 bits 94."""
+"""Bits of the key of earlier events: it predicts 93 of 100 events, with 16 bits 94."""
 _LONGEST: Final = 256
 """Pieces of an event that is kept whole."""
 
@@ -69,22 +65,22 @@ HIGHEST: Final = -0x7F7F7F7F7F7F7F80
 
 
 class Shapes(NamedTuple):
-    """The pieces that are known: a tree, whose root stands before an event."""
+    """The known pieces: a tree, whose root stands before an event."""
 
     texts: Text
     pieces: Int32s
     names: Int32s
-    """Of a table by a name's text and the piece before it: the piece that is this name, 0 for a free place."""
+    """Hash table by a name's text and the piece before it → the piece of this name; 0 if free."""
     counts: Int64s
-    """How many pieces there are, and how long their texts are together."""
+    """The number of pieces, and the total length of their texts."""
     expected: Int32s
-    """By what came before, the shape that followed."""
+    """Key of earlier shapes → the shape that followed."""
     path: Int32s
-    """The pieces of one event: room for its walk."""
+    """The pieces of one event, as room for its walk."""
 
 
 def no_shapes(pieces: int, names: int, text: int) -> Shapes:
-    """Room for so many pieces, names (a power of two), and bytes of both."""
+    """Return room for so many pieces, names (a power of two), and bytes of both."""
     known = Shapes(
         texts=np.empty(text, np.uint8),
         pieces=np.empty((pieces, _PIECE), np.int32),
@@ -98,7 +94,7 @@ def no_shapes(pieces: int, names: int, text: int) -> Shapes:
 
 
 def forget(shapes: Shapes) -> None:
-    """Begins anew."""
+    """Drop all shapes."""
     shapes.names[:] = shapes.expected[:] = 0
     shapes.pieces[0] = [0, 0, NOTHING, NONE, NONE, 0, 0, NONE, NONE, 0, NONE]
     shapes.counts[:] = [1, 0]
@@ -106,7 +102,7 @@ def forget(shapes: Shapes) -> None:
 
 @njit(nogil=True)
 def is_same(text: Text, at: int, texts: Text, first: int, size: int) -> bool:
-    """Whether the text at `at` is that of a piece, `size` signs of `texts` from `first` on."""
+    """Whether the text at `at` equals a piece: `size` characters of `texts` from `first` on."""
     if size < 8:
         for i in range(size):
             if text[unsigned(at + i)] != texts[unsigned(first + i)]:
@@ -125,9 +121,7 @@ def is_same(text: Text, at: int, texts: Text, first: int, size: int) -> bool:
 
 @njit(nogil=True)
 def name_at(text: Text, at: int, limit: int, piece: int) -> tuple[int, int]:
-    """Return the size of the text in quotes at `at`, if nothing in it is escaped, and a hash of it and the piece
-    before.
-    """
+    """Return the size of the quoted text at `at` if it has no escapes, and a hash of it and the piece before."""
     hashed = piece
     end = at + 1
     while end + 8 <= limit:
@@ -147,7 +141,7 @@ def name_at(text: Text, at: int, limit: int, piece: int) -> tuple[int, int]:
 
 @njit(nogil=True)
 def known_name(text: Text, at: int, size: int, hashed: int, piece: int, shapes: Shapes) -> int:
-    """Return the piece that is this name, behind that piece."""
+    """Return the piece of this name after `piece`."""
     texts, pieces, names = shapes.texts, shapes.pieces, shapes.names
     for probe in range(MOST_PROBES):
         one = names[(hashed + probe) & (len(names) - 1)]
@@ -160,12 +154,12 @@ def known_name(text: Text, at: int, size: int, hashed: int, piece: int, shapes: 
 
 
 _MOST_CHILDREN: Final = 64
-"""Pieces that are looked at in turn; the one that was met last comes first."""
+"""Pieces that are tried in turn; the latest match comes first."""
 
 
 @njit(cache=True, nogil=True)
 def learn(text: Text, marks: Int64s, rows: Int64s, shapes: Shapes) -> None:
-    """Keep the shapes of the events that `marks` are of, and return each one's row."""
+    """Keep the shapes of the events in `marks`, and write each one's shape into its row."""
     first = 1
     for last in range(1, marks[0, 0]):
         what = marks[last, WHAT]
@@ -178,7 +172,7 @@ def learn(text: Text, marks: Int64s, rows: Int64s, shapes: Shapes) -> None:
 
 @njit(nogil=True)
 def _learn_event(text: Text, marks: Int64s, first: int, last: int, shapes: Shapes) -> int:
-    """Return the shape of the event with these marks, which is kept; none where there is no room."""
+    """Keep and return the shape of the event with these marks; none if there is no room."""
     at = marks[last, BEGIN]
     piece = 0
     says_all = 1
@@ -200,7 +194,7 @@ def _learn_event(text: Text, marks: Int64s, first: int, last: int, shapes: Shape
 
 @njit(nogil=True)
 def _learn_piece(text: Text, begin: int, end: int, follows: int, event: Int64s, piece: int, shapes: Shapes) -> int:
-    """Return the piece `text[begin:end]` behind `piece`."""
+    """Return the piece `text[begin:end]` after `piece`."""
     pieces = shapes.pieces
     one = pieces[piece, CHILD]
     while one != NONE:
@@ -225,7 +219,7 @@ def _learn_piece(text: Text, begin: int, end: int, follows: int, event: Int64s, 
 
 @njit(nogil=True)
 def _learn_name(text: Text, begin: int, end: int, piece: int, shapes: Shapes) -> int:
-    """Return the piece that is the name `text[begin:end]` behind `piece`."""
+    """Return the piece that is the name `text[begin:end]` after `piece`."""
     size, hashed = name_at(text, begin, len(text), piece)
     known = known_name(text, begin, end - begin, hashed, piece, shapes)
     if known != NONE or size != end - begin:
@@ -243,7 +237,7 @@ def _learn_name(text: Text, begin: int, end: int, piece: int, shapes: Shapes) ->
 
 @njit(nogil=True)
 def _new_piece(text: Text, begin: int, end: int, follows: int, shapes: Shapes) -> int:
-    """Return a piece that stands nowhere yet; none where there is no room."""
+    """Return a new, unlinked piece; none if there is no room."""
     number, first = shapes.counts[0], shapes.counts[1]
     if number == len(shapes.pieces) or first + end - begin > len(shapes.texts):
         return NONE

@@ -1,6 +1,6 @@
-"""Numbers for the texts of events, compiled by numba: each different text is kept once, and found by its content.
+"""Numbers the texts of events, compiled by numba: each different text is kept once, and found by its content.
 
-The keys of events and of their arguments that are looked at.
+Defines also the relevant keys of events and of their arguments.
 """
 
 from typing import Final, NamedTuple
@@ -21,28 +21,28 @@ _FNV_BASIS: Final = 2166136261
 
 
 class Tokens(NamedTuple):
-    """Different texts, and different tracks (category, process, thread), by the order in which they came.
+    """Different texts, and different tracks (category, process, thread), in the order of arrival.
 
     A text is kept with its quotes: a thread "7" is not thread 7.
     """
 
     slots: Int32s
-    """Of a table by the texts' content; 0 is a free one."""
+    """Hash table by the texts' content; 0 is a free slot."""
     texts: Text
     ends: Int64s
     track_slots: Int32s
     tracks: Int32s
     counts: Int64s
-    """How many texts there are, and how many tracks. Text 0 is empty: it stands for a field that is not there."""
+    """The numbers of texts and of tracks. Text 0 is empty: it stands for a missing field."""
 
 
 @njit(cache=True, nogil=True)
 def find_tokens(text: Text, places: Int64s, tokens: Tokens, found: Int32s) -> int:
-    """Numbers the texts of each row, name, category, process and thread, and the track that these three are.
+    """Give numbers to the texts of each row (name, category, process, thread), and the track of the last three.
 
     `places` are their begins and ends in the text, in turn.
 
-    Returns how many rows there was room for.
+    Returns the number of rows that had room.
     """
     slots, texts, ends = tokens.slots, tokens.texts, tokens.ends
     last = np.zeros(TRACK, np.int64)
@@ -148,19 +148,19 @@ ARGUMENTS: Final = {
     "Process Group Ranks": scan_columns.MAYBE_TEXT,
     "Concrete Inputs": scan_columns.INPUTS,
 }
-"""The arguments whose types are looked at: those that `EventArgs` decodes."""
+"""The arguments that `EventArgs` decodes, and the types of their values."""
 _ALL: Final = [*_OF_EVENT.items(), *sorted(ARGUMENTS.items(), key=lambda item: len(item[0]))]
 _LONGEST: Final = max(map(len, ARGUMENTS))
 
 
 class Keys(NamedTuple):
-    """The keys of both tables end to end, the short ones of each first."""
+    """The keys of both tables end to end, sorted by length within each."""
 
     texts: Text
     begins: Int64s
     """Where each begins."""
     fields: Int64s
-    """The column of each, or of arguments their type."""
+    """The column of each, or an argument's type."""
     of_length: Int64s
     """(table × length): the first key of a table that is as long, or longer."""
 
