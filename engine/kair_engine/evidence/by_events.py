@@ -5,7 +5,7 @@ from dataclasses import replace
 from kair_engine.evidence.case import AROUND_NS, Case
 from kair_engine.evidence.series import Event
 from kair_engine.results.evidence import Explanation
-from kair_engine.trace.xids import of_code, told_cause
+from kair_engine.trace.xids import of_code, stated_cause
 
 
 def by_events(case: Case) -> Explanation | None:
@@ -50,7 +50,7 @@ def _speaks(case: Case, event: Event) -> bool:
         return False
     if event.name != "xid":
         return True
-    code = told_cause(event.text or "") or (None if event.value is None else int(event.value))
+    code = stated_cause(event.text or "") or (None if event.value is None else int(event.value))
     if code is None:
         return False
     row, of = of_code(code), case.part.xids_of

@@ -1,1 +1,1 @@
-"""The recorded job as plain data: its operations table, one step's arrays, order in time within a rank."""
+"""The recorded job as plain data: its operations table, one step's arrays, and order in time within a rank."""

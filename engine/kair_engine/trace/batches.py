@@ -1,17 +1,11 @@
-"""Steps read in batches, and the memory that they take: what is kept, what is refused.
+"""Reads steps in batches and limits their memory.
 
-Batches of steps that are read together.
+Batches are steps that are read together. A recording is reduced part by part: each part's steps become a small table,
+and the tables are combined. The parts and the order of their tables do not depend on where they are reduced: a cluster
+gives exactly the result of one process.
 
-Reduces a recording part by part: each part's steps come to a small table, and those are put together.
-
-Wherever the parts are reduced, they are the same ones, and their tables are put together in the same order: so a
-cluster gives the very answer that one process does.
-
-Steps that were read, kept in memory for the questions that follow.
-
-Refuses a step that takes more memory than there is, before any of it is taken.
-
-Keeps freed memory in the process: arrays of the next step then need no fresh pages.
+Steps that were read can stay in memory for later questions. A step that needs more memory than there is gets refused
+before it is read. Freed memory stays in the process, so that the arrays of the next step need no fresh pages.
 """
 
 import ctypes
@@ -33,14 +27,13 @@ if TYPE_CHECKING:
 
 
 ROWS_AT_A_TIME = 500_000
-"""Steps are read together up to this many operations: a scan of its own for each small step costs 10 ms."""
+"""Limit of operations that are read together: a separate scan for each small step costs 10 ms."""
 
 
 def step_batches(trace: Trace, operations: int = ROWS_AT_A_TIME) -> Iterator[list[int]]:
-    """Yield the chosen steps in order, as few batches as hold so many operations each, at least one step, and about
-    evenly.
+    """Yield the chosen steps in order, in the fewest batches of at most `operations` each (or one step), about evenly.
 
-    A few steps left over for the last would tell little of how long their operations usually take.
+    A small last batch would show too little of how long its operations usually take.
     """
     of_steps = operations_of_steps(trace)
     batches = _filled(of_steps, operations)
@@ -63,7 +56,7 @@ def _filled(of_steps: Mapping[int, int], operations: int) -> list[list[int]]:
 
 
 def _even(of_steps: Mapping[int, int], count: int) -> list[list[int]]:
-    """So many batches at most, by which of so many equal parts of all operations a step's middle lies in."""
+    """Return at most `count` batches: a step goes by its middle into one of `count` equal parts of all operations."""
     batches: dict[int, list[int]] = {}
     part, held = max(sum(of_steps.values()) / max(count, 1), 1.0), 0.0
     for step, of_step in of_steps.items():
@@ -73,13 +66,13 @@ def _even(of_steps: Mapping[int, int], count: int) -> list[list[int]]:
 
 
 TWICE_AT_A_TIME = 2 * ROWS_AT_A_TIME
-"""The same where steps are only looked at: row groups hold several, each of which would decode all of them."""
+"""The limit for steps that are only scanned: a row group has several, and each batch would decode all of them."""
 SAMPLE = 1_000_000
-"""Operations of steps that are looked at closely, more or less: a step is looked at as a whole."""
+"""Approximate number of operations that are examined closely; steps are examined whole."""
 
 
 def first_steps(trace: Trace, steps: Iterable[int]) -> list[int]:
-    """Return the first of some steps that fit into the sample, and one at least."""
+    """Return the first steps that fit into the sample, at least one."""
     of_steps, held, chosen = operations_of_steps(trace), 0, list[int]()
     for step in steps:
         held += of_steps[step]
@@ -90,7 +83,7 @@ def first_steps(trace: Trace, steps: Iterable[int]) -> list[int]:
 
 
 def operations_of_steps(trace: Trace) -> dict[int, int]:
-    """Return the chosen steps in order, and how many operations each has on all ranks."""
+    """Return the chosen steps in order → the number of operations on all ranks."""
     rows = dict.fromkeys(trace.steps, 0)
     for step, of_rank in zip(trace.job.step_times.step, trace.job.step_times.operations, strict=True):
         if step in rows:
@@ -105,15 +98,15 @@ class Workers(Protocol):
     """Processes that reduce parts of a recording."""
 
     def map(self, reduce: Callable[[Trace], Table], trace: Trace, parts: Sequence[Sequence[int]]) -> Iterator[Table]:
-        """`reduce` of the trace narrowed to each part's steps, in the parts' order.
+        """Yield `reduce` of the trace narrowed to each part's steps, in the parts' order.
 
-        `reduce` and what it gives go from one process to another, and see nothing of what the caller holds.
+        `reduce` and its results are sent between processes, and see none of the caller's state.
         """
 
 
 def over_parts(trace: Trace, reduce: Callable[[Trace], Table], operations: int = ROWS_AT_A_TIME) -> Iterator[Table]:
-    """`reduce` of every part of the chosen steps, of so many operations each, in order: on the trace's workers, or one
-    after another here.
+    """Yield `reduce` of each part of the chosen steps in order, with `operations` each: on the trace's workers, or
+    here.
     """
     parts = list(step_batches(trace, operations))
     if trace.workers is not None:
@@ -126,25 +119,25 @@ def over_parts(trace: Trace, reduce: Callable[[Trace], Table], operations: int =
 Thing = TypeVar("Thing")
 
 MOST_KEPT: Final = 3_000_000
-"""Operations of all steps together, at 110 bytes each with what is derived of them: jobs of more are read each time."""
+"""Operations of all steps together, at 110 bytes each with derived data: larger jobs are read again each time."""
 
 
 @dataclass
 class StepMemory:
-    """A job's steps by number. Questions may come from several threads."""
+    """A job's steps by number. Several threads may ask for them."""
 
     _known: "dict[int, Operations]" = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
     derived: dict[Hashable, Any] = field(default_factory=dict)
-    """What was derived of several steps together."""
+    """Values derived from several steps together."""
 
     def each(
         self, batches: Iterable[Sequence[int]], read: "Callable[[Sequence[int]], Iterable[Operations]]"
     ) -> "Iterator[Operations]":
-        """Return the steps of all batches in order; `read` gives a batch.
+        """Yield the steps of all batches in order; `read` reads a batch.
 
-        Steps that are not known as of one reading are read again together: what is told of several, as what usually
-        is the case in them, would else depend on what was asked before.
+        A batch that is not known from one reading is read again: values derived from several steps, such as usual
+        durations, would otherwise depend on earlier questions.
         """
         found: list[Operations] = []
         with self._lock:
@@ -159,7 +152,7 @@ class StepMemory:
 
 
 def derived_once(trace: Trace, name: str, make: Callable[[], Thing]) -> Thing:
-    """Return what `make` derives of the trace's steps, which nobody changes: kept where the steps are."""
+    """Return `make`'s immutable result from the trace's steps, kept where the steps are."""
     if trace.memory is None:
         return make()
     known = trace.memory.derived
@@ -170,7 +163,7 @@ def derived_once(trace: Trace, name: str, make: Callable[[], Thing]) -> Thing:
 
 
 def known_once(trace: Trace, name: str, make: Callable[[], Thing]) -> Thing:
-    """Return what `make` says of the trace's steps, where that is small: it is kept as long as the trace is."""
+    """Return `make`'s small result from the trace's steps, kept as long as the trace."""
     if (name, trace.steps) not in trace.known:
         trace.known[name, trace.steps] = make()
     thing: Thing = trace.known[name, trace.steps]
@@ -178,55 +171,53 @@ def known_once(trace: Trace, name: str, make: Callable[[], Thing]) -> Thing:
 
 
 def keeping_steps(trace: Trace, most: int = MOST_KEPT) -> Trace:
-    """Return the same trace, which reads each step once where all of them, `most` operations, fit into memory."""
+    """Return the trace so that it reads each step once, if it has at most `most` operations."""
     return replace(trace, memory=StepMemory()) if sum(trace.job.step_times.operations) <= most else trace
 
 
 WHOLE: Final = 220
 """Bytes for each operation of a step that is held whole."""
 REPLAYED: Final = 720
-"""The same of one that is replayed."""
+"""The same for a step that is replayed."""
 IN_WINDOW: Final = 1100
-"""The same of one that is replayed with the steps around it, several times in a row."""
+"""The same for a step that is replayed with the steps around it, several times in a row."""
 _NOTHING: Final = 256 << 20
-"""Less than that is taken without a look at what there is."""
+"""Smaller needs are met without a look at the free memory."""
 _SYSTEM: Final = Path("/proc/meminfo")
 _GROUP: Final = Path("/proc/self/cgroup")
 _GROUPS: Final = Path("/sys/fs/cgroup")
 _chosen: list[int] = []
-"""What the user said is the most that steps may take."""
+"""The user's limit for the memory of a step."""
 
 
 def limit_memory(most: int | None) -> None:
-    """Says how many bytes a step may take at most; None: what there is."""
+    """Limit the bytes that a step may take; None: the memory that there is."""
     _chosen[:] = [] if most is None else [most]
 
 
 def require_memory(trace: Trace, each: int = WHOLE) -> None:
-    """Raise InputError where the largest of the chosen steps takes more, at so many bytes for each operation."""
+    """Raise InputError if the largest of the chosen steps needs more memory, at `each` bytes per operation."""
     operations, step = max(((count, step) for step, count in operations_of_steps(trace).items()), default=(0, 0))
     needed = operations * each
     left = [*_chosen, *(_left() if needed > _NOTHING else ())]
     if not left or needed <= min(left):
         return
-    text = f"step {step} has {operations:,} operations: to hold them takes {_told(needed)}, and there is"
+    text = f"step {step} has {operations:,} operations: to hold them takes {_size_text(needed)}, and there is"
     hint = "triage, localize, blame, rank and timeline read the largest steps some ranks at a time"
-    raise InputError(f"{text} {_told(min(left))} of memory", f"{hint} ($KAIR_MAX_MEMORY sets the limit)")
+    raise InputError(f"{text} {_size_text(min(left))} of memory", f"{hint} ($KAIR_MAX_MEMORY sets the limit)")
 
 
 def operations_that_fit(each: int) -> float:
-    """How many there is memory for, at so many bytes for each; infinite where that is not known."""
+    """Return the number of operations that fit into memory, at `each` bytes; infinite if that is unknown."""
     return max(min([*_chosen, *_left()], default=float("inf")), 0) / each
 
 
-def _told(size: int) -> str:
+def _size_text(size: int) -> str:
     return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{max(size, 0) / 1e6:.0f} MB"
 
 
 def _left() -> Iterator[int]:
-    """Yield what the machine has left, and the control groups of this process: those of a batch system, or of a
-    container.
-    """
+    """Yield the free memory of the machine and of this process' control groups (a batch system's, a container's)."""
     with suppress(OSError, ValueError, StopIteration):
         lines = _SYSTEM.read_text().splitlines()
         yield int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1]) * 1024
@@ -241,7 +232,7 @@ def _left() -> Iterator[int]:
 
 
 def _left_in(root: Path, path: str, most: str, used: str, reclaimable: str) -> Iterator[int]:
-    """In a group and in all around it; files that are read again when they are needed count as free."""
+    """Yield the free memory of a group and of all around it; cached files count as free."""
     group = Path(os.path.normpath(root / path.lstrip("/")))
     for folder in (group, *group.parents):
         if folder.is_relative_to(root):
@@ -253,17 +244,17 @@ def _left_in(root: Path, path: str, most: str, used: str, reclaimable: str) -> I
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _LARGEST_BLOCK: Final = 32 << 20
-"""Larger arrays are mapped one by one; glibc allows no more."""
+"""Larger arrays are mapped one by one; glibc allows no higher limit."""
 _KEPT: Final = 256 << 20
-"""Free memory at the heap's end beyond this goes back to the system."""
+"""Free memory at the heap's end beyond this is returned to the system."""
 
 
 @cache
 def keep_freed_memory() -> None:
-    """Tells glibc not to hand arrays of some megabytes back to the system as soon as they are freed.
+    """Make glibc keep freed arrays of some megabytes in the process.
 
-    The kernel clears every page that it hands out again: of a third of the CPU time of ten million operations only a
-    tenth is left. What a process takes at its peak stays the same. Elsewhere than with glibc nothing happens.
+    The kernel clears every page that it hands out again; keeping them reduces this from a third of the CPU time of ten
+    million operations to a tenth. The peak stays the same. Nothing happens without glibc.
     """
     with suppress(OSError, AttributeError, TypeError):
         mallopt = ctypes.CDLL(None).mallopt

@@ -1,13 +1,11 @@
-"""Columns of the operations table: made, read, counted in, and looked through for damage.
+"""Makes, reads and counts columns of the operations table, and checks them for damage.
 
-Reads columns of the operations table by Arrow: polars, at three times the import, pays for whole queries only.
+Columns are read by Arrow: polars takes three times as long to import, and only pays off for whole queries. Arrays of
+numbers become columns; until then -1 stands for absent.
 
-Arrays of numbers as columns of the operations table; -1 stands for absent until then.
-
-Soundness of what a trace is read from: whether an analysis failed for its files' sake.
-
-Checksums tell damage, not who wrote a file: a job from somebody else can hold any table under a seal that fits. To look
-through all of it at every opening would cost more than most questions, so it is done where one failed.
+If an analysis fails, the files of the trace are checked for damage. Checksums show damage but not the writer: a job
+from somebody else can hold any table under a fitting seal. Checking everything at every opening would cost more than
+most questions, so it is done only after a failure.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -27,16 +25,16 @@ from kair_engine.trace.format import KINDS, PHASES, SCHEMA, STEP_SCOPE
 from kair_engine.trace.model import Trace
 
 TEXTS = frozenset(("lane", "name", "kind", "phase", "group", "inputs"))
-"""The columns that are read as codes."""
+"""Columns that are read as codes."""
 _AT_A_TIME: Final = 200_000
-"""Rows that are made arrays together: a table as read takes as much memory again."""
+"""Rows that are converted together: a table as read takes as much memory again."""
 
 
 @dataclass(frozen=True)
 class Columns:
     """Rows of the table in its order, arrays of one length; NONE stands for null.
 
-    Of a column of texts `of` has codes, which are positions in `texts`.
+    In `of`, a column of texts has codes, which are indices into `texts`.
     """
 
     of: dict[str, npt.NDArray[Any]]
@@ -46,7 +44,7 @@ class Columns:
         return len(self.of["step"])
 
     def chosen(self, rows: npt.NDArray[Any]) -> "Columns":
-        """Return some of the rows, by a mask or by their positions."""
+        """Return some of the rows, by a mask or by index."""
         return Columns({name: values[rows] for name, values in self.of.items()}, self.texts)
 
     def text(self, name: str) -> list[str]:
@@ -55,25 +53,24 @@ class Columns:
         return [texts[code] for code in self.of[name].tolist()]
 
     def is_any(self, name: str, wanted: Collection[str]) -> Bools:
-        """Where the text of a column is one of `wanted`; a null's is not."""
+        """Return where the text of a column is one of `wanted`; a null's is not."""
         return np.asarray(_by_code([text in wanted for text in self.texts[name]], False)[self.of[name]])
 
     def recode(self, name: str, words: Sequence[str], kind: npt.DTypeLike) -> None:
-        """Make a column's codes positions in `words`, NONE for other texts."""
+        """Make a column's codes indices into `words`, NONE for other texts."""
         place = [words.index(text) if text in words else NONE for text in self.texts[name]]
         self.of[name], self.texts[name] = _by_code(place, NONE).astype(kind)[self.of[name]], list(words)
 
     def present(self, name: str) -> list[int]:
-        """Return the codes of a column that occur, without NONE; its texts are of all rows that were read."""
+        """Return the codes of a column that occur, without NONE; its texts are those of all rows that were read."""
         counts = np.bincount(self.of[name] + 1, minlength=1)
         return np.flatnonzero(counts[1:]).tolist()
 
 
 def read_columns(trace: Trace, names: Sequence[str], steps: Sequence[int] | None = None) -> Columns:
-    """Return these columns, and `step` and `rank`, of what `Trace.scan` reads; of its chosen steps all, or only
-    `steps`.
+    """Return the columns `names`, `step` and `rank` of the rows of `Trace.scan`, for all its chosen steps or `steps`.
 
-    Row groups that hold none of the steps and ranks are not read. Numbers of steps are the job's, not a rank's own.
+    Row groups without any of the steps and ranks are not read. Step numbers are the job's, not a rank's own.
     """
     checkpoint()
     wanted = np.array(sorted(trace.steps if steps is None else steps), dtype=np.int64)
@@ -103,7 +100,7 @@ def read_columns(trace: Trace, names: Sequence[str], steps: Sequence[int] | None
             held = 0
     if tables or not pieces:
         pieces.append(piece())
-    # Arrow keeps what it frees: of two million operations 90 MB, while all else is worked out.
+    # Arrow keeps freed memory: for two million operations 90 MB, during all later work.
     pa.default_memory_pool().release_unused()
     return joined(pieces)
 
@@ -126,12 +123,12 @@ def _piece(
 
 
 def joined(parts: Sequence[Columns]) -> Columns:
-    """Return the rows of all, one after another; one part at least, whose columns are taken away."""
+    """Return all rows, part after part; at least one part is needed, and the parts lose their columns."""
     if len(parts) == 1:
         return parts[0]
     together = Columns({}, {})
     for name in list(parts[0].of):
-        # One column after another: copies of all at once take as much memory again.
+        # One column after another: copying all at once takes as much memory again.
         pieces = [part.of.pop(name) for part in parts]
         if name in parts[0].texts:
             together.texts[name] = list(dict.fromkeys(text for part in parts for text in part.texts[name]))
@@ -147,14 +144,14 @@ def _no_rows(trace: Trace, names: Sequence[str]) -> pa.Table:
 
 
 def ranks_together(trace: Trace, steps: Sequence[int]) -> list[tuple[int, int, Path]]:
-    """(lowest rank, highest rank, fragment) of every row group that may hold rows of the steps, the lowest first."""
+    """Return (lowest rank, highest rank, fragment) of every row group that may hold rows of the steps, lowest first."""
     within = _as_recorded(trace, np.array(sorted(steps), dtype=np.int64))
     parts = _parts(trace.fragments, within, None)
     return sorted((low, high, part.version[0]) for part in parts for low, high in part.ranks)
 
 
 def files_of(trace: Trace) -> tuple[Path, ...]:
-    """Return the fragments that may hold rows of the chosen steps and ranks; one where none does."""
+    """Return the fragments that may hold rows of the chosen steps and ranks; one if none does."""
     within = _as_recorded(trace, np.array(sorted(trace.steps), dtype=np.int64))
     found = tuple(part.version[0] for part in _parts(trace.fragments, within, _only(trace)))
     return found or trace.fragments[:1]
@@ -170,7 +167,7 @@ def _as_recorded(trace: Trace, steps: npt.NDArray[np.int64]) -> npt.NDArray[np.i
 
 
 Version = tuple[Path, int, int]
-"""A file as it was at some time."""
+"""A file at some time: path, modification time in ns, size in bytes."""
 
 
 def _version(fragment: Path) -> Version:
@@ -180,7 +177,7 @@ def _version(fragment: Path) -> Version:
 
 @dataclass(frozen=True)
 class _Part:
-    """Row groups of a file that may hold what is asked for, one at least, and each one's lowest and highest rank."""
+    """Row groups of a file that may hold wanted rows, at least one, and each one's lowest and highest rank."""
 
     version: Version
     groups: list[int]
@@ -190,10 +187,10 @@ class _Part:
 def _parts(
     fragments: Sequence[Path], steps: npt.NDArray[np.int64], ranks: npt.NDArray[np.int64] | None
 ) -> Iterator[_Part]:
-    """Yield the files that may hold some of the steps and ranks, which are in order."""
+    """Yield the files that may hold some of the steps and ranks, both of which are sorted."""
     versions = [_version(fragment) for fragment in fragments]
     of_files = [_spans(*version) for version in versions]
-    # All files at once: of ten thousand one at a time took as long as to read some of them.
+    # All files at once: for ten thousand files, one at a time took as long as reading some of them.
     spans = np.concatenate([np.empty((4, 0), np.int64), *of_files], axis=1)
     file = np.repeat(np.arange(len(versions)), [of.shape[1] for of in of_files])
     group = np.arange(len(file)) - np.searchsorted(file, file)
@@ -212,7 +209,7 @@ def _parts(
 def _row_groups(part: _Part, names: Sequence[str]) -> pa.Table:
     columns = [*{"step": 0, "rank": 0, **dict.fromkeys(names)}]
     footer = _footer(*part.version)
-    # To read ahead serves stores that are far away; of a thousand operations here it took a fifth of the time.
+    # Reading ahead serves remote stores; locally it took a fifth of the time of a thousand operations.
     with pq.ParquetFile(part.version[0], metadata=footer[0] if footer else None, pre_buffer=False) as file:
         footer[:] = [file.metadata]
         return file.read_row_groups(part.groups, columns, use_threads=False)
@@ -220,10 +217,8 @@ def _row_groups(part: _Part, names: Sequence[str]) -> pa.Table:
 
 @lru_cache(maxsize=1 << 16)
 def _spans(fragment: Path, changed_ns: int, size: int) -> npt.NDArray[np.int64]:  # noqa: ARG001 - of this state of the file
-    """Return the lowest and the highest step and rank of each row group, (4 × row groups): most files hold none of
-    them.
-    """
-    # Not by way of `_footer`, which is for files that are read: of a recording's most nothing is.
+    """Return the lowest and the highest step and rank of each row group, (4 × row groups): most files hold no match."""
+    # Without `_footer`, which caches footers of files that are read: most files of a recording are not.
     footer = pq.read_metadata(fragment)
     groups = [footer.row_group(group) for group in range(footer.num_row_groups)]
     known = [[_column(group, name).statistics for group in groups] for name in ("step", "rank")]
@@ -231,31 +226,31 @@ def _spans(fragment: Path, changed_ns: int, size: int) -> npt.NDArray[np.int64]:
 
 
 def _column(group: pq.RowGroupMetaData, name: str) -> pq.ColumnChunkMetaData:
-    # Not by the footer's `schema`: that and the footer hold each other, 0.3 MB until Python's collector comes by.
+    # Without the footer's `schema`: the two reference each other, 0.3 MB until Python's collector runs.
     columns = (group.column(at) for at in range(group.num_columns))
     return next(column for column in columns if column.path_in_schema == name)
 
 
 @lru_cache(maxsize=128)
 def _footer(fragment: Path, changed_ns: int, size: int) -> list[pq.FileMetaData]:  # noqa: ARG001 - of this state of the file
-    """Return where the footer is kept once the file was opened.
+    """Return the list that holds the footer once the file was opened.
 
-    For the steps that follow: it takes as long as reading ten thousand operations, and a kilobyte a column.
+    It serves later steps: parsing takes as long as reading ten thousand operations, and a kilobyte a column.
     """
     return []
 
 
 def coded(texts: pa.ChunkedArray) -> tuple[Codes, list[str]]:
-    """Return a column's codes, and what they stand for."""
+    """Return a column's codes, and their texts."""
     whole = texts.unify_dictionaries().combine_chunks()
     return _filled(whole.indices), whole.dictionary.to_pylist()
 
 
 def filled(column: pa.ChunkedArray, null: float = NONE) -> npt.NDArray[Any]:
-    """Return a column's numbers, with `null` for what is absent.
+    """Return a column's numbers, with `null` where absent.
 
-    By the buffers themselves: to make an array Arrow loads pandas wherever that is installed, 0.16 s; its own filling
-    loads all of its functions, which takes 25 ms, and where it makes nulls NaN large numbers are no longer exact.
+    Uses the buffers directly: Arrow's own conversion loads pandas if that is installed, 0.16 s; its filling loads all
+    compute functions, 25 ms; and where it turns nulls into NaN, large numbers are no longer exact.
     """
     chunks = [_filled(chunk, null) for chunk in column.chunks]
     return chunks[0] if len(chunks) == 1 else np.concatenate([np.empty(0, column.type.to_pandas_dtype()), *chunks])
@@ -272,7 +267,7 @@ def _filled(numbers: pa.Array, null: float = NONE) -> npt.NDArray[Any]:
 
 
 def _by_code(values: Sequence[Any], of_null: object) -> npt.NDArray[Any]:
-    """To be indexed by codes: NONE, −1, finds the last entry."""
+    """Return an array to be indexed by codes: NONE, −1, finds the last entry."""
     return np.array([*values, of_null])
 
 
@@ -281,10 +276,10 @@ Integers = npt.NDArray[np.integer[Any]]
 
 
 def occurrences(phase: Integers, name: Integers, kind: Integers, start: Integers) -> Int64s:
-    """For each row, how many rows of the same phase, name and kind began before it."""
+    """Return for each row the number of rows of the same phase, name and kind that began before it."""
     key = as_one(phase, name, kind)
     assert key is not None
-    # Starts of few lanes, each in order, and few different keys sort several times as fast one after another.
+    # Two sorts, by start and then by key, are several times faster for few lanes and few different keys.
     order = np.argsort(start, kind="stable")
     order = order.take(np.argsort(key.take(order), kind="stable"))
     ordered = key.take(order)
@@ -297,9 +292,9 @@ def occurrences(phase: Integers, name: Integers, kind: Integers, start: Integers
 def dictionary(codes: Integers, values: Sequence[str], rows: Integers | None = None) -> pa.DictionaryArray:
     """Return a dictionary array over the values that occur: a row group must not carry the whole file's names.
 
-    Of `rows`, positions in `codes`, all of which occur; of the codes themselves where it is None.
+    Its rows are those of `rows`, indices into `codes` in which all codes occur; None: all.
     """
-    # The last entry, which -1 finds, stands for null.
+    # The last entry, found by -1, stands for null.
     used = np.zeros(len(values) + 1, np.bool_)
     used[codes] = True
     number = (np.cumsum(used) - 1).astype(np.int32).take(codes, mode="wrap")
@@ -311,14 +306,14 @@ def dictionary(codes: Integers, values: Sequence[str], rows: Integers | None = N
 
 
 def nullable(values: Integers, kind: pa.DataType) -> pa.Array:
-    """`values` as an Arrow array of `kind`, the negative ones null."""
+    """Return `values` as an Arrow array of `kind`, with negative ones null."""
     return numbers(values.astype(kind.to_pandas_dtype()), values < 0)
 
 
 def numbers(values: Integers, absent: npt.NDArray[np.bool_] | None = None) -> pa.Array:
-    """`values` as an Arrow array of their own kind, null where they are absent.
+    """Return `values` as an Arrow array of their own type, null where absent.
 
-    Of their memory: `pa.array` loads pandas where that is installed, 0.16 s, and takes eight times as long with nulls.
+    Uses their memory: `pa.array` loads pandas if that is installed, 0.16 s, and takes eight times as long with nulls.
     """
     valid = None if absent is None else pa.py_buffer(np.packbits(~absent, bitorder="little"))
     data = pa.py_buffer(np.ascontiguousarray(values))
@@ -327,7 +322,7 @@ def numbers(values: Integers, absent: npt.NDArray[np.bool_] | None = None) -> pa
 
 @lru_cache(maxsize=8)
 def _texts(values: tuple[str, ...]) -> pa.StringArray:
-    """Those of each column are, in the next step, mostly the same."""
+    """Return texts as an Arrow array; cached, because most columns keep their texts in the next step."""
     encoded = [value.encode() for value in values]
     ends = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
     return pa.StringArray.from_buffers(len(encoded), pa.py_buffer(ends), pa.py_buffer(b"".join(encoded)))
@@ -340,7 +335,7 @@ _LATEST_NS: Final = 4 * 10**18
 
 
 def unsound_file(trace: Trace) -> tuple[Path, str] | None:
-    """Return the first file that is gone, or holds no table as readers write it, and why; None where all do."""
+    """Return the first file that is gone, or is not as readers write it, and why; None if all are sound."""
     times = trace.job.step_times
     cells = {(rank, step): count for rank, step, count in zip(times.rank, times.step, times.operations, strict=True)}
     shift = trace.job.step_shift

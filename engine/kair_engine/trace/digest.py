@@ -1,4 +1,4 @@
-"""Tells recordings apart, and knows one again wherever its files lie."""
+"""Distinguishes recordings, and recognises one wherever its files lie."""
 
 from array import array
 from hashlib import blake2b
@@ -7,11 +7,11 @@ from kair_engine.trace.model import Job
 
 
 def recording_digest(job: Job) -> str:
-    """32 hexadecimal digits of what was recorded: the begin (ns), duration (ns) and number of operations of every step
-    on every rank, and how far each rank came in its process groups.
+    """Return 32 hexadecimal digits that identify a recording.
 
-    It is the same for the same traces on another machine, under another name, or in the store; another step, rank or
-    run changes it. Of what happens within steps it knows the number of operations alone.
+    They derive from begin (ns), duration (ns) and number of operations of every step on every rank, and from each
+    rank's progress in its process groups. They are the same for the same traces on another machine, under another name,
+    or in the store; another step, rank or run changes them. Within steps only the number of operations counts.
     """
     digest = blake2b(digest_size=16)
     of = job.step_times

@@ -1,7 +1,7 @@
-"""Evidence beside traces: what telemetry, logs and schedulers say of hosts, devices, links and processes, as one table.
+"""The evidence table: telemetry, logs and schedulers' records of hosts, devices, links and processes.
 
-A row is a reading (a gauge, a counter's value, a state) or an event. Whoever reads a source translates its names and
-units to those of MEASURES, so that what is decided from them knows no source.
+A row is a reading (a gauge, a counter's value, a state) or an event. Readers translate a source's names and units to
+those of MEASURES, so that conclusions do not depend on the source.
 """
 
 import json
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
 
 SCHEMA: Final = pa.schema(
     [
-        pa.field("time_ns", pa.int64(), nullable=False),  # Unix, by the clock of who measured
-        pa.field("host", pa.dictionary(pa.int32(), pa.string())),  # null where the source does not say
+        pa.field("time_ns", pa.int64(), nullable=False),  # Unix, by the clock of the measuring host
+        pa.field("host", pa.dictionary(pa.int32(), pa.string())),  # null if the source does not state it
         pa.field("entity", pa.dictionary(pa.int32(), pa.string()), nullable=False),
-        pa.field("rank", pa.int32()),  # where the source itself says one
-        pa.field("source", pa.int32(), nullable=False),  # its place in the list of sources
+        pa.field("rank", pa.int32()),  # if the source itself states one
+        pa.field("source", pa.int32(), nullable=False),  # index into the list of sources
         pa.field("name", pa.dictionary(pa.int32(), pa.string()), nullable=False),
         pa.field("value", pa.float64()),
         pa.field("text", pa.dictionary(pa.int32(), pa.string())),
-        pa.field("raw", pa.dictionary(pa.int32(), pa.string())),  # `file:line`, where one can look it up
+        pa.field("raw", pa.dictionary(pa.int32(), pa.string())),  # `file:line`, where to look it up
     ]
 )
 
 
 class EvidenceRows:
-    """Collects rows of one source or several, column by column."""
+    """Collects rows of one or several sources, column by column."""
 
     def __init__(self) -> None:
         self._columns: dict[str, list[Any]] = {name: [] for name in SCHEMA.names}
@@ -79,38 +79,38 @@ class EvidenceRows:
             column.append(entry)
 
     def table(self) -> pa.Table:
-        """Return what was added, in order of time."""
+        """Return the added rows, in order of time."""
         return pa.table(self._columns, schema=SCHEMA).sort_by("time_ns")
 
 
 @dataclass(frozen=True)
 class NamedDevice:
-    """All names that a source gives one device: rows call it by one of them, which a rank may not be known by."""
+    """All names that a source gives one device: its rows use one of them, which may not be the one a rank has."""
 
     entity: str
-    """The name that rows have: `gpu:GPU-5f3e…`."""
+    """The name in rows: `gpu:GPU-5f3e…`."""
     host: str | None = None
     address: str | None = None
     """Its PCI address, as `pci_address` spells it."""
     index: int | None = None
-    """The driver's number of it on its host."""
+    """The driver's number of the device on its host."""
 
 
 @dataclass(frozen=True)
 class EvidenceFile:
-    """What one file of evidence holds: rows (SCHEMA), and the sources that their `source` counts."""
+    """The content of one file of evidence: rows (SCHEMA), and the sources that `source` indexes."""
 
     table: pa.Table
     sources: tuple[EvidenceSource, ...]
     parts: tuple[str, ...] = ()
-    """Names of files beside it whose rows it holds: who finds one of them there as well leaves it out."""
+    """Names of files next to it whose rows it contains: readers skip these if they find them."""
     devices: tuple[NamedDevice, ...] = ()
-    """Those that a source calls by more names than their rows do."""
+    """Devices with more names than their rows use."""
 
 
 def frame_of(table: pa.Table) -> "pl.DataFrame":
-    """Return the same rows, or columns of them, as they are searched."""
-    import polars as pl  # takes 70 ms, which a job without evidence does without
+    """Return the table, or columns of it, as a polars frame for searches."""
+    import polars as pl  # takes 70 ms, which a job without evidence saves
 
     frame = pl.from_arrow(table)
     assert isinstance(frame, pl.DataFrame)
@@ -118,13 +118,13 @@ def frame_of(table: pa.Table) -> "pl.DataFrame":
 
 
 MOST_ROWS: Final = 20_000_000
-"""Of one file: in memory they take 2.5 GB, and a sampler's file has 20,000."""
+"""Rows of one file: they take 2.5 GB in memory, and a sampler's file has 20,000."""
 MOST_BYTES: Final = 2 << 30
-"""Of one file, unpacked."""
+"""Of one file, uncompressed."""
 _ROWS_A_GROUP: Final = 1 << 16
-"""Rows that are read or passed over together."""
+"""Rows that are read or skipped together."""
 _LONGEST_S: Final = 1e9
-"""Of a source's bound, interval and holding time: what is longer is damage."""
+"""Limit of a source's bound, interval and holding time: longer ones are damage."""
 METADATA_KEY: Final = b"kair.evidence"
 _PARTS_KEY: Final = b"kair.evidence.parts"
 _DEVICES_KEY: Final = b"kair.evidence.devices"
@@ -143,12 +143,12 @@ def write_evidence(path: Path, evidence: EvidenceFile) -> None:
 
 
 def read_evidence(path: Path, when: JobTime | None = None) -> EvidenceFile:
-    """Return what `write_evidence` wrote; where `when` is given, the rows that a job of that time is judged by.
+    """Return the content written by `write_evidence`, with `when` only the rows that matter to a job of that time.
 
-    The sources tell what the whole file holds. Raises InputError for any other file.
+    The sources describe the whole file. Raises InputError for any other file.
     """
     try:
-        # By its name alone each of thousands of files would be taken for a data set: three times as long.
+        # Given only names, Arrow would open each of thousands of files as a data set: three times as long.
         with pa.OSFile(str(path)) as file:
             stored = pq.ParquetFile(file)
             metadata = stored.schema_arrow.metadata or {}
@@ -162,7 +162,7 @@ def read_evidence(path: Path, when: JobTime | None = None) -> EvidenceFile:
             _require_bounded(stored.metadata, groups)
             table = stored.read_row_groups(groups, use_threads=False)
         named = msgspec.json.decode(metadata.get(_PARTS_KEY, b"[]"), type=tuple[str, ...])
-        # Beside it and nowhere else: its parts are left out, and taken away.
+        # Only names in the same folder: parts are skipped and removed.
         parts = tuple(name for name in named if name.endswith(".parquet") and "/" not in name)
         devices = msgspec.json.decode(metadata.get(_DEVICES_KEY, b"[]"), type=tuple[NamedDevice, ...])
         table = table.select(SCHEMA.names).cast(SCHEMA)
@@ -182,7 +182,7 @@ def read_evidence(path: Path, when: JobTime | None = None) -> EvidenceFile:
 
 
 def within(evidence: EvidenceFile, when: JobTime | None) -> EvidenceFile:
-    """Return the same without the rows that a job of that time is not judged by; the sources stay as they are."""
+    """Return the evidence with only the rows that matter to a job of that time; the sources stay unchanged."""
     time = None if when is None else when.around(evidence.sources)
     return evidence if time is None else replace(evidence, table=_within(evidence.table, time))
 
@@ -196,13 +196,13 @@ def _within(table: pa.Table, time: JobTime | None) -> pa.Table:
 
 
 def _groups(described: pq.FileMetaData, time: JobTime | None) -> list[int]:
-    """Return the groups of rows of which some may be of that time."""
+    """Return the row groups that may have rows of that time."""
     groups = range(described.num_row_groups)
     return [at for at in groups if time is None or _may_meet(described.row_group(at), time)]
 
 
 def _may_meet(group: pq.RowGroupMetaData, time: JobTime) -> bool:
-    """Return whether a group has rows of that time, as far as it tells."""
+    """Return whether a group may have rows of that time, by its statistics."""
     for one in map(group.column, range(group.num_columns)):
         if one.path_in_schema == "time_ns" and one.is_stats_set and one.statistics.has_min_max:
             first, last = one.statistics.min, one.statistics.max
@@ -211,7 +211,7 @@ def _may_meet(group: pq.RowGroupMetaData, time: JobTime) -> bool:
 
 
 def _require_bounded(described: pq.FileMetaData, groups: Iterable[int]) -> None:
-    """Raise ValueError for groups of rows that unpack to more than a file of evidence has."""
+    """Raise ValueError for row groups that are larger uncompressed than evidence can be."""
     read = [described.row_group(at) for at in groups]
     rows, size = sum(one.num_rows for one in read), sum(one.total_byte_size for one in read)
     if rows > MOST_ROWS or size > MOST_BYTES:
@@ -221,13 +221,13 @@ def _require_bounded(described: pq.FileMetaData, groups: Iterable[int]) -> None:
 def _require_possible(sources: Iterable[EvidenceSource]) -> None:
     """Raise ValueError for times that no source can have."""
     for one in sources:
-        told = [time for time in (one.bound_s, one.interval_s, one.holds_s) if time is not None]
-        if not all(0 <= time <= _LONGEST_S for time in told):
+        times = [time for time in (one.bound_s, one.interval_s, one.holds_s) if time is not None]
+        if not all(0 <= time <= _LONGEST_S for time in times):
             raise ValueError("the times of a source cannot be")
 
 
 def together(files: Iterable[EvidenceFile]) -> EvidenceFile:
-    """All files as one: the sources are counted on, and the many files that one sampler wrote are one source."""
+    """Return all files as one: sources are renumbered, and the many files of one sampler become one source."""
     tables: list[pa.Table] = []
     sources: list[EvidenceSource] = []
     devices: dict[NamedDevice, None] = {}
@@ -251,7 +251,7 @@ def together(files: Iterable[EvidenceFile]) -> EvidenceFile:
 
 
 def _joined(one: EvidenceSource, other: EvidenceSource) -> EvidenceSource:
-    """Of two files that a sampler wrote one after another; it may have stretched its interval."""
+    """Return the source of two files that a sampler wrote one after another, possibly with a longer interval."""
     first = [time for time in (one.first_ns, other.first_ns) if time is not None]
     last = [time for time in (one.last_ns, other.last_ns) if time is not None]
     intervals = [time for time in (one.interval_s, other.interval_s) if time is not None]
@@ -273,10 +273,7 @@ def _joined(one: EvidenceSource, other: EvidenceSource) -> EvidenceSource:
 
 
 def described(rows: EvidenceRows | pa.Table, source: EvidenceSource) -> EvidenceFile:
-    """Return the rows of one source (of a table.
-
-    In order of time), which is told its times, its interval and its gaps.
-    """
+    """Return the rows of one source (a table must be in order of time), with its times, interval and gaps filled in."""
     table = rows.table() if isinstance(rows, EvidenceRows) else rows
     if not len(table):
         return EvidenceFile(table, (source,))
@@ -288,7 +285,7 @@ def described(rows: EvidenceRows | pa.Table, source: EvidenceSource) -> Evidence
     if interval is None and len(apart) and kinds & {"gauge", "counter", "state"}:
         interval = float(np.median(apart))
     gaps = apart[apart > 3 * interval] if interval else apart[:0]
-    told = replace(
+    completed = replace(
         source,
         interval_s=interval,
         first_ns=int(times[0]),
@@ -297,4 +294,4 @@ def described(rows: EvidenceRows | pa.Table, source: EvidenceSource) -> Evidence
         longest_gap_s=float(gaps.max()) if len(gaps) else 0.0,
         rows=len(table),
     )
-    return EvidenceFile(table, (told,))
+    return EvidenceFile(table, (completed,))

@@ -1,6 +1,6 @@
-"""The operations table: its columns, and the Parquet fragment it is kept in.
+"""Defines the operations table: its columns, and the Parquet fragment that holds it.
 
-Needs pyarrow alone: capture writes fragments from inside training jobs, where polars has no place.
+Needs only pyarrow: capture writes fragments inside training jobs, without polars.
 """
 
 import json
@@ -33,11 +33,11 @@ PHASES: Final = ("forward", "backward", "optimizer", "input")
 # Every (rank, step) has one row of kind `scope` with this name: the step's own begin and duration on that rank.
 STEP_SCOPE: Final = "step"
 QUEUE_FULL: Final = "launch queue full"
-"""What a launch waits for while too many before it are not over: readers tell such a wait apart from the call."""
+"""The wait of a launch while too many before it are unfinished: readers separate it from the call."""
 INSIDE_UNKNOWN: Final = "(inside not recorded)"
-"""How the name of a CUDA graph ends of which a recording has only begin and end: what it ran may have waited."""
+"""Ends the name of a CUDA graph with only begin and end recorded: its operations may have waited."""
 
-# A lane is a device's queue or a host's thread; its prefix says which.
+# A lane is a device's queue or a host's thread, as its prefix shows.
 STREAM_PREFIX: Final = "stream "
 THREAD_PREFIX: Final = "thread "
 
@@ -59,7 +59,7 @@ SCHEMA: Final = pa.schema(
         pa.field("group", _DICTIONARY),
         pa.field("group_seq", pa.int64()),
         pa.field("bytes", pa.int64()),
-        # Of an operator on a thread the dimensions of its inputs: `2048,1408;8` of two tensors.
+        # The dimensions of an operator's inputs on a thread: `2048,1408;8` for two tensors.
         pa.field("inputs", _DICTIONARY),
         pa.field("peer", pa.int32()),
         pa.field("microbatch", pa.int32()),
@@ -76,13 +76,12 @@ _ENCODINGS: Final = {
 _COMPRESSED: Final = frozenset(
     ("step", "rank", "name", "kind", "occurrence", "start_ns", "duration_ns", "bytes", "correlation")
 )
-"""The others are small as they are encoded; to compress each of a row group takes as long as to encode it.
+"""The others are small when encoded; compressing each column of a row group takes as long as encoding it.
 
-With LZ4, by which the file is written in five sixths of the time and a sixth larger than with Zstandard.
-"""
+With LZ4, writing takes five sixths of the time, and files are a sixth larger, than with Zstandard."""
 _DICTIONARY_COLUMNS: Final = ("lane", "name", "kind", "phase", "group", "inputs")
 ROWS_AT_A_TIME: Final = 1 << 14
-"""Of a row group: one of a few hundred takes several times as long for each of its rows, to write and to read."""
+"""Rows of a row group: with a few hundred, each row takes several times as long to write and to read."""
 _METADATA_KEY: Final = b"kair"
 
 
@@ -124,7 +123,7 @@ class FragmentWriter:
         self._held.append(table)
 
     def commit(self, metadata: object) -> None:
-        """Close the file with `metadata`, which JSON can hold, in it and move it to its place."""
+        """Close the file, add `metadata` as JSON, and move it to its place."""
         self._write_held()
         assert self._writer is not None
         self._writer.add_key_value_metadata({_METADATA_KEY: encode_json(metadata)})
@@ -144,7 +143,7 @@ class FragmentWriter:
 
     def __exit__(self, *_: object) -> None:
         if self._writer is not None:
-            # Closing writes the footer, which fails again where the disk is full; the file goes away either way.
+            # Closing writes the footer, which fails again on a full disk; the file is removed either way.
             with suppress(OSError, pa.ArrowException):
                 self._writer.close()
             self._writer = None
@@ -161,7 +160,7 @@ def write_fragment(path: Path, tables: Iterable[pa.Table], metadata: object) -> 
 
 
 def read_metadata(path: Path | IO[bytes]) -> dict[str, Any] | None:
-    """Return the metadata `commit` wrote, or None where `path` is a Parquet file that is not a fragment."""
+    """Return the metadata from `commit`, or None if `path` is a Parquet file but no fragment."""
     raw = (pq.read_metadata(path).metadata or {}).get(_METADATA_KEY)
     if raw is None:
         return None

@@ -1,4 +1,4 @@
-"""What the texts of process groups list: the groups' ranks, in order."""
+"""Parses the ranks in the texts of process groups."""
 
 import re
 from functools import lru_cache
@@ -9,6 +9,6 @@ _RANKS: Final = re.compile(r"\[\s*(\d{1,9}(?:\s*,\s*\d{1,9})*)\s*\]$")
 
 @lru_cache(maxsize=4096)
 def listed_ranks(group: str | None) -> tuple[int, ...]:
-    """Return the ranks that a group's text ends with, by their places; none where it lists none."""
+    """Return the ranks at the end of a group's text, in the group's order; empty if it lists none."""
     listed = _RANKS.search(group or "")
     return tuple(int(number) for number in listed[1].split(",")) if listed else ()

@@ -1,6 +1,6 @@
-"""Who a rank is: its host, process, device, and what it runs with, as capture, recordings and clusters tell it.
+"""A rank's identity: host, process, device and software, from capture, recordings and clusters.
 
-Names of devices, spelt one way whoever tells them.
+Device names have one spelling, whatever their source.
 """
 
 import re
@@ -12,62 +12,63 @@ from kair_engine.frozen import dataclass
 
 @dataclass(frozen=True)
 class DeviceIdentity:
-    """An accelerator; None where that is not told."""
+    """An accelerator; None where unknown."""
 
     uuid: str | None = None
     """As `uuid_of` spells it: `GPU-5f3e…`, or a MIG device's."""
     pci: str | None = None
     """Its address, as `pci_address` spells it: `0000:1b:00.0`."""
     index: int | None = None
-    """On its host, as the driver's tools count (nvidia-smi): not the number that the rank's process uses."""
+    """The driver tools' number on its host (nvidia-smi), which may differ from the process' own number."""
     ordinal: int | None = None
-    """As the rank's process counts, among those that it may see."""
+    """The process' own number, among the devices that it may see."""
     model: str | None = None
     """`NVIDIA H100 80GB HBM3`."""
     visible: int | None = field(default=None, compare=False)
-    """How many devices its process sees, where all are of one model: of several models CUDA counts the fastest first,
-    whatever the driver's order is. The others say nothing of which one it is."""
+    """Number of devices that its process sees, if all are of one model: with several models CUDA numbers the fastest
+    first, whatever the driver's order. The other fields do not depend on it."""
 
 
 @dataclass(frozen=True)
 class RankIdentity:
-    """Of one rank in one attempt; what is not told is None or empty."""
+    """The identity of one rank in one attempt; unknown fields are None or empty."""
 
     rank: int
     """Its number in the job."""
     host: str | None = None
-    """Where it runs; null where that is not recorded."""
+    """The host it runs on; null if not recorded."""
     boot: str | None = None
-    """Of the host: another one after a reboot."""
+    """The host's boot id, which changes with a reboot."""
     pid: int | None = None
-    """Of its process, as its host counts, or the container that it was recorded in."""
+    """Its process id on its host, or in the container that it was recorded in."""
     process_s: int | None = None
-    """When its process began, Unix."""
+    """Begin of its process, Unix."""
     local_rank: int | None = None
-    """Its number among the ranks of its host, as the launcher counts."""
+    """The launcher's number of it among the ranks of its host."""
     device: DeviceIdentity = field(default_factory=DeviceIdentity)
-    """The model of the ranks' devices; null where none is recorded."""
+    """Its device."""
     numa_node: int | None = None
-    """Of its device, else the one that all its cores are of."""
+    """The NUMA node of its device, else the one of all its cores."""
     nics: tuple[str, ...] = ()
-    """In use, else those nearest to its device: `mlx5_3/1`, `eth0`."""
+    """NICs in use, else those nearest to its device: `mlx5_3/1`, `eth0`."""
     cpus: tuple[int, ...] = ()
-    """That its training thread may run on."""
+    """Cores that its training thread may run on."""
     cgroup: str | None = None
-    """Of its process, as `/proc/PID/cgroup` has it."""
+    """The control group of its process, as in `/proc/PID/cgroup`."""
     container: str | None = None
-    """Its image or the runtime's name of it."""
+    """Its image, or the runtime's name of it."""
     scheduled: tuple[str, ...] = ()
-    """What it is part of, as schedulers' events call it: `pod:NAMESPACE/NAME` (or `pod:NAME`), `job:4711`."""
+    """Schedulers' names for its pod or job: `pod:NAMESPACE/NAME` (or `pod:NAME`), `job:4711`."""
     versions: dict[str, str] = field(default_factory=dict)
     """`driver`, `cuda`, `nccl`, `framework`, `kernel`, `python`, `os`, `cuda_driver`, …"""
     environment: dict[str, str] = field(default_factory=dict)
     """Variables that change how it runs: NCCL_*, OMP_*, CUDA_*, …"""
     settings: dict[str, str] = field(default_factory=dict)
-    """Of its host and device: `governor`, `pcie_generation`, `pcie_width`, `power_limit_w`, `ecc`, `persistence`, …"""
+    """Settings of its host and device: `governor`, `pcie_generation`, `pcie_width`, `power_limit_w`, `ecc`,
+    `persistence`, …"""
 
     def device_in_words(self) -> str | None:
-        """`node-7 GPU 3, GPU-5f3e…, 0000:1b:00.0`: what one looks a device up by; None where none is known."""
+        """Return `node-7 GPU 3, GPU-5f3e…, 0000:1b:00.0`, for looking the device up; None if none is known."""
         of = self.device
         if of.uuid is None and of.pci is None and of.index is None:
             return None
@@ -76,7 +77,7 @@ class RankIdentity:
 
 
 def merged(first: RankIdentity, other: RankIdentity) -> RankIdentity:
-    """Return what both tell of one rank; `first` goes before where they differ. Mappings are joined key by key."""
+    """Return the combined identity of one rank; `first` wins where they differ. Mappings are joined key by key."""
     of: dict[str, Any] = {}
     for one in fields(RankIdentity):
         mine, theirs = getattr(first, one.name), getattr(other, one.name)
@@ -98,18 +99,18 @@ _UUID: Final = re.compile(
 
 
 def pci_address(text: str) -> str | None:
-    """`0000:1b:00.0`, of `00000000:1B:00.0`, `0000:1b:00`, `1b:00.0` and NCCL's busId `1b000`; else None."""
+    """Return `0000:1b:00.0` for `00000000:1B:00.0`, `0000:1b:00`, `1b:00.0` and NCCL's busId `1b000`; else None."""
     text = text.strip()
     if match := _PCI.fullmatch(text):
         domain, bus, device, function = match.groups()
         number = int(domain or "0", 16)
-        # Of the eight digits that NVML writes the upper four are zero but for virtual machines' own domains.
+        # The upper four of NVML's eight digits are zero except for virtual machines' own domains.
         return f"{number:04x}:{bus.lower()}:{device.lower()}.{function or '0'}"
     return _of_number(int(text, 16)) if _NCCL_BUS.fullmatch(text) else None
 
 
 def _of_number(number: int) -> str | None:
-    """NCCL's busId: domain, bus, device and function as hexadecimal digits, the last of them the function."""
+    """Return the address for NCCL's busId: domain, bus, device and function as hexadecimal digits."""
     function, device, bus, domain = number & 0xF, number >> 4 & 0xFF, number >> 12 & 0xFF, number >> 20
     if function > 7 or device > 0x1F:
         return None
@@ -117,7 +118,7 @@ def _of_number(number: int) -> str | None:
 
 
 def uuid_of(text: str) -> str | None:
-    """`GPU-5f3e0000-…` in lower case after its kind; None of anything else."""
+    """Return `GPU-5f3e0000-…`, lower case after its kind; None for anything else."""
     match = _UUID.fullmatch(text.strip())
     if match is None:
         return None

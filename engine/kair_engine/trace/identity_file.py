@@ -1,4 +1,4 @@
-"""A rank's identity as a file: JSON of `RankIdentity`, which its job's folder keeps."""
+"""A rank's identity as a file: JSON of `RankIdentity` in its job's folder."""
 
 from typing import Any, Final
 
@@ -20,10 +20,10 @@ def identity_json(identity: RankIdentity) -> bytes:
 
 
 def identity_in(content: bytes) -> RankIdentity | None:
-    """Return what a file says; None of one that is damaged, too large, or says no rank.
+    """Return the identity in a file; None if it is damaged, too large, or has no rank.
 
-    Texts are on one line each, and of bounded length, without what a terminal would obey. A device's names are spelt as
-    everywhere; what is no such name is left out.
+    Texts are made one line of bounded length, without control characters. Device names are normalised; invalid ones are
+    dropped.
     """
     if len(content) > LARGEST:
         return None

@@ -1,7 +1,7 @@
-"""What NCCL's Inspector recorded of a job: one row per operation and place in a communicator, without operators.
+"""NCCL's Inspector's recording of a job: one row per operation and place in a communicator, without operators.
 
-A collective is the same on all its members where communicator, name and number are: NCCL counts each kind of
-collectives of a communicator by itself (`comm->seqNumber[func]`).
+Members' rows belong to one collective if communicator, name and number agree: NCCL numbers each kind of collectives of
+a communicator separately (`comm->seqNumber[func]`).
 """
 
 from typing import Final, NamedTuple
@@ -25,20 +25,20 @@ class Member(NamedTuple):
     rank: int
     size: int
     nodes: int
-    """Hosts of the communicator; 0 where that is not known."""
+    """Number of hosts in the communicator; 0 if unknown."""
     host: str
     pid: int
 
 
 class CallKind(NamedTuple):
-    """What was called: equal ones take as long on healthy links."""
+    """A kind of call: equal ones take equally long on healthy links."""
 
     name: str
     """One of MEETING, or RECV."""
     size: int
     """Bytes."""
     peer: int
-    """The sender's place in the communicator; -1 of collectives."""
+    """The sender's place in the communicator; -1 for collectives."""
 
 
 @dataclass(frozen=True)
@@ -48,19 +48,19 @@ class InspectorCalls:
     members: tuple[Member, ...]
     kinds: tuple[CallKind, ...]
     member: Codes
-    """A place in `members`."""
+    """Index into `members`."""
     kind: Codes
-    """A place in `kinds`."""
+    """Index into `kinds`."""
     number: Ints
     us: npt.NDArray[np.float32]
     """From the kernel's begin to its end."""
     began_us: Ints
-    """By the host's clock, Unix µs; 0 where that is not known."""
+    """By the host's clock, Unix µs; 0 if unknown."""
     written_us: Ints
-    """When the line was."""
+    """When the line was written."""
     warnings: tuple[KairWarning, ...]
 
     @property
     def is_traced(self) -> bool:
-        """Return whether all rows say when their kernels began."""
+        """Return whether all rows have the begin of their kernels."""
         return bool(len(self.began_us)) and bool(self.began_us.min() > 0)

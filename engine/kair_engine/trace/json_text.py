@@ -1,4 +1,4 @@
-"""JSON of any text, that of file names which are not UTF-8 too."""
+"""Encodes JSON of any text, including file names that are not UTF-8."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ _ENCODER = msgspec.json.Encoder()
 
 
 def encode_json(value: Any) -> bytes:  # noqa: ANN401
-    """`value` as JSON. Bytes of file names that are not UTF-8 (PEP 383) are written as `\\xff`."""
+    """Return `value` as JSON. Bytes of file names that are not UTF-8 (PEP 383) are written as `\\xff`."""
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:
@@ -22,9 +22,9 @@ def encode_json(value: Any) -> bytes:  # noqa: ANN401
 
 
 def kept_json(path: Path, of: type[_Kept], body: Callable[[bytes], bytes] = bytes) -> _Kept | None:
-    """Return what a file that Kair keeps holds; None where there is none, or it is damaged.
+    """Return the content of a file that Kair keeps; None if it is missing, or it is damaged.
 
-    `body` takes the JSON out of the file's content. Raises ValueError where that is damaged.
+    `body` extracts the JSON from the file's content, and raises ValueError if that is damaged.
     """
     try:
         return msgspec.json.decode(body(read_kept(path)), type=of)
@@ -33,9 +33,9 @@ def kept_json(path: Path, of: type[_Kept], body: Callable[[bytes], bytes] = byte
 
 
 def encode_ascii_lines(values: Sequence[Any]) -> bytes:
-    """Each as JSON in a line, without a last line end, in ASCII without DEL.
+    """Return one line of JSON per value, without a final newline, in ASCII without DEL.
 
-    Nothing in it, shown on a terminal, moves the cursor or turns text around.
+    So nothing in it can move a terminal's cursor or reverse text.
     """
     try:
         text = _ENCODER.encode_lines(values)[:-1]

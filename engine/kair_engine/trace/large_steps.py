@@ -1,7 +1,7 @@
-"""Reads a large step some ranks at a time: what is held of all ranks is how they meet, and no more.
+"""Reads a large step some ranks at a time, and keeps only how all ranks meet.
 
-Ranks meet in communication, a few operations of thousands. What a rank does by itself is reduced while its rows are
-there, and goes. So memory follows the communication of a step and not its operations.
+Ranks meet in communication, which is a few operations of thousands. A rank's other operations are reduced while its
+rows are in memory, and dropped. So memory grows with the communication of a step instead of its operations.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -23,15 +23,15 @@ Thing = TypeVar("Thing")
 Answer = TypeVar("Answer")
 
 LARGE: Final = 4_000_000
-"""Operations of a step from which on it is not held whole, at 220 bytes each and more for a replay."""
+"""Operations of a step above which it is not held whole: each takes 220 bytes, more in a replay."""
 AT_A_TIME: Final = 500_000
 """Operations of some ranks that are read together."""
 FEW: Final = 100_000
-"""Operations that are read together where few of them stay."""
+"""The same if few of them are kept."""
 CLOSE_UP: Final = 1_000_000
-"""Operations of a large step that are held to be looked at one by one, more or less."""
+"""Approximate number of a large step's operations that are held for a close examination."""
 FEWEST: Final = 8
-"""Ranks that are held then in any case: with fewer there is no median to be late against."""
+"""Minimum of ranks for that: with fewer there is no meaningful median."""
 
 
 @dataclass
@@ -41,11 +41,11 @@ class LargeStep:
     trace: Trace
     step: int
     meetings: Columns
-    """None are left once a close-up is taken."""
+    """Empty after a call of `detail`."""
 
     @classmethod
     def read(cls, trace: Trace, step: int, look: Callable[[Operations], Thing]) -> "tuple[LargeStep, list[Thing]]":
-        """Read the step once; `look` is given all operations of some ranks at a time, in the ranks' order."""
+        """Read the step once; `look` gets all operations of some ranks at a time, in the ranks' order."""
         looked, met = [], []
         for rows in some_ranks_of_step(trace, step):
             met.append(_without_unused_texts(rows.chosen(np.flatnonzero(_is_meeting(rows)))))
@@ -55,7 +55,7 @@ class LargeStep:
 
     @classmethod
     def met(cls, trace: Trace, step: int) -> "LargeStep":
-        """Return the same without a look at the rest."""
+        """Return the step without a look at other operations."""
         return cls.read(trace, step, lambda _: None)[0]
 
     def operations(self) -> Operations:
@@ -65,13 +65,13 @@ class LargeStep:
 
     @property
     def ranks_held(self) -> int:
-        """How many ranks have as many operations as may be held, all being alike."""
+        """The number of ranks whose operations may be held, assuming equal sizes."""
         times = self.trace.job.step_times
         of_rank = [n for step, n in zip(times.step, times.operations, strict=True) if step == self.step]
         return min(max(int(CLOSE_UP * len(of_rank) / max(sum(of_rank), 1)), FEWEST), len(of_rank))
 
     def detail(self, ranks: Collection[int]) -> Operations:
-        """All operations of some ranks, and the meetings of the others, which then are held nowhere else."""
+        """Return all operations of some ranks and the meetings of the others, and drop the meetings here."""
         rows = self.meetings.chosen(np.flatnonzero(~np.isin(self.meetings.of["rank"], list(ranks))))
         self.meetings = self.meetings.chosen(np.zeros(0, dtype=np.int64))
         rows = joined([rows, read_rows(self.trace.of_ranks(ranks), [self.step])])
@@ -85,12 +85,12 @@ def of_steps(
     of_large: Callable[[LargeStep, list[Thing]], Answer],
     operations: int = ROWS_AT_A_TIME,
 ) -> Iterator[Answer]:
-    """`of_step` of every chosen step in order, so many operations read at one time; of those that are too large
-    `of_large`, and what `look` came to.
+    """Yield `of_step` of every chosen step in order, `operations` read at a time; for large steps `of_large` of the
+    step and `look`'s results.
     """
     large = set(large_steps(part))
     if not large:
-        # map, not a comprehension: that would hold one step while the next is read.
+        # map, not a comprehension, which would hold one step while the next is read.
         yield from map(of_step, each_step(part, operations))
         return
     for step in part.steps:
@@ -101,10 +101,9 @@ def of_steps(
 
 
 def each_part(trace: Trace) -> Iterator[Operations]:
-    """Yield the chosen steps' operations in order, those of a step that is too large some ranks at a time, in their
-    order.
+    """Yield the chosen steps' operations in order, those of a large step some ranks at a time, in order.
 
-    Times of its parts count from one origin.
+    The times of a step's parts share one origin.
     """
     large = set(large_steps(trace))
     if not large:
@@ -120,12 +119,12 @@ def each_part(trace: Trace) -> Iterator[Operations]:
 
 
 def large_steps(trace: Trace) -> list[int]:
-    """Those of the chosen steps that are not held whole."""
+    """Return the chosen steps that are too large to be held whole."""
     return [step for step, operations in operations_of_steps(trace).items() if operations > LARGE]
 
 
 def as_of_some(trace: Trace, ranks: Iterable[int]) -> Trace:
-    """Return the trace as of the first of these ranks, whose steps can be held whole: CLOSE_UP operations."""
+    """Return the trace of the first of these ranks whose steps can be held whole: CLOSE_UP operations."""
     most = most_operations(trace)
     chosen, held = list[int](), 0
     for rank in dict.fromkeys(ranks):
@@ -137,7 +136,7 @@ def as_of_some(trace: Trace, ranks: Iterable[int]) -> Trace:
 
 
 def most_operations(trace: Trace) -> dict[int, int]:
-    """rank → its operations in that of the chosen steps in which it has most."""
+    """Return rank → its largest number of operations in a chosen step."""
     times, steps, most = trace.job.step_times, set(trace.steps), dict[int, int]()
     for rank, step, n in zip(times.rank, times.step, times.operations, strict=True):
         if step in steps:
@@ -146,17 +145,17 @@ def most_operations(trace: Trace) -> dict[int, int]:
 
 
 def ranks_at_a_time(trace: Trace, step: int) -> Iterator[Trace]:
-    """Yield the trace as of some ranks each, in order, which have as many operations in the step as are read together.
+    """Yield the trace of some ranks each, in order, with at most as many operations in the step as are read together.
 
-    Ranks whose rows lie in the same row groups are not told apart.
+    Ranks whose rows share row groups stay together.
     """
     yield from (part for part, _ in parts_by_rank(replace(trace, steps=(step,)), AT_A_TIME))
 
 
 def parts_by_rank(trace: Trace, operations: int) -> Iterator[tuple[Trace, int]]:
-    """Yield the trace as of some ranks each, in order, and how many operations these have in the chosen steps.
+    """Yield (trace of some ranks, their operations in the chosen steps), in order, with about `operations` each.
 
-    As many ranks as have so many operations; those whose rows lie in the same row groups are not told apart.
+    Ranks whose rows share row groups stay together.
     """
     of_rank, steps, times = dict[int, int](), set(trace.steps), trace.job.step_times
     for rank, step, n in zip(times.rank, times.step, times.operations, strict=True):
@@ -168,7 +167,7 @@ def parts_by_rank(trace: Trace, operations: int) -> Iterator[tuple[Trace, int]]:
         return replace(trace, only=frozenset(ranks), fragments=tuple(sorted(fragments, key=place.__getitem__)))
 
     ranks, fragments, held = list[int](), dict[Path, None](), 0
-    for members, files in _told_apart(trace, sorted(of_rank)):
+    for members, files in _separable(trace, sorted(of_rank)):
         more = sum(of_rank[rank] for rank in members)
         if ranks and held + more > operations:
             yield part(ranks, fragments), held
@@ -181,7 +180,7 @@ def parts_by_rank(trace: Trace, operations: int) -> Iterator[tuple[Trace, int]]:
 
 
 def read_chosen(trace: Trace, names: Sequence[str], chosen: Callable[[Columns], Bools]) -> Columns:
-    """Return these columns, and `step` and `rank`, of the rows that `chosen` picks, given those of some ranks each."""
+    """Return these columns, `step` and `rank` of the rows that `chosen` selects among those of some ranks at a time."""
     parts = list[Columns]()
     for part, _ in parts_by_rank(trace, FEW):
         rows = read_columns(part, names)
@@ -189,8 +188,8 @@ def read_chosen(trace: Trace, names: Sequence[str], chosen: Callable[[Columns], 
     return joined(parts or [read_columns(trace, names)])
 
 
-def _told_apart(trace: Trace, ranks: list[int]) -> Iterator[tuple[list[int], dict[Path, None]]]:
-    """Ranks that are read together at least, with the files that hold them."""
+def _separable(trace: Trace, ranks: list[int]) -> Iterator[tuple[list[int], dict[Path, None]]]:
+    """Yield the smallest sets of ranks that can be read separately, with the files that hold them."""
     numbers = np.array(ranks)
     first, last, files = 0, -1, dict[Path, None]()
 
@@ -218,7 +217,7 @@ def _since(ops: Operations, origin_ns: int) -> Operations:
 
 
 def some_ranks_of_step(trace: Trace, step: int) -> Iterator[Columns]:
-    """Yield a step's rows, of some ranks at a time in their order."""
+    """Yield a step's rows, some ranks at a time, in order."""
     for part in ranks_at_a_time(trace, step):
         rows = read_rows(part, [step])
         if np.any(np.diff(rows.of["rank"]) < 0):

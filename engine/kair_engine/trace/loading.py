@@ -1,4 +1,4 @@
-"""From the operations table to one step's arrays."""
+"""Converts the operations table to one step's arrays."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -33,14 +33,14 @@ _GIVEN_INPUTS = (COMPUTE, HOST, INPUT)
 _CODED = ("lane", "name", "group", "inputs")
 _NULLABLE = ("group_seq", "peer", "correlation", "bytes")
 COLUMNS = (*_CODED, "kind", "phase", "occurrence", "start_ns", "duration_ns", *_NULLABLE)
-"""What an operation is read from, beside its step and rank."""
+"""The columns of an operation, in addition to its step and rank."""
 
 
 def each_step(trace: Trace, operations: int = ROWS_AT_A_TIME) -> Iterator[Operations]:
-    """Yield the chosen steps' operations in order, so many read at one time.
+    """Yield the chosen steps' operations in order, `operations` read at a time.
 
     A consumer that drops one step before it takes the next (`map` does) holds one in memory, or a few small ones.
-    Raises InputError where one of them takes more memory than there is.
+    Raises InputError if one of them needs more memory than there is.
     """
     if trace.memory is not None:
         for ops in trace.memory.each(step_batches(trace), lambda steps: each_step(_unremembered(trace, steps))):
@@ -57,7 +57,7 @@ def _unremembered(trace: Trace, steps: Sequence[int]) -> Trace:
 
 
 def load_step(trace: Trace, step: int) -> Operations:
-    """One step of all ranks; only that step's row groups are read."""
+    """Return one step of all ranks; only that step's row groups are read."""
     return next(each_step(trace.select([step])))
 
 
@@ -75,12 +75,12 @@ def _steps_of(trace: Trace, steps: list[int]) -> Iterator[Operations]:
 
 
 def read_rows(trace: Trace, steps: Sequence[int]) -> Columns:
-    """Return the rows of these steps, kinds and phases as positions in KIND_NAMES and PHASE_NAMES."""
+    """Return the rows of these steps, with kinds and phases as indices into KIND_NAMES and PHASE_NAMES."""
     return recoded(trace, read_columns(trace, COLUMNS, steps))
 
 
 def recoded(trace: Trace, read: Columns) -> Columns:
-    """Return the rows of COLUMNS with kinds and phases as such positions."""
+    """Return the rows of COLUMNS with kinds and phases as such indices."""
     read.recode("kind", KIND_NAMES, np.int8)
     read.recode("phase", PHASE_NAMES, np.int64)
     if trace.job.communicates:
@@ -91,21 +91,21 @@ def recoded(trace: Trace, read: Columns) -> Columns:
 
 @dataclass(frozen=True)
 class Cells:
-    """Steps of ranks, each as if it were a rank of one step: what needs no other rank is worked out for all at once."""
+    """Steps of ranks, each treated as a rank of one step: work that needs no other rank is done for all at once."""
 
     step: Ints
     rank: Ints
-    """Per cell, which are in the order of ranks and then of steps."""
+    """Per cell; cells are ordered by rank and then by step."""
     begin_ns: Ints
     """Per cell, on its rank's clock."""
     ops: Operations
-    """Positions in its ranks are cells; each one's times count from its own begin."""
+    """Its rank indices are cells; each one's times count from its own begin."""
     rows: Columns
-    """What they were made of, row by row."""
+    """The rows they were made from."""
 
 
 def cells_of(trace: Trace, read: Columns) -> Cells:
-    """Rows of some ranks in some steps as `read_rows` gives them; who meets whom is not looked at.
+    """Return cells from the rows that `read_rows` gives for some ranks and steps; communication is not matched.
 
     Steps of ranks without a scope row are left out.
     """
@@ -162,17 +162,17 @@ def cells_of(trace: Trace, read: Columns) -> Cells:
 
 
 def operations_of(trace: Trace, read: Columns, step: int) -> Operations:
-    """Rows of one step as `read_rows` gives them, of all ranks or of some."""
+    """Return the operations of one step, of all ranks or some, from the rows that `read_rows` gives."""
     columns, texts = _coded(trace, read)
     return _operations(columns, step, trace.job, texts)
 
 
 def _coded(trace: Trace, read: Columns) -> tuple[dict[str, npt.NDArray[Any]], dict[str, dict[int, str]]]:
-    """Return the columns of the rows, and what the codes of lanes, names and groups in them stand for.
+    """Return the columns of the rows, and the texts of the codes of lanes, names and groups.
 
-    Groups and other ends are those that the rows state, or what is known of the job tells of them.
+    Groups and peers are those in the rows, or are derived from the job.
     """
-    columns, texts = _texts_apart(read)
+    columns, texts = _split_texts(read)
     if trace.job.peers_are_ranks:
         columns["peer"] = _stated_peers(columns, texts["group"], trace.job.peers_are_ranks)
     if trace.job.derived is not None:
@@ -180,8 +180,8 @@ def _coded(trace: Trace, read: Columns) -> tuple[dict[str, npt.NDArray[Any]], di
     return columns, texts
 
 
-def _texts_apart(read: Columns) -> tuple[dict[str, npt.NDArray[Any]], dict[str, dict[int, str]]]:
-    """Return the columns of the rows, which are taken from `read`, and what the codes in them stand for."""
+def _split_texts(read: Columns) -> tuple[dict[str, npt.NDArray[Any]], dict[str, dict[int, str]]]:
+    """Return the columns of the rows, which are taken from `read`, and the texts of their codes."""
     texts = {name: {code: read.texts[name][code] for code in read.present(name)} for name in _CODED}
     coded = {f"{name}_code": read.of.pop(name) for name in _CODED}
     wide = {name: read.of.pop(name).astype(np.int64, copy=False) for name in _NULLABLE}
@@ -199,9 +199,9 @@ def _texts_apart(read: Columns) -> tuple[dict[str, npt.NDArray[Any]], dict[str, 
 def _stated_peers(
     columns: dict[str, npt.NDArray[Any]], groups: dict[int, str], ranks: Sequence[int]
 ) -> npt.NDArray[np.int64]:
-    """Return the other ends of transfers as these ranks' recordings number them.
+    """Return the peers of transfers as these ranks' recordings number them: as ranks of the job.
 
-    Places in their groups that are ranks.
+    Such peers were taken for places in their groups.
     """
     peer = columns["peer"].copy()
     rows = np.flatnonzero((peer >= 0) & np.isin(columns["rank"], ranks))
@@ -218,9 +218,7 @@ def _stated_peers(
 def _with_derived_groups(
     columns: dict[str, npt.NDArray[Any]], texts: dict[str, dict[int, str]], derived: DerivedGroups
 ) -> tuple[dict[str, npt.NDArray[Any]], dict[int, str]]:
-    """Return the columns with the process groups and peers that the rows themselves do not state, and the groups'
-    names.
-    """
+    """Return the columns with derived process groups and peers where rows state none, and the groups' names."""
     group, peer = columns["group_code"].copy(), columns["peer"].copy()
     stated = texts["group"]
     names = {text for lanes in derived.of_lane.values() for text in lanes.values()}
@@ -251,7 +249,7 @@ def _with_derived_groups(
 
 
 def _positions(numbers: npt.NDArray[Any], ranks: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Ranks as positions in `ranks`; NONE for those that are not among them."""
+    """Return ranks as indices into `ranks`; NONE for others."""
     found = np.minimum(np.searchsorted(ranks, numbers), max(len(ranks) - 1, 0))
     return np.where(ranks[found] == numbers, found, NONE) if len(ranks) else np.full(len(numbers), NONE)
 
@@ -259,9 +257,9 @@ def _positions(numbers: npt.NDArray[Any], ranks: npt.NDArray[np.int64]) -> npt.N
 def _operations(
     columns: dict[str, npt.NDArray[Any]], step: int, job: Job, texts: dict[str, dict[int, str]]
 ) -> Operations:
-    """One step's rows as operations. Ranks without a scope row for the step are left out.
+    """Return one step's rows as operations. Ranks without a scope row for the step are left out.
 
-    The step's own times are its scope's, on the host; where hosts run ahead, those of its devices.
+    The step's own times are its scope's, on the host; if hosts run ahead, those of its devices.
     """
     step_codes = [code for code, text in texts["name"].items() if text == STEP_SCOPE]
     is_scope = (columns["kind"] == SCOPE) & np.isin(columns["name_code"], step_codes)
@@ -311,7 +309,7 @@ def _operations(
 
 
 def _clocks(job: Job, ranks: npt.NDArray[np.int64]) -> npt.NDArray[np.int64] | None:
-    """Per position a number, equal for those that share a clock; None where every rank has its own."""
+    """Return per rank index a number, equal for ranks that share a clock; None if every rank has its own."""
     if not job.clock_of:
         return None
     own = max(job.clock_of.values()) + 1

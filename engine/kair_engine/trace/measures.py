@@ -1,4 +1,4 @@
-"""What evidence beside traces is about: measures, entities, and the sources that tell them."""
+"""The subjects of evidence: measures, entities, and sources."""
 
 from collections.abc import Mapping
 from dataclasses import field
@@ -11,72 +11,71 @@ from kair_engine.frozen import dataclass
 from kair_engine.trace.identity import pci_address, uuid_of
 
 MeasureKind = Literal["gauge", "counter", "state", "event"]
-"""A value that holds until the next; one that only grows, but for resets; a text that holds; something that happened
+"""A value that holds until the next; one that only grows, except for resets; a text that holds; something that happened
 once."""
 
 
 class Measure(msgspec.Struct, frozen=True, array_like=True):
-    """What a row's `name` stands for."""
+    """The meaning of a row's `name`."""
 
     kind: MeasureKind
     unit: str
-    """`MHz`, `W`, `°C`, `s`, `B`, `B/s`, `Gb/s`, `GB/s`, `1` (a share, a number of things), '' of texts."""
+    """`MHz`, `W`, `°C`, `s`, `B`, `B/s`, `Gb/s`, `GB/s`, `1` (a share, a count), '' for texts."""
     words: str
     """For people: `SM clock`."""
 
 
 MEASURES: Final[Mapping[str, Measure]] = data_table(__file__, dict[str, Measure])
-"""name → what it is (measures.json); a row of another name is refused."""
+"""name → its meaning (measures.json); rows with another name are refused."""
 
 Clock = Literal["unix", "host", "boot", "unknown"]
-"""What the times of a source are: kept by a time server; a host's own clock; since a host's start, made Unix by an
+"""The clock of a source's times: kept by a time server; a host's own; since a host's start, converted to Unix by an
 assumption; unknown."""
 
 
 @dataclass(frozen=True)
 class EvidenceSource:
-    """One file, endpoint or sampler that rows are from."""
+    """One file, endpoint or sampler that rows come from."""
 
     name: str
-    """The file's name, the address asked, `capture`."""
+    """The file's name, the queried address, `capture`."""
     kind: str
     """`prometheus`, `dcgm`, `kernel log`, `slurm`, `kubernetes`, `nccl inspector`, `ncclras`, `nvidia-smi`, `torch
     memory`, `capture`."""
     clock: Clock = "unknown"
-    """What its times are: kept by a time server (unix), by a host's own clock (host), since a host's start and made
-    Unix by an assumption (boot), or unknown.
-    """
+    """The clock of its times: kept by a time server (unix), a host's own clock (host), since a host's start and
+    converted to Unix by an assumption (boot), or unknown."""
     bound_s: float | None = None
-    """By how much its times may be off; None where that is not known."""
+    """By how much its times may be off; None if unknown."""
     interval_s: float | None = None
-    """Between readings of one thing, the median; None of events."""
+    """Median interval between readings of one thing; None for events."""
     first_ns: int | None = None
-    """Of its rows, the first, Unix; null where it has none."""
+    """Time of its first row, Unix; null if it has none."""
     last_ns: int | None = None
-    """The last of them."""
+    """Time of its last row."""
     gaps: int = 0
-    """Times that nothing came for more than three intervals."""
+    """How often there was no data for more than three intervals."""
     longest_gap_s: float = 0.0
-    """The longest time that nothing came."""
+    """The longest time without data."""
     rows: int = 0
-    """Readings and events that it has."""
+    """Number of readings and events."""
     passed_over: int = 0
-    """Lines or values that say nothing known, or are damaged."""
+    """Lines or values that are unknown or damaged."""
     holds_s: float | None = None
-    """So long a value holds that is not told again, of sources that tell changes alone; None: three intervals."""
+    """How long a value holds without a new one, for sources that only report changes; None: three intervals."""
     hosts: tuple[str, ...] = field(default_factory=tuple)
-    """That it is about, where it is about a host whether it has rows of it or not."""
+    """Hosts that it is about, even if it has no rows of one."""
     notes: tuple[str, ...] = field(default_factory=tuple)
-    """What a reader of the answer should know, in words: `events of the kernel are of its clock since boot`."""
+    """Caveats for a reader of the answer: `events of the kernel are of its clock since boot`."""
     doubts: tuple[str, ...] = field(default_factory=tuple)
-    """Of its notes, what a verdict that reads it has to say as well: a time zone that is assumed, a host name of which
-    it knows two machines."""
+    """Those of its notes that a verdict based on it must include: an assumed time zone, a host name that two machines
+    share."""
     observes: tuple[str, ...] = field(default_factory=tuple)
-    """Names of events that it would have told, had they happened: without them silence says nothing."""
+    """Names of events that it would have shown: only for these does silence count."""
 
 
 SAMPLED: Final = "capture"
-"""The kind of sources that capture samples beside a job, in many files one after another."""
+"""The kind of sources that capture samples during a job, in many successive files."""
 MOST_TEXT: Final = 400
 """Characters of a text that are kept."""
 
@@ -90,7 +89,7 @@ def gpu(uuid: str) -> str:
 
 
 def pci(address: str) -> str:
-    """Return the entity of whatever is at a PCI address. Raises ValueError."""
+    """Return the entity at a PCI address. Raises ValueError."""
     known = pci_address(address)
     if known is None:
         raise ValueError(f"no PCI address: {address[:60]!r}")
@@ -98,27 +97,27 @@ def pci(address: str) -> str:
 
 
 def gpu_index(index: int) -> str:
-    """Return a device of its host by the driver's number alone: which rank's that is can only be assumed."""
+    """Return the entity of a device known only by the driver's number: its rank can only be assumed."""
     return f"gpu index:{index}"
 
 
 def nic(device: str, port: str | int | None = None) -> str:
-    """Return a NIC's port, `mlx5_3/1`, or an interface, `eth0`."""
+    """Return the entity of a NIC's port, `mlx5_3/1`, or of an interface, `eth0`."""
     return f"nic:{device}" if port is None else f"nic:{device}/{port}"
 
 
 def process(pid: int) -> str:
-    """Return a process of its host."""
+    """Return the entity of a process of its host."""
     return f"pid:{pid}"
 
 
 def disk(name: str) -> str:
-    """Return a disk, or a mount by its path."""
+    """Return the entity of a disk, or of a mount by its path."""
     return f"disk:{name}"
 
 
 def of_rank(rank: int) -> str:
-    """Return a rank, where the source says it itself."""
+    """Return the entity of a rank that the source itself states."""
     return f"rank:{rank}"
 
 
@@ -127,6 +126,6 @@ HOST: Final = "host"
 
 
 def shown(text: str) -> str:
-    """Return a text of a log on one line, without what a terminal would obey, and of bounded length."""
+    """Return a log's text on one line of bounded length, without control characters."""
     plain = "".join(one if one.isprintable() else " " for one in text[: 4 * MOST_TEXT])
     return " ".join(plain.split())[:MOST_TEXT]

@@ -1,10 +1,7 @@
-"""The job and its trace: what every analysis is given.
+"""The job and its trace: the input of every analysis.
 
-Warnings about the input, kept to one line of bounded length: the file names in them can be anything.
-
-Requirements of analyses: a step to look at, a rank that was recorded.
-
-Hosts of ranks.
+Warnings about the input are one line of bounded length, because file names in them can be anything. Also checks what
+analyses require (a chosen step, a recorded rank), and finds ranks' hosts.
 """
 
 from collections import defaultdict
@@ -31,38 +28,38 @@ if TYPE_CHECKING:
 
 
 SourceFormat = str
-"""The name of a row of `readers/formats.py`, or what else a job was opened from."""
+"""The name of a row of `readers/formats.py`, or of another source of a job."""
 INSPECTOR: Final = "nccl_inspector"
-"""Of a job of which NCCL's Inspector recorded the collectives."""
+"""The format of a job whose collectives NCCL's Inspector recorded."""
 
 
 class KairWarning(msgspec.Struct, frozen=True, tag_field="kind", tag=True):
-    """Something about the input that the reader of an answer should know; `code` is stable, for machines."""
+    """A caveat about the input for readers of an answer; `code` is stable, for machines."""
 
     code: str
     """Stable, for machines."""
     message: str = ""
-    """Empty where there are figures: the sentence is made of those."""
+    """Empty if there are figures: the sentence is made from them."""
     ranks: tuple[Rank, ...] = ()
-    """Whom it is about; empty where that is nobody."""
+    """Affected ranks; empty if there are none."""
     about: str | None = None
-    """The class of operations, group or host that it is of."""
+    """The affected class of operations, group or host."""
     run: str | None = None
-    """Which of two runs it is of; null where an answer is about one, or it is about both."""
+    """Which of two runs it is about; null if an answer is about one, or it is about both."""
     template: ClassVar[str] = ""
 
     def wording(self) -> str:
-        """Return the template that its figures are filled into; empty of a warning that is a text."""
+        """Return the template for its figures; empty for a warning that is a text."""
         return self.template
 
 
 OF_RUNS = frozenset(("other_run", "several_runs"))
-"""Codes of warnings about ranks whose recordings are of another run than the rest, or may be: nothing clears them."""
+"""Codes of warnings about ranks whose recordings may be of another run than the rest: nothing clears them."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where a job's ranks stand in its parallel dimensions; sizes are None where the metadata lacks them."""
+    """The places of a job's ranks in its parallel dimensions; sizes are None if the metadata lacks them."""
 
     dp: int | None = None
     """Data-parallel ranks."""
@@ -78,7 +75,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class ProcessGroup:
-    """A process group that a recording lists: `name` as the table has it, the ranks in the group's own order."""
+    """A process group that a recording lists: `name` as in the table, the ranks in the group's own order."""
 
     name: str
     description: str
@@ -87,29 +84,28 @@ class ProcessGroup:
 
 @dataclass(frozen=True)
 class DerivedGroups:
-    """Process groups of operations that name none, found from all ranks' recordings together."""
+    """Process groups of operations that state none, found from all ranks' recordings together."""
 
     of_lane: dict[int, dict[str, str]]
-    """rank → lane → the group of the collectives on it that name none, where it is known."""
+    """rank → lane → the known group of its collectives that state none."""
     of_transfers: dict[int, ProcessGroup | None]
-    """rank → the group of its sends and receives that name none, None where that is unknown.
+    """rank → the group of its sends and receives that state none, None if it is unknown.
 
-    Their `peer` in the table is a place in that group. Ranks that are not listed count peers as ranks of the job.
-    """
+    Their `peer` in the table is a place in that group. Ranks that are not listed number peers as ranks of the job."""
     of_rank: dict[int, str] = field(default_factory=dict)
-    """rank → the group of all its communication that names none: its peers state that the job has no other."""
+    """rank → the group of all its communication that states none: its peers show that the job has no other."""
 
 
 NOT_TOLD = -1
-"""In a column of what was measured."""
+"""Unknown, in a column of measurements."""
 
 
 @dataclass(frozen=True)
 class StepTimes:
     """Begin, duration and size of every step on every rank: equally long columns, one entry per (rank, step).
 
-    And what the kernel measured meanwhile, where something asked it, as capture does in sampled steps: NOT_TOLD where
-    that is not known, no entry at all where it is known of no step.
+    The other columns are measurements of the kernel, such as capture makes in sampled steps: NOT_TOLD where unknown, an
+    empty column if unknown for all steps.
     """
 
     rank: tuple[int, ...] = ()
@@ -118,26 +114,25 @@ class StepTimes:
     duration_ns: tuple[int, ...] = ()
     operations: tuple[int, ...] = ()
     cpu_ns: tuple[int, ...] = ()
-    """That the training thread computed."""
+    """Computing time of the training thread."""
     delay_ns: tuple[int, ...] = ()
-    """That it was ready and had no core."""
+    """Time that it was ready and had no core."""
     throttled: tuple[int, ...] = ()
-    """How often a quota of CPU time stopped its process."""
+    """How often a CPU quota stopped its process."""
     communication_delay_ns: tuple[int, ...] = ()
-    """That a thread of it which communicates was ready and had no core, the one of them that lacked one longest."""
+    """Time that a communicating thread of its process was ready and had no core; the thread with the longest counts."""
     halted: tuple[int, ...] = ()
     """How often a signal stopped its process, all threads at once."""
     given_bytes: tuple[int, ...] = ()
-    """What its models were given, the tensors of all their calls together."""
+    """Bytes given to its models, the tensors of all their calls together."""
     helpers_cpu_ns: tuple[int, ...] = ()
-    """That the other threads of its process computed, without those that communicate."""
+    """Computing time of the other threads of its process, without those that communicate."""
     samples: tuple[int, ...] = ()
-    """That it took, as its job told."""
+    """Samples that it processed, as its job reported."""
     device_begin_ns: tuple[int, ...] = ()
-    """When the first of its operations on a device began, those that computed or communicated; NOT_TOLD of a step
-    without any."""
+    """Begin of its first device operation that computed or communicated; NOT_TOLD for a step without any."""
     device_end_ns: tuple[int, ...] = ()
-    """When the last of these was over: after the step's own end, where the host runs ahead of its device."""
+    """End of the last of these: after the step's own end, if the host runs ahead of its device."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for columns of different lengths: they may come from a file."""
@@ -146,25 +141,25 @@ class StepTimes:
 
     @property
     def is_plain(self) -> bool:
-        """Whether nothing is told of any step but its begin, duration and size."""
+        """Whether only begin, duration and size of steps are known."""
         return not any(self._optional)
 
     def rows(self, *, plain: bool = False) -> Iterator[tuple[int, ...]]:
-        """Return an entry of each column, of untold ones too; `plain`: without the columns that need not be told."""
+        """Yield an entry of each column, also of unknown ones; `plain`: without the optional columns."""
         if plain:
             return zip(*self._needed, strict=True)
-        untold = (NOT_TOLD,) * len(self.rank)
-        return zip(*self._needed, *(column or untold for column in self._optional), strict=True)
+        unknown = (NOT_TOLD,) * len(self.rank)
+        return zip(*self._needed, *(column or unknown for column in self._optional), strict=True)
 
     @classmethod
     def of_rows(cls, rows: Iterable[tuple[int, ...]]) -> "StepTimes":
-        """Those that `rows` gave."""
+        """Return the step times that `rows` yielded."""
         columns = tuple(zip(*rows, strict=True)) or ((),) * 5
-        told = (() if all(one == NOT_TOLD for one in column) else column for column in columns[5:])
-        return cls(*columns[:5], *told)
+        known = (() if all(one == NOT_TOLD for one in column) else column for column in columns[5:])
+        return cls(*columns[:5], *known)
 
     def of_ranks(self, ranks: Collection[int]) -> "StepTimes":
-        """Those of these ranks."""
+        """Return the step times of these ranks."""
         return StepTimes.of_rows(row for row in self.rows() if row[0] in ranks)
 
     @property
@@ -189,18 +184,16 @@ class StepTimes:
 
 @dataclass(frozen=True)
 class LaunchQueue:
-    """How far a rank's host can run ahead of its device: a launch waits while so many before it are not over."""
+    """How far a rank's host can run ahead of its device: a launch waits while `depth` earlier ones are unfinished."""
 
     depth: int
     """In launches: a CUDA graph is one."""
     per_stream: bool = False
-    """Whether each stream has a queue of its own; else all launches of the process share one."""
+    """Whether each stream has its own queue; else all launches of the process share one."""
 
 
 def usual_queue(queues: Collection[LaunchQueue]) -> LaunchQueue:
-    """Return what most of a job's ranks have, of the median depth: a rank with little to tell it by may tell it
-    wrongly.
-    """
+    """Return the queue of most of a job's ranks, with their median depth: few waits may give a wrong one."""
     per_stream = 2 * sum(one.per_stream for one in queues) > len(queues)
     depths = sorted(one.depth for one in queues if one.per_stream == per_stream)
     return LaunchQueue(depths[len(depths) // 2], per_stream)
@@ -208,48 +201,48 @@ def usual_queue(queues: Collection[LaunchQueue]) -> LaunchQueue:
 
 @dataclass(frozen=True)
 class ProcessorLimits:
-    """What the system lets a rank's training thread have of its host's cores, where something asked it."""
+    """The system's limits on the cores that a rank's training thread may use, if recorded."""
 
     nice: int | None = None
-    """Its priority: from −20, which goes before others, to 19; 0 is usual."""
+    """Its priority: from −20, which precedes others, to 19; 0 is usual."""
     cpus: tuple[int, ...] = ()
-    """What it may run on; empty where that is not known."""
+    """Cores that it may run on; empty if unknown."""
     quota: float | None = None
-    """Of its process, in cores; None where it has none."""
+    """The quota of its process, in cores; None if it has none."""
 
 
 @dataclass(frozen=True)
 class SentToHost:
-    """What a rank's connections to another host sent in the steps of a window, where something asked the system."""
+    """Data that a rank's connections to another host sent in the steps of a window, if recorded."""
 
     own: str
-    """The address that they are from; ranks of one host may share it."""
+    """Their local address; ranks of one host may share it."""
     peer: str
     steps: int
-    """In which they sent anything."""
+    """Steps in which they sent anything."""
     bytes_per_step: float
-    """In these."""
+    """Mean over these."""
     bytes_per_s: float
-    """As fast as it was delivered while there was something to send, by the rule of stats.py."""
+    """Delivery rate while there was something to send, by the rule of stats.py."""
     retransmitted_per_step: float
     """Segments."""
     round_trip_ns: float | None = None
-    """In the median, from sending to its acknowledgement; None where that is not known, as of earlier versions."""
+    """Median time from sending to acknowledgement; None if unknown, as in earlier versions."""
     queued_ns: float | None = None
-    """In the median, so much later acknowledgements surely were than on a way that is free."""
+    """Median delay of acknowledgements beyond that of an idle path."""
     busy_ns_per_step: float | None = None
-    """In the mean, so long there was something that was not acknowledged yet, though the receiver had room for it."""
+    """Mean time with unacknowledged data for which the receiver had room."""
 
 
 GIFT: Final = b"kair gift 1\n"
-"""What each file of a gift begins with; a fragment follows."""
+"""First bytes of each file of a gift; a fragment follows."""
 PeersCounted = Literal["ranks", "places", "either"]
-"""Whether numbers of other ends are ranks of the job, or places in the process group; or nothing tells it."""
+"""Whether the numbers of peers are ranks of the job, or places in the process group, or unclear."""
 
 
 @dataclass(frozen=True)
 class FirstSend:
-    """Where a rank sends first in a step, and whether it received nothing before: then a pipeline begins with it."""
+    """A rank's first send in a step, and whether it received nothing before: then a pipeline begins with it."""
 
     group: str
     peer: int
@@ -258,55 +251,55 @@ class FirstSend:
 
 @dataclass(frozen=True)
 class FragmentInfo:
-    """What one fragment of the operations table holds; kept in its Parquet metadata."""
+    """The description of one fragment of the operations table, kept in its Parquet metadata."""
 
     source: str
     format: SourceFormat
     ranks: tuple[int, ...]
     rank_known: bool
-    """False where neither the file nor its name says the rank."""
+    """False if neither the file nor its name states the rank."""
     world_size: int | None
     hosts: dict[int, str] = field(default_factory=dict)
     device: str | None = None
     has_device: bool = False
-    """True where the recording holds device operations (kernels, copies), False for a CPU-only one."""
+    """True if the recording holds device operations (kernels, copies), False for a CPU-only one."""
     absolute_time: bool = True
-    """True where start_ns counts from the Unix epoch, False where its zero is the recording's own."""
+    """True if start_ns counts from the Unix epoch, False if its zero is the recording's own."""
     operations: int = 0
     layout: Layout | None = None
     step_times: StepTimes = field(default_factory=StepTimes)
     warnings: tuple[KairWarning, ...] = ()
     only_group: str | None = None
-    """The process group of all communication, where the file states that the job has no other."""
+    """The process group of all communication, if the file states that the job has no other."""
     group_names: dict[str, str] = field(default_factory=dict)
-    """What process groups are called, where the recording describes them: `1 [0, 1, 2, 3]` → `mesh_cp`."""
+    """Descriptions of process groups in the recording: `1 [0, 1, 2, 3]` → `mesh_cp`."""
     process_groups: tuple[ProcessGroup, ...] = ()
-    """The rank's groups of two ranks and more, where operations of it do not say which of them is theirs."""
+    """The rank's groups of two or more ranks, if its operations do not state which one is theirs."""
     calls: dict[int, tuple[GroupProgress, ...]] = field(default_factory=dict)
-    """rank → how far it came, of a recording of calls without times. Empty for one of operations."""
+    """rank → its progress, for a recording of calls without times. Empty for one of operations."""
     said: tuple[Saying, ...] = ()
-    """What the job's log says of its ranks in words."""
+    """Findings about its ranks in the job's log, in words."""
     asked_at: str = ""
-    """When NCCL's RAS answered, as digits from the year on; empty where that is not told."""
+    """When NCCL's RAS answered, as digits from the year on; empty if unknown."""
     limits: dict[int, ProcessorLimits] = field(default_factory=dict)
-    """rank → what it may have of its host's cores, where that was recorded."""
+    """rank → its limits on its host's cores, if recorded."""
     sent: dict[int, tuple[SentToHost, ...]] = field(default_factory=dict)
-    """rank → what it sent to other hosts, window by window."""
+    """rank → the data it sent to other hosts, window by window."""
     launch_queue: dict[int, LaunchQueue] = field(default_factory=dict)
-    """rank → its launch queue, where a launch was seen to wait for a place in it."""
+    """rank → its launch queue, if a launch waited in it."""
     identity: dict[int, RankIdentity] = field(default_factory=dict)
-    """rank → who it is, where the recording says more than its host."""
+    """rank → its identity, if the recording states more than its host."""
     peers: dict[int, PeersCounted] = field(default_factory=dict)
-    """rank → how it counts the other ends of sends and receives; those that may be either were taken for places."""
+    """rank → how it numbers the peers of sends and receives; unclear ones were taken for places."""
     first_send: dict[int, FirstSend] = field(default_factory=dict)
     """rank → the first send of most of its steps."""
     same_batches: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    """rank → the ranks of its pipeline and tensor groups, where those are listed: they run the same batches."""
+    """rank → the ranks of its pipeline and tensor groups, if listed: they run the same batches."""
 
 
 @dataclass(frozen=True)
 class ImportOutcome:
-    """What became of a file that was to be read: its info, or why there is none."""
+    """The result of reading a file: its info, or why it has no info."""
 
     info: FragmentInfo | None
     error: str | None = None
@@ -314,13 +307,13 @@ class ImportOutcome:
     is_trace: bool = True
     """False for a file that was readable and turned out to be something else."""
     is_supported: bool = True
-    """False for a recording of a format that is known and not read; `hint` says how to convert it."""
+    """False for a recording in a recognised format that is not read; `hint` says how to convert it."""
     write_error: tuple[int, str] | None = None
-    """The system's number and words for why the fragment could not be written; the next one could not be either."""
+    """The system's error number and text if the fragment could not be written; further ones would fail, too."""
 
 
 def sent_of_all(infos: Sequence[FragmentInfo]) -> dict[int, tuple[SentToHost, ...]]:
-    """Of each rank what all windows tell."""
+    """Return per rank the data sent in all windows."""
     of_rank: dict[int, list[SentToHost]] = defaultdict(list)
     for info in infos:
         for rank, sent in sorted(info.sent.items()):
@@ -330,7 +323,7 @@ def sent_of_all(infos: Sequence[FragmentInfo]) -> dict[int, tuple[SentToHost, ..
 
 @dataclass(frozen=True)
 class Job:
-    """What is known of the job as a whole."""
+    """The known facts about the job as a whole."""
 
     name: str
     source: str
@@ -345,66 +338,66 @@ class Job:
     steps: tuple[int, ...]
     """The steps an analysis may use: marked, complete, and recorded by most ranks."""
     step_times: StepTimes
-    """Of every recorded step, the incomplete ones too."""
+    """Times of every recorded step, also of incomplete ones."""
     operations: int
     warnings: tuple[KairWarning, ...]
     cut_off: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    """step → the ranks whose record of it is cut, for the steps that are whole on the others."""
+    """step → the ranks whose record of it is cut, for steps that are complete on the others."""
     step_shift: dict[int, int] = field(default_factory=dict)
-    """rank → how much higher it numbers its steps than the job does; those of other ranks are the job's."""
+    """rank → how much higher it numbers its steps than the job does; other ranks use the job's numbers."""
     truncated: tuple[Rank, ...] = ()
-    """Ranks whose files are cut off: what they communicate is known in part."""
+    """Ranks whose files are cut off: their communication is known in part."""
     peers_are_ranks: tuple[Rank, ...] = ()
-    """Ranks whose fragments took the other ends of transfers for places in the group, though they are ranks: the other
-    ranks' recordings show that."""
+    """Ranks whose fragments took ranks at the other ends of transfers for places in the group, as the other ranks'
+    recordings show."""
     files: dict[int, int] = field(default_factory=dict)
-    """rank → how many files hold its recording."""
+    """rank → the number of files that hold its recording."""
     clock_of: dict[int, int] = field(default_factory=dict)
-    """rank → a number, equal for ranks that one host's recorder wrote into one file: they share its clock. A rank that
-    is not in it has a clock of its own."""
+    """rank → a number, equal for ranks that one host's recorder wrote into one file: they share its clock. Other ranks
+    have clocks of their own."""
     by_order: dict[int, str] = field(default_factory=dict)
-    """rank → its file's name, of ranks that are numbered in the order of the names since no file says its rank."""
+    """rank → its file's name, for ranks that are numbered in the order of names because no file states its rank."""
     derived: DerivedGroups | None = None
-    """None where every operation names its process group, or no other could be meant."""
+    """None if every operation states its process group, or there is only one."""
     communicates: tuple[str, ...] = ()
-    """Kernels that are communication though the table has them as compute, which their name does not tell."""
+    """Kernels that are communication though the table has them as compute, because their name does not show it."""
     progress: dict[int, tuple[GroupProgress, ...]] = field(default_factory=dict)
-    """rank → how far it came in each process group, of recordings of calls without times; else empty."""
+    """rank → its progress in each process group, for recordings of calls without times; else empty."""
     said: tuple[Saying, ...] = ()
-    """What its logs say of its ranks in words."""
+    """Findings about its ranks in its logs, in words."""
     limits: dict[int, ProcessorLimits] = field(default_factory=dict)
-    """rank → what it may have of its host's cores, where that was recorded."""
+    """rank → its limits on its host's cores, if recorded."""
     sent: dict[int, tuple[SentToHost, ...]] = field(default_factory=dict)
-    """rank → what it sent to other hosts, window by window."""
+    """rank → the data it sent to other hosts, window by window."""
     launch_queue: dict[int, LaunchQueue] = field(default_factory=dict)
-    """rank → its launch queue, where a launch was seen to wait for a place in it."""
+    """rank → its launch queue, if a launch waited in it."""
     identity: dict[int, RankIdentity] = field(default_factory=dict)
-    """rank → who it is: host, process, device, versions, as far as that is known."""
+    """rank → its identity: host, process, device, versions, as far as known."""
     group_names: dict[str, str] = field(default_factory=dict)
-    """What process groups are called, where the recording describes them: `1 [0, 1, 2, 3]` → `mesh_cp`."""
+    """Descriptions of process groups in the recording: `1 [0, 1, 2, 3]` → `mesh_cp`."""
     host_times: StepTimes | None = None
-    """The steps' times on their hosts, where these run ahead: there `step_times` are the devices'."""
+    """The steps' times on their hosts, if these run ahead: then `step_times` are the devices'."""
     stored_in: str | None = None
     """The folder of the recording in the store; None for traces that were not imported."""
 
     @property
     def is_recorded_only(self) -> bool:
-        """Return whether steps' times are all that is known: a coordinator's, or those of collectives alone."""
+        """Return whether only steps' times are known: a coordinator's, or those of collectives alone."""
         return self.format in ("steps", INSPECTOR)
 
     @property
     def is_of_collectives(self) -> bool:
-        """Return whether collectives are all that was recorded of it, by NCCL's Inspector."""
+        """Return whether only collectives were recorded, by NCCL's Inspector."""
         return self.format == INSPECTOR
 
     @property
     def is_log(self) -> bool:
-        """Return whether its log is all that is known of it."""
+        """Return whether the job is known only from its log."""
         return self.format == "log"
 
     @cached_property
     def recorded_steps(self) -> frozenset[int]:
-        """Every step that some rank recorded, in whole or in part."""
+        """Every step that some rank recorded, completely or in part."""
         return frozenset(self.step_times.step)
 
     @cached_property
@@ -420,7 +413,7 @@ class Job:
         )
 
     def slowest_of(self, steps: Collection[int]) -> int:
-        """Of these steps the one that took longest on any rank, the first of equals."""
+        """Return the step of these that took longest on any rank, the first of equals."""
         longest = dict.fromkeys(sorted(steps), 0)
         for step, duration in zip(self.step_times.step, self.step_times.duration_ns, strict=True):
             if step in longest:
@@ -429,9 +422,9 @@ class Job:
 
     @property
     def missing_ranks(self) -> tuple[Rank, ...]:
-        """The ranks of the world that left no trace.
+        """The ranks of the world without a trace.
 
-        A what-if recording has one worker per (dp, pp) position, named by the first rank that it stands for.
+        A what-if recording has one worker per (dp, pp) position, named after the first rank that it stands for.
         """
         layout, stride = self.layout, 1
         if self.format == "whatif" and layout is not None and layout.dp and layout.pp:
@@ -448,17 +441,17 @@ class Trace:
     fragments: tuple[Path, ...]
     steps: tuple[int, ...]
     memory: "StepMemory | None" = field(default=None, compare=False, repr=False)
-    """Where steps that were read stay for the next question; None where each question reads its own."""
+    """Steps kept in memory for later questions; None if each question reads its own."""
     held: object = field(default=None, compare=False, repr=False)
-    """What keeps the fragments from being removed for as long as the trace is in use."""
+    """Keeps the fragments from being removed while the trace is in use."""
     workers: "Workers | None" = field(default=None, compare=False, repr=False)
-    """The processes elsewhere that reduce it part by part; None where this one does."""
+    """Other processes that reduce it part by part; None if this one does."""
     only: frozenset[int] | None = None
     """The ranks whose operations are read; None for all."""
     lines: object = field(default=None, compare=False, repr=False)
-    """The lines of steps of the job's log, where one was opened; else None."""
+    """The step lines of the job's log, if one was opened; else None."""
     known: dict[Hashable, Any] = field(default_factory=dict, compare=False, repr=False)
-    """Small answers about some of its steps, as who runs which program, for questions that follow (`known_once`)."""
+    """Small results about its steps, such as which ranks run the same program, for later questions (`known_once`)."""
 
     def select(self, steps: Sequence[int]) -> "Trace":
         """Return the same trace narrowed to `steps`. Raises UsageError for a step that cannot be analysed."""
@@ -481,7 +474,7 @@ class Trace:
         return replace(self, job=job, only=kept, memory=None, workers=None, known={})
 
     def scan(self) -> "pl.LazyFrame":
-        """Return the operations table of the chosen steps, where they are whole.
+        """Return the operations table of the chosen steps, without ranks whose record of a step is cut.
 
         Filters on step, rank and kind reach the Parquet scan.
         """
@@ -491,7 +484,7 @@ class Trace:
         if self.steps and len(self.steps) == sum(
             self.steps[0] <= step <= self.steps[-1] for step in self.job.recorded_steps
         ):
-            # Without gaps the same, in half the time.
+            # Without gaps a range is equivalent, and takes half the time.
             chosen = pl.col("step").is_between(self.steps[0], self.steps[-1])
         rows = self._numbered_alike(pl.scan_parquet(list(self.fragments))).filter(chosen)
         if self.only is not None:
@@ -501,9 +494,7 @@ class Trace:
         return rows
 
     def _numbered_alike(self, rows: "pl.LazyFrame") -> "pl.LazyFrame":
-        """Return the rows with the job's numbers of steps; others than could be chosen are left out in the Parquet
-        scan.
-        """
+        """Return the rows with the job's step numbers; rows of other steps are dropped in the Parquet scan."""
         import polars as pl
 
         shift = self.job.step_shift
@@ -527,7 +518,7 @@ def short_warning(code: str, message: str, ranks: Iterable[int] = ()) -> KairWar
 
 
 def listed(numbers: list[int] | tuple[int, ...]) -> str:
-    """`1, 2, 5-9`: numbers in order, runs of three or more joined, the rest of a long list counted."""
+    """Return `1, 2, 5-9`: numbers in order, runs of three or more joined, the rest of a long list counted."""
     runs: list[tuple[int, int]] = []
     for number in sorted(set(numbers)):
         if runs and number == runs[-1][1] + 1:
@@ -547,7 +538,7 @@ def _run_texts(first: int, last: int) -> list[str]:
 
 
 def require_steps(trace: Trace) -> None:
-    """Raise UsageError where the selection holds no step."""
+    """Raise UsageError if no step is chosen."""
     if trace.job.progress:
         text = "these recordings show which collectives were called, and no steps"
         raise UsageError(text, "kair triage says who has not arrived at which")
@@ -556,7 +547,7 @@ def require_steps(trace: Trace) -> None:
 
 
 def require_rank(trace: Trace, rank: int) -> None:
-    """Raise UsageError where the rank is not among those recorded."""
+    """Raise UsageError if the rank was not recorded."""
     ranks = trace.job.ranks
     if rank not in ranks:
         listed = ", ".join(map(str, ranks[:8])) + (f", … {ranks[-1]}" if len(ranks) > 8 else "")
@@ -564,7 +555,7 @@ def require_rank(trace: Trace, rank: int) -> None:
 
 
 def host_of(job: Job, rank: int) -> str | None:
-    """Return the host a rank ran on, where it is known."""
+    """Return the host a rank ran on, if known."""
     return job.hosts.get(rank)
 
 
@@ -574,7 +565,7 @@ def hosts_of(job: Job, ranks: Iterable[int]) -> tuple[str, ...]:
 
 
 def host_numbers(job: Job) -> "Ints | None":
-    """Per rank of the job a number, equal for those of one host (below 0: of an unknown one); None if none is known."""
+    """Return per rank of the job a number, equal on one host (below 0: unknown host); None if no host is known."""
     import numpy as np
 
     number = {host: code for code, host in enumerate(dict.fromkeys(job.hosts.values()))}

@@ -1,8 +1,7 @@
-"""One step's operations as plain arrays: what the inner loops of every analysis work on.
+"""One step's operations as plain arrays, on which the inner loops of all analyses work.
 
-Order in time, nesting and launches of operations, on arrays: a step can hold 10⁷.
-
-Counts of what had finished by a given time.
+Also order in time, nesting and launches of operations, on arrays, because a step can have 10⁷ of them; and counts of
+operations that had ended by a given time.
 """
 
 from collections.abc import Mapping
@@ -20,15 +19,15 @@ from kair_engine.trace.side_threads import side_threads
 
 _LARGEST_KEY = 1 << 62
 ROUNDING_NS = 2
-"""Begins and durations are rounded each: an operation may be recorded as over so much after the next one began."""
+"""Begins and durations are rounded separately: an operation may seem to end this long after the next one began."""
 
 
 @dataclass(frozen=True)
 class Nesting:
-    """Operations on threads, the outer before the inner ones.
+    """Nesting of operations on threads.
 
-    `order` lists their rows by (rank, lane, start, longest first); `parent` has an entry per operation of the
-    step: the row of the innermost operation around it on its thread, or NONE.
+    `order` lists their rows by (rank, lane, start, longest first), the outer before the inner ones; `parent` has an
+    entry per operation of the step: the row of the innermost operation around it on its thread, or NONE.
     """
 
     order: Ints
@@ -36,10 +35,10 @@ class Nesting:
 
 
 def lane_order(lane: Ints, start: Ints, duration: Ints, rows: Ints) -> Ints:
-    """`rows` by (lane, start, longest first); `lane` is a number per rank and lane.
+    """Return `rows` by (lane, start, longest first); `lane` is a number per rank and lane.
 
-    The operations table has nearly that order already, which a stable sort by one key profits from and
-    np.lexsort does not: 0.03 s against 1.2 s for 5 million rows.
+    The operations table nearly has that order already, which a stable sort by one key profits from and np.lexsort does
+    not: 0.03 s against 1.2 s for 5 million rows.
     """
     if not len(rows):
         return rows
@@ -59,7 +58,7 @@ def lane_order(lane: Ints, start: Ints, duration: Ints, rows: Ints) -> Ints:
 
 
 def nest(lane: Ints, start: Ints, end: Ints, rows: Ints) -> Nesting:
-    """Find every operation's parent among `rows` (threads' operations) by depth: the last one above it."""
+    """Find the parent of each operation in `rows` (threads' operations) by depth: the last one above it."""
     order = lane_order(lane, start, end - start, rows)
     depth = _depth(lane[order], start[order], end[order])
     by_depth = order_by(depth)
@@ -71,15 +70,15 @@ def nest(lane: Ints, start: Ints, end: Ints, rows: Ints) -> Nesting:
 
 
 def _depth(lane: Ints, start: Ints, end: Ints) -> Ints:
-    """How many earlier operations of the same lane each one lies in, in lane order.
+    """Return the number of earlier operations of its lane that contain each one, in lane order.
 
-    Counted, not walked: operations begun before it minus operations ended by its start.
+    Counted without a walk: operations begun before it minus operations ended by its start.
     """
     if not len(lane):
         return lane
     first = np.flatnonzero(np.concatenate(([True], lane[1:] != lane[:-1])))
     number = np.cumsum(np.concatenate(([False], lane[1:] != lane[:-1])))
-    # An empty operation must not count as ended when a longer one with the same start is looked at.
+    # An empty operation must not count as ended for a longer one with the same start.
     end = np.maximum(end - ROUNDING_NS, start + 1)
     low = int(start.min())
     span = int(end.max()) - low + 2
@@ -91,7 +90,7 @@ def _depth(lane: Ints, start: Ints, end: Ints) -> Ints:
 
 
 def launches(rank: Ints, correlation: Ints, on_stream: Bools) -> Ints:
-    """For every operation on a stream the host operation that launched it (same rank and correlation id), else NONE."""
+    """Return per operation on a stream the host operation that launched it (by rank and correlation), else NONE."""
     result = np.full(len(rank), NONE, dtype=np.int64)
     known = correlation != NONE
     host, device = np.flatnonzero(known & ~on_stream), np.flatnonzero(known & on_stream)
@@ -111,8 +110,8 @@ def launches(rank: Ints, correlation: Ints, on_stream: Bools) -> Ints:
     return result
 
 
-# The same words and order as format.KINDS and format.PHASES, which need pyarrow (30 ms of start-up); a test
-# holds them together.
+# The same words and order as format.KINDS and format.PHASES, which need pyarrow (30 ms of start-up); a test compares
+# them.
 KIND_NAMES = ("compute", "collective", "send", "recv", "memory", "input", "host", "sync", "gc", "scope")
 PHASE_NAMES = ("forward", "backward", "optimizer", "input")
 COMPUTE, COLLECTIVE, SEND, RECV, MEMORY, INPUT, HOST, SYNC, GC, SCOPE = range(len(KIND_NAMES))
@@ -125,11 +124,10 @@ INSIDE_UNKNOWN = "(inside not recorded)"
 class Operations:
     """The operations of one step on all ranks: arrays of one length, ordered by (rank, lane, start).
 
-    `lane`, `name` and `group` are codes; `name_text`, `lane_text` and `group_text` say what they stand for.
-    `kind` and `phase` index KIND_NAMES and PHASE_NAMES. NONE (−1) stands for null here, and nowhere else.
-    `begin_ns` and `length_ns` are the step's own scope rows, one entry per rank of `ranks`; where hosts run ahead, its
-    time on the devices. Times count from `origin_ns`, the step's earliest begin, so that they pass through float64
-    without loss.
+    `lane`, `name` and `group` are codes for `lane_text`, `name_text` and `group_text`. `kind` and `phase` index
+    KIND_NAMES and PHASE_NAMES. NONE (−1) stands for null here, and nowhere else. `begin_ns` and `length_ns` are the
+    step's own scope rows, one entry per rank of `ranks`; if hosts run ahead, its time on the devices. Times count from
+    `origin_ns`, the step's earliest begin, so that float64 holds them without loss.
     """
 
     step: int
@@ -138,9 +136,9 @@ class Operations:
     begin_ns: Ints
     length_ns: Ints
     main_lane: Ints
-    """The lane that carries each rank's step scope: its main thread."""
+    """The lane of each rank's step scope: its main thread."""
     rank: Ints
-    """Position in `ranks`, not the rank's number."""
+    """Index into `ranks`, not the rank's number."""
     lane: Ints
     name: Ints
     kind: SmallInts
@@ -151,37 +149,35 @@ class Operations:
     group: Ints
     group_seq: Ints
     peer: Ints
-    """Position in `ranks` of the other end of a send or receive, where the trace says it."""
+    """Index into `ranks` of the other end of a send or receive, if recorded."""
     correlation: Ints
     name_text: Mapping[int, str]
     lane_text: Mapping[int, str]
     group_text: Mapping[int, str]
     input_bytes: Ints | None = None
-    """What operators on threads are given, NONE where the shapes of that are not recorded; None: of no operation."""
+    """Bytes of the inputs of operators on threads, NONE where shapes are not recorded; None: of no operation."""
     message_bytes: Ints | None = None
-    """Of collectives, sends and receives the bytes that a member gives or gets, whichever is more, NONE where that is
-    not recorded; nothing of other rows. None: of none.
-    """
+    """Bytes that a member of a collective, send or receive gives or gets, whichever is more; NONE where not recorded,
+    and for other rows. None: of no operation."""
     inputs: Ints | None = None
-    """A code of the dimensions of what operators on threads are given, NONE where they are not recorded; None: of none.
-    """
+    """Code of the input dimensions of operators on threads, NONE where not recorded; None: of no operation."""
     inputs_text: Mapping[int, str] = field(default_factory=dict)
-    """What those codes stand for: `2048,1408;8` of two tensors."""
+    """The texts of those codes: `2048,1408;8` for two tensors."""
     in_device_job: bool = False
-    """Whether some rank has a device that these, a part of the step's ranks, need not have."""
+    """Whether some rank has a device, which these, a part of the step's ranks, may lack."""
     runs_ahead: bool = False
     """Whether the step's times are its devices', a launch queue behind the hosts that launch for them."""
     clock: Ints | None = None
-    """Per position in `ranks` a number, equal for those on one clock; None: each has its own."""
+    """Per index into `ranks` a number, equal for those on one clock; None: each has its own."""
     remembered: dict[str, Any] | None = field(default=None, compare=False, repr=False)
-    """What was derived from it, for whoever derives the same; None where it is not kept beyond one question."""
+    """Values derived from it, for reuse; None if it is not kept beyond one question."""
 
     def __len__(self) -> int:
         return len(self.rank)
 
     @cached_property
     def end_ns(self) -> Ints:
-        """When each operation ended, on its rank's clock."""
+        """The end of each operation, on its rank's clock."""
         return self.start_ns + self.duration_ns
 
     @cached_property
@@ -202,9 +198,9 @@ class Operations:
 
     @cached_property
     def of_program(self) -> Bools:
-        """True on the rank's main thread, and beside a device on those that run the backward pass.
+        """True on the rank's main thread and, with a device, on threads that run the backward pass.
 
-        There other threads serve them: gloo's copy what has arrived, the data loader's pins memory.
+        With a device other threads serve these: gloo's copy received data, the data loader's pins memory.
         """
         if not len(self):
             return np.zeros(0, dtype=bool)
@@ -216,16 +212,16 @@ class Operations:
 
     @cached_property
     def of_side_streams(self) -> Bools:
-        """True on streams that the program launches nothing on, and that carry no communication: they pace themselves.
+        """True on streams without launches by the program and without communication: they pace themselves.
 
-        Copies of checkpoints and loggers run so, launched by threads of their own, or by what was not recorded. Nobody
-        waits for them as far as a recording shows. Where none of a rank's launches were recorded, no stream is one.
+        Copies of checkpoints and loggers run so, launched by separate threads or by unrecorded calls. The recording
+        shows nothing that waits for them. If none of a rank's launches were recorded, none of its streams counts.
         """
         device = np.flatnonzero(self.on_stream & (self.kind != SCOPE))
         launch = self.launch[device]
         launched = (launch != NONE) & self.of_program[launch]
         ranks = np.bincount(self.rank[device], weights=launched, minlength=len(self.ranks)) > 0
-        # Each rank may have streams of its own: a table of all ranks × all streams takes gigabytes.
+        # Each rank may have its own streams: a table of all ranks × all streams takes gigabytes.
         lane = dense(self.lane_key[device][None])
         held = np.bincount(lane, weights=launched | self.communication[device]) > 0
         result = np.zeros(len(self), dtype=bool)
@@ -234,41 +230,42 @@ class Operations:
 
     @cached_property
     def of_side_threads(self) -> Bools:
-        """True on threads of a job without devices that nobody waits for, as far as the step shows."""
+        """True on threads of a job without devices that nothing waits for, as far as the step shows."""
         on_threads = ~self.on_stream & (self.kind != SCOPE)
         return side_threads(self, np.flatnonzero(on_threads), np.flatnonzero(is_one_of(self.kind, (COMPUTE, MEMORY))))
 
     @cached_property
     def nesting(self) -> Nesting:
-        """Which operation lies in which on the threads; scopes and communication take no part."""
+        """The nesting of operations on threads; scopes and communication are left out."""
         rows = np.flatnonzero(~self.on_stream & (self.kind != SCOPE) & ~self.communication)
         return nest(self.lane_key, self.start_ns, self.end_ns, rows)
 
     @cached_property
     def launch(self) -> Ints:
-        """For every row on a stream the host row that launched it, else NONE."""
+        """The host row that launched each row on a stream, else NONE."""
         return launches(self.rank, self.correlation, self.on_stream)
 
     @cached_property
     def given_by(self) -> Ints:
-        """The row that tells what each is given, NONE where none does: its own, or of a kernel that of the innermost
-        operator around its launch that does.
+        """The row with each row's inputs, NONE without one.
+
+        That is the row itself, or for a kernel the innermost operator around its launch that has inputs.
         """
         known = [of != NONE for of in (self.input_bytes, self.inputs) if of is not None]
         if not known:
             return np.full(len(self), NONE)
-        tells = np.logical_or.reduce(known)
-        told = np.where(tells, np.arange(len(self)), NONE)
+        has_inputs = np.logical_or.reduce(known)
+        row = np.where(has_inputs, np.arange(len(self)), NONE)
         kernels = np.flatnonzero(self.on_stream & (self.kind == COMPUTE))
         around = self.launch[kernels]
-        while (silent := (around != NONE) & ~tells[around]).any():
+        while (silent := (around != NONE) & ~has_inputs[around]).any():
             around = np.where(silent, self.nesting.parent[around], around)
-        told[kernels] = around
-        return told
+        row[kernels] = around
+        return row
 
     @cached_property
     def given_bytes(self) -> Ints | None:
-        """What each row is given."""
+        """The input bytes of each row."""
         if self.input_bytes is None:
             return None
         return np.where(self.given_by == NONE, NONE, self.input_bytes[self.given_by])
@@ -280,15 +277,15 @@ class Operations:
 
     @cached_property
     def of_profiler(self) -> Bools:
-        """Whether each is the profiler's own work, which holds up the thread of the program that it is on."""
+        """Whether each is work of the profiler that delays a thread of the program."""
         codes = [code for code, text in self.name_text.items() if text in PROFILER_OVERHEADS]
-        # Most recordings have none: then nobody asks which threads are the program's.
+        # Most recordings have none, which saves finding the program's threads.
         held = is_one_of(self.name, codes) & (self.kind == HOST)
         return np.asarray(held & self.of_program) if codes else held
 
     @cached_property
     def compiling(self) -> Bools:
-        """Return whether each, in a job without devices, is a call of a compiler or within one: its host's own time."""
+        """Return whether each, in a job without devices, is a compiler's call or within one: its host's own time."""
         of_host = np.zeros(len(self), dtype=bool) if self.has_device else self.kind == HOST
         names = present(self.name[of_host]).tolist()
         inside = of_host & is_one_of(self.name, [code for code in names if COMPILES.match(self.name_text[code])])
@@ -303,7 +300,7 @@ class Operations:
 
     @cached_property
     def queue_full(self) -> Bools:
-        """Whether each is what a launch waited before it for a place in the queue to its device."""
+        """Whether each is the wait before a launch for a place in the queue to its device."""
         codes = [code for code, text in self.name_text.items() if text == QUEUE_FULL]
         return np.asarray(is_one_of(self.name, codes) & (self.kind == SYNC))
 
@@ -314,16 +311,16 @@ class Operations:
 
     @cached_property
     def has_device(self) -> bool:
-        """True where anything ran on a stream."""
+        """True if anything ran on a stream."""
         return self.in_device_job or bool(self.on_stream.any())
 
     def operator(self, row: int) -> str:
-        """Return the operator's name of one row."""
+        """Return the operator's name of a row."""
         return self.name_text[int(self.name[row])]
 
 
 def latest_ended(ops: Operations, rows: Ints, others: Ints, by: Ints | None = None, ends: Ints | None = None) -> Ints:
-    """For each row the one of `others` on its rank that ended last, not after the row's start; NONE if none did.
+    """Return for each row the one of `others` on its rank that ended last, by the row's start; NONE if none did.
 
     `by` (one time per row) replaces the rows' starts, `ends` (one per operation) the operations' ends.
     """
@@ -341,7 +338,7 @@ def latest_ended(ops: Operations, rows: Ints, others: Ints, by: Ints | None = No
 
 
 def latest_of_begun(ops: Operations, rows: Ints, others: Ints, by: Ints) -> Ints:
-    """Return the same by a time per row, of those that had begun before the row's start."""
+    """Return the last to end by a time per row, of those that had begun before the row's start."""
     if not len(rows) or not len(others):
         return np.full(len(rows), NONE)
     low, high = int(min(ops.start_ns[others].min(), by.min())), int(max(ops.end_ns[others].max(), by.max()))
@@ -351,7 +348,7 @@ def latest_of_begun(ops: Operations, rows: Ints, others: Ints, by: Ints) -> Ints
     begun = ops.rank[others[order]] * span + (ops.start_ns[others[order]] - low)
     place = np.searchsorted(ends[order], ops.rank[rows] * span + (by - low), side="right")
     wanted = ops.rank[rows] * span + (ops.start_ns[rows] - low)
-    # The least begin of so many, up to each one: what began later is skipped by powers of two, the largest first.
+    # Minima of begins over the last 1, 2, 4, … entries: later begins are skipped by powers of two, largest first.
     least = [begun]
     while (size := 1 << (len(least) - 1)) * 2 <= len(begun):
         least.append(np.minimum(least[-1], np.concatenate((least[-1][:size], least[-1][:-size]))))

@@ -1,6 +1,6 @@
-"""Questions of the whole operations table, as streamed Polars queries; imported where one is asked.
+"""Queries of the whole operations table, streamed by Polars; imported on demand.
 
-Polars' import takes 0.1 s, and a query of 10⁷ operations a few tenths of a second and what its answer takes.
+Importing Polars takes 0.1 s, and a query of 10⁷ operations a few tenths of a second and the memory of its answer.
 """
 
 from collections.abc import Sequence
@@ -27,11 +27,11 @@ def of_ranks(trace: Trace, ranks: Sequence[int]) -> pl.Expr:
 
 
 def counted(trace: Trace, names: Sequence[str], where: pl.Expr) -> dict[tuple[str, ...], int]:
-    """Count the rows of the chosen steps that have the same texts in the columns `names`; the most frequent first.
+    """Count the rows of the chosen steps by their texts in the columns `names`; the most frequent first.
 
-    Equally many are in the order of their texts, of which null's is empty.
+    Equal counts are in the order of their texts, where null counts as empty.
     """
-    # Polars opens every file that it is given, if only for its footer.
+    # Polars opens every given file, if only for its footer.
     scanned = replace(trace, fragments=files_of(trace)).scan()
     rows = scanned.filter(where).group_by(*names).len("rows").collect(engine="streaming")
     rows = rows.with_columns(pl.col(*names).cast(pl.String).fill_null(""))
@@ -40,7 +40,7 @@ def counted(trace: Trace, names: Sequence[str], where: pl.Expr) -> dict[tuple[st
 
 
 def gc_times(trace: Trace) -> tuple[int, int]:
-    """Return how long all garbage collections of the chosen steps take together, and the longest of them, ns."""
+    """Return the total time of all garbage collections of the chosen steps, and the longest one, ns."""
     duration = pl.col("duration_ns")
     rows = (
         trace.scan().filter(pl.col("kind") == "gc").select(duration.sum(), duration.max().fill_null(0).alias("longest"))
@@ -51,9 +51,9 @@ def gc_times(trace: Trace) -> tuple[int, int]:
 def counted_in_windows(
     rows: pl.LazyFrame, time: pl.Expr, ranks: Ints, *, origin_ns: Ints, window_ns: float, windows: int
 ) -> Ints:
-    """Count rows by rank and window of their time: (ranks × windows), inside the scan so that no operation is kept.
+    """Count rows by rank and window of their time, (ranks × windows), inside the scan, so that no operation is kept.
 
-    The first window begins at the rank's origin; what lies beyond the outermost ones counts in these.
+    The first window begins at the rank's origin; times beyond the outermost windows count in these.
     """
     origins = pl.LazyFrame({"rank": ranks.astype(np.int32), "origin": origin_ns})
     window = ((time - pl.col("origin")) / window_ns).floor().clip(0, windows - 1).cast(pl.Int64)
@@ -65,24 +65,24 @@ def counted_in_windows(
 
 @dataclass(frozen=True)
 class OperationsByKind:
-    """How many operations each rank has in each step, by kind."""
+    """The number of operations of each rank in each step, by kind."""
 
     counts: pl.DataFrame
     """rank, step, kind and operations."""
 
     def per(self, column: str, kinds: Sequence[str] = KINDS) -> dict[Any, int]:
-        """Return how many operations of these kinds there are, by the values of a column in their order."""
+        """Return the number of operations of these kinds by the values of a column, in their order."""
         rows = self.counts.filter(pl.col("kind").is_in(kinds)).group_by(column).agg(pl.col("operations").sum())
         return dict(rows.sort(column).iter_rows())
 
     @property
     def steps_of_ranks(self) -> dict[int, int]:
-        """Return in how many of the steps each rank has any."""
+        """Return rank → the number of its steps with operations."""
         return dict(self.counts.group_by("rank").agg(pl.col("step").n_unique()).iter_rows())
 
 
 def operations_by_kind(trace: Trace) -> OperationsByKind:
-    """Count the operations of the chosen steps; the row that marks a step on its rank is none."""
+    """Count the operations of the chosen steps, without the rows that mark steps."""
     kind = pl.col("kind").cast(pl.String)
     if trace.job.communicates:
         unnamed = pl.col("name").is_in(list(trace.job.communicates)) & (kind == "compute")

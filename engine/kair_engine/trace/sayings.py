@@ -1,4 +1,4 @@
-"""What a job's log says of its ranks in words: whom others wait for, how a rank ended, the last error of each.
+"""Texts about ranks in a job's log: awaited ranks, ends of processes, the last error of each.
 
 `readers/log_sayings.py` finds these texts, and `triage/hangs/sayings.py` judges them.
 """
@@ -8,10 +8,10 @@ from typing import Final, Literal
 from kair_engine.frozen import dataclass
 
 SayingKind = Literal["missing", "ended", "error", "stuck", "link", "folded", "process", "unclear", "cancelled"]
-"""`missing`: others say that they wait for these ranks. `ended`: how a rank's process ended. `error`: an error that a
-rank printed. `stuck`: a rank's own watchdog makes no progress. `link`: a network port of a host failed. `folded`: lines
-of time-outs that stand for several ranks. `process`: which process a rank is. `unclear`: a text that names somebody
-whose rank is not known. `cancelled`: the job was ended from outside."""
+"""`missing`: others report that they wait for these ranks. `ended`: how a rank's process ended. `error`: an error that
+a rank printed. `stuck`: a rank's own watchdog makes no progress. `link`: a network port of a host failed. `folded`:
+lines of time-outs that stand for several ranks. `process`: which process a rank is. `unclear`: a text about an
+unidentified rank. `cancelled`: the job was ended from outside."""
 LONGEST_TEXT: Final = 240
 
 
@@ -23,21 +23,21 @@ class Saying:
     text: str = ""
     """Quoted, on one line."""
     ranks: tuple[int, ...] = ()
-    """Whom it is about."""
+    """The ranks it is about."""
     by: tuple[int, ...] = ()
-    """Who says so, as it waits itself."""
+    """The ranks that report it, while they wait themselves."""
     call: str = ""
-    """What these wait in."""
+    """The call that these wait in."""
     host: str = ""
     signal: int = 0
-    """That ended the process; 0 for none."""
+    """The signal that ended the process; 0 for none."""
     exit_status: int | None = None
     at_ns: int = 0
-    """Orders ends: a time, or where the log has none its place in the log."""
+    """Orders ends: a time, or in a log without times a position."""
     count: int = 1
-    """How many ranks a line stands for."""
+    """The number of ranks that a line stands for."""
     is_late: bool = False
-    """Whether it came after others had timed out already: then it follows from that, and did not cause it."""
+    """Whether it came after others had timed out: then it is a consequence of that, and not its cause."""
 
 
 def quoted(text: str) -> str:

@@ -1,8 +1,8 @@
-"""Finds the threads of a job without devices that nobody waits for, as far as a step shows.
+"""Finds threads of a job without devices that nothing waits for, as far as a step shows.
 
-A thread holds the program up if the program, or what communicates, goes on when the thread ends something: by more
-than chance, since a thread that runs by itself ends something just before some of those moments as well. Checkpoint
-writers, loggers and prefetchers that keep ahead run so. They are on no critical path, and no rank is slow by them.
+A thread delays the program if the program, or a communicating thread, resumes just as the thread ends something, more
+often than by chance: an independent thread also ends something just before some of those times. Checkpoint writers,
+loggers and prefetchers run independently. They are on no critical path, and make no rank slow.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from kair_engine.trace.operations import Operations
 
 SHORTEST_WAIT_NS = 500_000
-"""Between two operations of a thread; threads pause for less on busy cores without waiting for anything."""
+"""Between two operations of a thread; on busy cores, threads pause for less without waiting for anything."""
 GOES_ON_NS = 100_000
-"""A thread goes on within this time of the end of what it waited for: a wake-up on a busy core takes as long."""
+"""A thread resumes within this time after what it waited for: a wake-up on a busy core takes as long."""
 CHANCE = 1e-5
-"""Threads hold others up if their ends precede those ones' going on so often with no more than this probability by
-chance: of a thousand ranks a hundred steps are asked, and whoever is taken to be waited for may be accused."""
+"""Threads delay others if chance would let their ends precede the others' resumptions so often with at most this
+probability: a hundred steps of a thousand ranks are tested, and a thread that is waited for may be accused."""
 _MAIN, _COMMUNICATES = -1, -2
 
 
 def side_threads(ops: "Operations", rows: Ints, computing: Ints) -> Bools:
-    """Return per operation whether its thread, in a job without devices, is one that nobody waits for.
+    """Return per operation whether its thread, in a job without devices, is one that nothing waits for.
 
     `rows` are the operations on threads, `computing` those of them that compute.
     """
@@ -44,12 +44,12 @@ def side_threads(ops: "Operations", rows: Ints, computing: Ints) -> Bools:
     by_sort: dict[int, list[_Thread]] = {_MAIN: [], _COMMUNICATES: []}
     for one in threads:
         by_sort.setdefault(one.sort, []).append(one)
-    alone, asked = set(by_sort) - {_MAIN, _COMMUNICATES}, [_MAIN, _COMMUNICATES]
-    while asked:  # what holds up a thread that is waited for is waited for too
-        waiting = asked.pop()
+    alone, queue = set(by_sort) - {_MAIN, _COMMUNICATES}, [_MAIN, _COMMUNICATES]
+    while queue:  # a thread that delays an awaited one is awaited, too
+        waiting = queue.pop()
         held = {sort for sort in alone if _hold_up(by_sort[sort], by_sort[waiting])}
         alone -= held
-        asked += held
+        queue += held
     for one in threads:
         result[one.rows] = one.sort in alone
     return result
@@ -57,14 +57,14 @@ def side_threads(ops: "Operations", rows: Ints, computing: Ints) -> Bools:
 
 @dataclass(frozen=True)
 class _Thread:
-    """When a thread of a rank was busy, and when it went on after a long time in which it began and ended nothing."""
+    """When a thread of a rank was busy, and when it resumed after a long time without begins or ends."""
 
     rows: Ints
     rank: int
     sort: int
-    """What sort of thread it is: a name's code, of what it does most often, or one of those above."""
+    """Sort of the thread: the code of its most frequent name, or one of those above."""
     begin_ns: int
-    """Of the step, on its rank."""
+    """Begin of the step on its rank."""
     end_ns: int
     begin: Ints
     end: Ints
@@ -73,14 +73,14 @@ class _Thread:
 
     @classmethod
     def of(cls, ops: "Operations", rows: Ints, computes: Bools) -> "_Thread":
-        """`rows` are all of the thread's."""
+        """Return the thread whose rows are `rows`."""
         order, rank = rows[np.argsort(ops.start_ns[rows], kind="stable")], int(ops.rank[rows[0]])
         begins = int(ops.begin_ns[rank])
         start, end = ops.start_ns[order], ops.end_ns[order]
         moments = np.unique(np.concatenate(([begins], start, end)))
         long = np.flatnonzero(np.diff(moments) >= SHORTEST_WAIT_NS)
         quiet_since, goes_on = moments[long], moments[long + 1]
-        # Within an operation that computes a thread waits for none.
+        # Within an operation that computes, a thread waits for nothing.
         computing = order[computes[order]]
         if len(computing):
             since, until = _outermost(ops.start_ns[computing], ops.end_ns[computing], apart_ns=0)
@@ -104,17 +104,16 @@ class _Thread:
 
 
 def _outermost(begin: Ints, end: Ints, apart_ns: int) -> tuple[Ints, Ints]:
-    """Join spans, ordered by their begin, that overlap or are no further apart than that."""
+    """Join spans, ordered by begin, that overlap or are at most `apart_ns` apart."""
     reach = np.maximum.accumulate(end)
     opens = np.concatenate(([True], begin[1:] > reach[:-1] + apart_ns))
     return begin[opens], reach[np.concatenate((opens[1:], [True]))]
 
 
 def _hold_up(threads: Sequence[_Thread], waiting: Sequence[_Thread]) -> bool:
-    """Return whether threads hold up those of another sort on their ranks, mostly and by more than chance.
+    """Return whether threads delay those of another sort on their ranks, mostly and more often than by chance.
 
-    Asked once of all of their ends, and once of those of longer stretches: what is called in a row is handed over as
-    one.
+    Tested for all of their ends, and for the ends of longer stretches: work of successive calls is handed over as one.
     """
     of_rank: dict[int, list[_Thread]] = {}
     for other in waiting:
@@ -130,14 +129,14 @@ def _hold_up(threads: Sequence[_Thread], waiting: Sequence[_Thread]) -> bool:
 
 
 def _tried(one: _Thread, other: _Thread, apart_ns: int) -> Iterator[tuple[int, int, float]]:
-    """Yield how often `other` went on when `one` had ended something, of how many times, and how often by chance.
+    """Yield how often `other` resumed after an end of `one`, out of how many times, and how often by chance.
 
-    Asked of the long quiet times of `other` that `one` was mostly busy in.
+    Only long quiet times of `other` count in which `one` was mostly busy.
     """
     busy = one.busy_by(other.goes_on) - one.busy_by(other.quiet_since)
     mostly = 2 * busy >= other.goes_on - other.quiet_since
     since, until = other.quiet_since[mostly], other.goes_on[mostly]
-    # What ends with the step may go on in the next one.
+    # An operation that ends with the step may continue in the next one.
     end = _outermost(one.begin, one.end, apart_ns)[1]
     end = end[end < one.end_ns - GOES_ON_NS]
     if len(until):
