@@ -55,7 +55,7 @@ def test_ranks_are_matched_by_the_collectives_of_groups_that_they_share(
     of_ranks = {rank: first[rank] for rank in groups}
     found = aligned(recorded(tmp_path, of_ranks, groups, seq=seq), groups.keys(), set(), {})
     assert found.more == {rank: -begun for rank, begun in of_ranks.items()}
-    assert found.told_by == {"the numbers of collectives (Seq)" if seq else "when their collectives end"}
+    assert found.matched_by == {"the numbers of collectives (Seq)" if seq else "when their collectives end"}
 
 
 def test_ranks_with_numbered_steps_keep_them(tmp_path: Path) -> None:

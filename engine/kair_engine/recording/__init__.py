@@ -1,1 +1,1 @@
-"""From what a person names to a trace: files found, parsed into the cache, and joined into one job."""
+"""From a path to a trace: files are found, parsed into the cache, and joined into one job."""

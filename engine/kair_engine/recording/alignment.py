@@ -1,15 +1,15 @@
-"""Which steps of ranks belong together where nothing numbers them, since recordings begin at other moments.
+"""Matches the steps of ranks whose recordings begin at different times and number no steps.
 
-Ranks meet in collectives. Their numbers (`Seq`) tell which are the same. Without numbers it is told by which of them
-follow one another, and by when they end: members leave a collective together, so that the ends of the same steps lie
-equally far apart, by whatever clocks, while those of others differ as iterations do. Where these do not either, the
-clock tells. Ranks of one file are on one clock: there common ends tell at once.
+Ranks meet in collectives. Their numbers (`Seq`) identify them. Without numbers, steps are matched by the order of their
+collectives and by when these end: members leave a collective together, so that the ends of matching steps lie equally
+far apart by any clocks, while those of other steps vary as iterations do. If they do not vary, the clock decides. Ranks
+of one file share a clock: there, common ends suffice.
 
-Whether recordings can be of one run: a constant offset of their clocks must fit all collectives that they share.
+Also checks whether recordings can be of one run: a constant offset of their clocks must fit all shared collectives.
 
-Nobody leaves a collective before its last member came. So each one that two recordings share bounds by how much one's
-clock can be ahead of the other's, from both sides, and in one run one offset is within the bounds of all. Recordings of
-two runs drift apart with every step that took longer in one of them, and no offset fits more than a few.
+No member leaves a collective before the last one came. So each shared collective bounds, from both sides, how far one
+recording's clock can be ahead of the other's, and in one run a single offset satisfies all bounds. Recordings of two
+runs drift apart with every step that took longer in one of them, and no offset fits more than a few.
 """
 
 import re
@@ -33,15 +33,15 @@ from kair_engine.trace.model import KairWarning, Trace, short_warning
 _AGREEING: Final = 0.9
 """Share of the collectives, or of the steps, that two ranks must have in common in the same way."""
 _FEWEST: Final = 8
-"""Collectives that two ranks must have in common before their ends tell anything."""
+"""Collectives that two ranks must have in common before their ends count."""
 _MARGIN: Final = 3.0
-"""How many times as far apart the ends of other steps must be."""
+"""The ends of other steps must be this many times further apart."""
 _RESOLUTION_NS: Final = 1_000.0
 _MOST_STEPS: Final = 100_000
 _LOOKED_AT: Final = 64
-"""Steps, of those that two ranks may have in common, whose ends are compared."""
+"""Compared steps, of those that two ranks may have in common."""
 _AT_ONCE: Final = 0.05
-"""Of a step: so near to one another collectives end by clocks of hosts that are not known to be one."""
+"""Share of a step within which collectives count as ending together by hosts' clocks."""
 
 
 _NUMBERS: Final = "the numbers of collectives (Seq)"
@@ -49,16 +49,16 @@ _NUMBERS: Final = "the numbers of collectives (Seq)"
 
 @dataclass(frozen=True)
 class Alignment:
-    """rank → by how much it numbers its steps higher than the job does, for those that could be told; and by what."""
+    """rank → how much higher it numbers its steps than the job, if known; and by what it was found."""
 
     more: dict[int, int]
-    told_by: frozenset[str]
+    matched_by: frozenset[str]
 
     def warnings(self) -> list[KairWarning]:
-        """Warn that steps were matched, where that was needed."""
+        """Return a warning that steps were matched, if that was needed."""
         if not any(self.more.values()):
             return []
-        by = " and ".join(sorted(self.told_by))
+        by = " and ".join(sorted(self.matched_by))
         text = f"recordings begin at other moments on each rank: their steps are matched by {by}"
         return [short_warning("steps_matched", text)]
 
@@ -72,11 +72,11 @@ class _Calls:
     number: Ints
     """Its sequence number in its group, -1 for none."""
     key: Ints
-    """What it is: name, group and bytes."""
+    """Identifies its name, group and bytes."""
     end_ns: Ints
 
     def of(self, groups: Ints) -> "_Calls":
-        """Those in some groups."""
+        """Return the collectives of some groups."""
         chosen = np.isin(self.group, groups)
         return _Calls(*(getattr(self, name)[chosen] for name in ("step", "group", "number", "key", "end_ns")))
 
@@ -88,18 +88,17 @@ def aligned(
     clocks: Mapping[int, str],
     clock_of: Mapping[int, int] | None = None,
 ) -> Alignment:
-    """Return the common numbers of the steps of ranks that are `counted` from 0; those of `numbered` ranks are common
-    already.
+    """Return the common step numbers of ranks that are `counted` from 0; those of `numbered` ranks are common already.
 
-    `clocks` names the clock of each rank whose times are absolute; an empty name stands for one that is not known.
-    `clock_of` has the ranks that surely share one, as `Job.clock_of`.
+    `clocks` names the clock of each rank with absolute times; an empty name is an unknown clock. `clock_of` has the
+    ranks that surely share one, as `Job.clock_of`.
     """
     calls = _calls(fragments)
     more = dict.fromkeys(numbered, 0)
     first = min((rank for rank in counted if rank in calls), key=lambda rank: int(calls[rank].end_ns[0]), default=None)
     if not more and first is not None:
         more[first] = 0
-    told_by: set[str] = set()
+    matched_by: set[str] = set()
     waiting = [rank for rank in more if rank in calls]
     for placed in waiting:
         for rank in sorted(counted):
@@ -111,24 +110,24 @@ def aligned(
             if found is not None:
                 offset, by = found
                 more[rank] = more[placed] + offset
-                told_by.add(by)
+                matched_by.add(by)
                 waiting.append(rank)
     if not numbered:
         highest = max(more.values(), default=0)
         more = {rank: off - highest for rank, off in more.items()}
-    return Alignment({rank: off for rank, off in more.items() if rank in counted}, frozenset(told_by))
+    return Alignment({rank: off for rank, off in more.items() if rank in counted}, frozenset(matched_by))
 
 
 def renumbered_by_collectives(fragments: Sequence[Path], ranks: Collection[int]) -> Alignment:
-    """Return the common numbers of the steps of ranks that mark theirs, where their collectives say other ones.
+    """Return common step numbers of ranks with step marks, if their collectives contradict the marks.
 
-    Profilers that begin at different steps count each from its own. Ranks whose numbers (`Seq`) show that they have no
-    collective in common with the others come behind these.
+    Profilers that begin at different steps count from their own begin. Ranks whose numbers (`Seq`) show no collective
+    in common with the others come after these.
     """
     calls = _calls(fragments)
     left = sorted((rank for rank in ranks if rank in calls), key=lambda rank: int(calls[rank].end_ns[0]))
     parts: list[dict[int, int]] = []
-    told_by: set[str] = set()
+    matched_by: set[str] = set()
     while left:
         part = {left[0]: 0}
         waiting = [left[0]]
@@ -136,7 +135,7 @@ def renumbered_by_collectives(fragments: Sequence[Path], ranks: Collection[int])
             for rank in left:
                 if rank not in part and (found := _offset(calls[placed], calls[rank], None)) is not None:
                     part[rank] = part[placed] + found[0]
-                    told_by.add(found[1])
+                    matched_by.add(found[1])
                     waiting.append(rank)
         parts.append(part)
         left = [rank for rank in left if rank not in part]
@@ -150,11 +149,11 @@ def renumbered_by_collectives(fragments: Sequence[Path], ranks: Collection[int])
         behind = max(free - first, 0) if apart else 0
         more |= {rank: off - highest - behind for rank, off in part.items()}
         free = max(free, *(int(calls[rank].step[-1]) - more[rank] + 1 for rank in part))
-    return Alignment({rank: off for rank, off in more.items() if off}, frozenset(told_by))
+    return Alignment({rank: off for rank, off in more.items() if off}, frozenset(matched_by))
 
 
 def _share_no_number(one: _Calls, other: _Calls) -> bool:
-    """Whether two ranks number their collectives in a common group, and none has one number on both."""
+    """Return whether two ranks number their collectives in a common group, and share no number."""
     shared = np.intersect1d(one.group[one.number >= 0], other.group[other.number >= 0])
     found = [
         np.stack((calls.group, calls.number))[:, calls.number >= 0] for calls in (one.of(shared), other.of(shared))
@@ -166,7 +165,7 @@ def _share_no_number(one: _Calls, other: _Calls) -> bool:
 
 
 def _clock(clocks: Mapping[int, str], one: int, other: int) -> bool | None:
-    """Whether two ranks share a clock; None where the times of one of them are its own."""
+    """Return whether two ranks share a clock; None if the times of one of them are its own."""
     if one not in clocks or other not in clocks:
         return None
     return bool(clocks[one]) and clocks[one] == clocks[other]
@@ -195,7 +194,7 @@ def _calls(fragments: Sequence[Path]) -> dict[int, _Calls]:
 
 
 def _by_common_ends(one: _Calls, other: _Calls) -> tuple[int, str] | None:
-    """Return the same of ranks on one clock, by the collectives that both leave at one time."""
+    """Return the offset of ranks on one clock, from collectives that both leave at the same time."""
     near_ns, found = max(_AT_ONCE * _step_ns(one), _TOLERANCE_NS), Counter[int]()
     for key in np.intersect1d(one.key, other.key).tolist():
         mine, theirs = (np.flatnonzero(calls.key == key) for calls in (one, other))
@@ -214,7 +213,7 @@ def _by_common_ends(one: _Calls, other: _Calls) -> tuple[int, str] | None:
 
 
 def _offset(one: _Calls, other: _Calls, one_clock: bool | None) -> tuple[int, str] | None:
-    """How much higher `other` numbers the steps that both ran, and what tells that; None where nothing does."""
+    """Return how much higher `other` numbers the common steps, and how that was found; None if nothing shows it."""
     shared = np.intersect1d(one.group, other.group)
     if not len(shared):
         return None
@@ -235,7 +234,7 @@ def _offset(one: _Calls, other: _Calls, one_clock: bool | None) -> tuple[int, st
 
 
 def _by_number(one: _Calls, other: _Calls) -> int | None:
-    """By the collectives that have one number in one group on both."""
+    """Return the offset from collectives with the same number in the same group."""
     found = []
     for calls in (one, other):
         numbered = calls.number >= 0
@@ -252,13 +251,13 @@ def _by_number(one: _Calls, other: _Calls) -> int | None:
 class _Candidate:
     offset: int
     apart_ns: float
-    """By how much the ends of its collectives lie apart, by the ranks' clocks."""
+    """How far apart the ends of its collectives lie, by the ranks' clocks."""
     spread_ns: float
-    """By how much that differs between collectives."""
+    """How much that varies between collectives."""
 
 
 def _candidates(one: _Calls, other: _Calls) -> Iterator[_Candidate]:
-    """Yield the offsets by which at least half of the steps of one rank are the same as the other's."""
+    """Yield the offsets under which at least half of one rank's steps match the other's."""
     if max(int(np.ptp(calls.step)) for calls in (one, other)) > _MOST_STEPS:
         return
     kinds: dict[bytes, int] = {}
@@ -279,10 +278,10 @@ def _candidates(one: _Calls, other: _Calls) -> Iterator[_Candidate]:
 
 
 def _steps(calls: _Calls, kinds: dict[bytes, int]) -> tuple[int, list[Ints], Ints]:
-    """Return (the first step, the places of each step's collectives, equal numbers for steps that have the same ones).
+    """Return (the first step, indices of each step's collectives, numbers that are equal for steps with the same ones).
 
-    `kinds` numbers them, for all ranks. Collectives on several streams can begin in any order: those of one key follow
-    one another.
+    `kinds` numbers them, for all ranks. Collectives on several streams can begin in any order, so those of one key are
+    kept together.
     """
     first = int(calls.step.min())
     order = np.lexsort((calls.end_ns, calls.key, calls.step))
@@ -293,31 +292,31 @@ def _steps(calls: _Calls, kinds: dict[bytes, int]) -> tuple[int, list[Ints], Int
 
 
 def _step_ns(calls: _Calls) -> float:
-    """Return what a step usually takes, from the last collective of one to that of the next."""
+    """Return a step's usual duration, from the last collective of one to that of the next."""
     steps, of = np.unique(calls.step, return_inverse=True)
     ends = np.zeros(len(steps), np.int64)
     np.maximum.at(ends, of, calls.end_ns)
     return float(np.median(np.diff(ends))) if len(ends) > 1 else 0.0
 
 
-# Of the others (a broadcast, a reduce) a member may leave before the last one came.
+# A member may leave the others (a broadcast, a reduce) before the last one came.
 _LEFT_TOGETHER: Final = re.compile(r"(?i)all[-_]?(reduce|gather)|reduce[-_]?scatter|all[-_]?to[-_]?all|barrier")
 _TOLERANCE_NS: Final = 50_000
-"""50 µs by which members may miss each other, as in clocks.py."""
+"""50 µs by which the ends of members may differ, as in clocks.py."""
 _DRIFT: Final = 500e-6
-"""No clock that is kept in time runs faster or slower by more: NTP's own limit."""
+"""Greatest frequency error of a synchronised clock: NTP's own limit."""
 _MOST_MISFITS: Final = 0.25
-"""Of what two recordings share: single ends are closed late or early, two runs had 0.4 and more of misfits."""
+"""Share of misfits that one run may have: single ends are recorded late or early; two runs had 0.4 and more."""
 _FEWEST_SHARED: Final = 3
-"""Collectives in common that tell anything: some offset fits two of any."""
+"""Common collectives needed: some offset fits any two."""
 _ONCE: Final = 0.1
-"""Of what ends lie apart: so little is left where a clock was set once in between."""
+"""Share of the ends' variation that may remain if a clock was set once in between."""
 _SHARED_LOOKED_AT: Final = 100
 _PARTNERS: Final = 3
-"""Next members in the order of ranks that each member is compared with: of 7 ranks all."""
+"""Next members, in the order of ranks, that each member is compared with: all of 7 ranks."""
 
 Pair = tuple[int, int]
-"""Two files, by their places."""
+"""Two files, by index."""
 
 
 @dataclass(frozen=True)
@@ -325,7 +324,7 @@ class Shared:
     """How well the collectives of two files fit each other."""
 
     misfits: float
-    """The share that the best offset of their clocks does not fit."""
+    """The share that does not fit the best offset of their clocks."""
     fits: bool
     in_known_group: bool
 
@@ -333,11 +332,11 @@ class Shared:
 def shared(
     trace: Trace, steps: Sequence[int], files: Mapping[tuple[int, int], int], marked: Collection[int]
 ) -> dict[Pair, Shared]:
-    """Pairs of files that share collectives in `steps`; `files` has the place of that of each (rank, step).
+    """Return pairs of files that share collectives in `steps`; `files` has the file's index of each (rank, step).
 
-    The k-th of a name and group in a step is one collective, where all ranks' steps are `marked`; else those of one
-    number in a group are. In what group an operation ran that names none is not known: two files fit then if any call
-    of a step does.
+    The k-th of a name and group in a step is one collective if all ranks' steps are `marked`; else those of equal
+    number in a group are. If an operation states no group, its group is unknown: two files then fit if any call of a
+    step does.
     """
     rows = _rows(trace, steps)
     if not len(rows):
@@ -357,15 +356,15 @@ def shared(
 def _rows(trace: Trace, steps: Sequence[int]) -> Columns:
     """Return the collectives that all members leave together, in order of (rank, step, start).
 
-    Without calls on threads, which stand for collectives where nothing times these: they return at once.
+    Calls on threads, which stand for untimed collectives, are left out: they return at once.
     """
 
     def chosen(rows: Columns) -> Bools:
         streams = [lane for lane in rows.texts["lane"] if lane.startswith(STREAM_PREFIX)]
         together = [name for name in rows.texts["name"] if _LEFT_TOGETHER.search(name)]
         timed = [name for name in together if name.startswith("gloo:")]
-        telling = rows.is_any("name", together) & (rows.is_any("lane", streams) | rows.is_any("name", timed))
-        return rows.is_any("kind", ("collective",)) & telling
+        comparable = rows.is_any("name", together) & (rows.is_any("lane", streams) | rows.is_any("name", timed))
+        return rows.is_any("kind", ("collective",)) & comparable
 
     columns = ("kind", "lane", "name", "group", "group_seq", "start_ns", "duration_ns")
     rows = read_chosen(replace(trace, steps=tuple(steps)), columns, chosen)
@@ -373,11 +372,11 @@ def _rows(trace: Trace, steps: Sequence[int]) -> Columns:
 
 
 def _by_order(rows: Columns) -> tuple[Ints, Ints]:
-    """Return (the collective of each row, what of its step it is: 0 of a known group) by their order in the step."""
+    """Return (the collective of each row, its index among the step's calls of unknown group, else 0) by their order."""
     rank, step, name, group = (rows.of[of].astype(np.int64) for of in ("rank", "step", "name", "group"))
     cell = dense(np.stack((rank, step, name, group)))
     turn, count = ordinal(cell[None]), np.bincount(cell)[cell]
-    # In order, one too few would shift all that follow.
+    # By order, one missing call would shift all later ones.
     call = dense(np.stack((step, name, group, turn, count)))
     return call, np.where(group == NONE, 1 + dense(np.stack((name, turn))), 0)
 
@@ -390,9 +389,9 @@ def _numbered(rows: Columns) -> tuple[Ints, Ints]:
 
 
 def _fits(columns: Ints) -> dict[Pair, Shared]:
-    """Return how well the files of each pair fit, which share enough; `columns` are (call, file, block, begin, end).
+    """Return how well the files of each pair that share enough fit; `columns` are (call, file, block, begin, end).
 
-    A call of a known group decides; of others the block that fits best.
+    Calls of a known group decide; of the others, the block that fits best.
     """
     columns = columns[:, np.lexsort((columns[1], columns[0]))]
     again = np.concatenate(([False], (np.diff(columns[:2], axis=1) == 0).all(axis=0)))
@@ -412,9 +411,9 @@ def _fits(columns: Ints) -> dict[Pair, Shared]:
 
 
 def _meetings(call: Ints, file: Ints) -> tuple[Ints, Ints]:
-    """Return the places of what is compared, on the file with the lower number and on the other.
+    """Return the indices of the compared rows, on the file with the lower number and on the other.
 
-    Of each call, whose members follow one another, those that are near in their order.
+    The members of a call follow one another; only nearby ones are compared.
     """
     first = np.flatnonzero(np.diff(call, prepend=NONE))
     sizes = np.diff(np.concatenate((first, [len(call)])))
@@ -424,7 +423,7 @@ def _meetings(call: Ints, file: Ints) -> tuple[Ints, Ints]:
         index = first[sizes == size][:, None] + np.arange(size)
         for distance in range(1, min(_PARTNERS, size // 2) + 1):
             other = np.roll(index, -distance, axis=1)
-            # Each pair would else be there twice.
+            # Otherwise each pair would appear twice.
             several = slice(distance if 2 * distance == size else size)
             found.append((index[:, several].reshape(-1), other[:, several].reshape(-1)))
     here, there = (np.concatenate(side) for side in zip(*found, strict=True))
@@ -433,13 +432,14 @@ def _meetings(call: Ints, file: Ints) -> tuple[Ints, Ints]:
 
 
 _TOGETHER: Final = 200_000
-"""Collectives of several pairs of files that are looked at together."""
+"""Collectives of several pairs of files that are compared together."""
 
 
 def _fits_of(times: Sequence[Ints], one: Ints, two: Ints, first: Ints) -> tuple[Floats, Bools]:
-    """Return (the share of misfits, whether that is few) of pairs; infinite where they share too little to tell.
+    """Return (the share of misfits, whether that is low) of pairs; infinite for pairs that share too little.
 
-    `times` are begins and ends; of each pair `one` and `two` are the places of its collectives by time, from `first`.
+    `times` are begins and ends; for each pair, `one` and `two` are the indices of its collectives by time, from
+    `first`.
     """
     sizes = np.diff(np.concatenate((first, [len(one)])))
     misfits, fits = np.full(len(first), np.inf), np.zeros(len(first), dtype=bool)
@@ -455,9 +455,7 @@ def _fits_of(times: Sequence[Ints], one: Ints, two: Ints, first: Ints) -> tuple[
 
 
 def _misfits(begin: Floats, end: Floats, other_begin: Floats, other_end: Floats) -> tuple[Floats, Floats]:
-    """Return (the share of misfits of each pair, how far apart its ends lie beside a drift), of (pairs × collectives)
-    by time.
-    """
+    """Return (each pair's share of misfits, the distance of its ends without drift), (pairs × collectives) by time."""
     drifted = _drift(end, other_end - end)
     apart = other_end - end - drifted
     least, most = other_begin - end - drifted - _TOLERANCE_NS, other_end - begin - drifted + _TOLERANCE_NS
@@ -466,7 +464,7 @@ def _misfits(begin: Floats, end: Floats, other_begin: Floats, other_end: Floats)
 
 
 def _drift(at: Floats, apart: Floats) -> Floats:
-    """Return what two clocks drift apart, as far as clocks do: a line through the medians of the recording's halves."""
+    """Return the drift between two clocks, within clocks' limits: a line through the medians of both halves."""
     half = at.shape[1] // 2
     between, further = (median(of[:, half:]) - median(of[:, :half]) for of in (at, apart))
     slope = np.divide(further, between, out=np.zeros_like(further), where=between > 0)
@@ -474,9 +472,9 @@ def _drift(at: Floats, apart: Floats) -> Floats:
 
 
 def _most_covered(least: Floats, most: Floats) -> Floats:
-    """Return the offset that lies within most of the bounds, (pairs × 1)."""
+    """Return the offset that satisfies most of the bounds, (pairs × 1)."""
     at = np.concatenate((least, most), axis=1)
-    # What begins comes before what ends at the same time: the sort leaves equal ones in their order.
+    # Bounds that open sort before those that close at the same time: the sort is stable.
     order = np.argsort(at, axis=1, kind="stable")
     within = np.cumsum(np.where(order < least.shape[1], 1, -1), axis=1)
     fullest = np.take_along_axis(order, within.argmax(axis=1)[:, None], axis=1)
@@ -484,7 +482,7 @@ def _most_covered(least: Floats, most: Floats) -> Floats:
 
 
 def _was_set_once(apart: Floats) -> bool:
-    """Whether ends lie apart by one time up to some collective, and by another from there on."""
+    """Return whether ends lie apart by one time up to some collective, and by another after it."""
     apart = apart[:: -(-len(apart) // _SHARED_LOOKED_AT)]
     spread = _spread(apart)
     places = range(1, len(apart))

@@ -1,9 +1,9 @@
-"""Parsed traces, kept between runs under the user's cache folder and keyed by the content they came from.
+"""Caches parsed traces between runs in the user's cache folder, by the content they came from.
 
-Each entry is `<key>.parquet`, the fragment, and `<key>.json`, what it holds with the checksums of both. They are
-written in a folder of their own under `unfinished/` and moved here when they are whole. Deleting any of it is safe.
+Each entry is `<key>.parquet`, the fragment, and `<key>.json`, its description with the checksums of both. They are
+written in a separate folder under `unfinished/` and moved here when complete. Deleting any of it is safe.
 
-The cache's size, and what is removed of it: all, or what was not used for longest.
+Also measures the cache, and removes all of it or the least recently used entries.
 """
 
 import errno
@@ -37,20 +37,20 @@ from kair_engine.trace.model import FragmentInfo, KairWarning, short_warning
 FRAGMENTS: Final = "fragments"
 UNFINISHED: Final = "unfinished"
 MOVING: Final = ".moving"
-"""Ends the name of what tells the fragment that is being moved to its place, by its inode."""
+"""Suffix of the note with the inode of a fragment that is being moved to its place."""
 CHOOSE: Final = "$KAIR_CACHE"
-"""The variable that puts the cache elsewhere."""
+"""The variable that moves the cache elsewhere."""
 LIMIT: Final = 20 * 10**9
-"""Bytes, where no other limit is set."""
+"""Size of the cache in bytes, unless another limit is set."""
 _RECENT_S: Final = 3600.0
-"""What was used so lately may be in use."""
+"""Entries used this recently may be in use."""
 _HALF_S: Final = 60.0
-"""Half an entry that is older than this will not become whole."""
+"""Half an entry that is older than this will not become complete."""
 
 
 @dataclass(frozen=True)
 class CacheSize:
-    """So many traces, parsed, and the bytes of their files."""
+    """The number of parsed traces, and the bytes of their files."""
 
     entries: int = 0
     bytes: int = 0
@@ -64,7 +64,7 @@ class _EntryFiles:
 
 
 def tidy_cache(root: Path) -> None:
-    """Remove what imports left that were killed."""
+    """Remove what killed imports left behind."""
 
     def is_left(folder: Path) -> bool:
         for moving in folder.glob(f"*{MOVING}"):
@@ -77,18 +77,18 @@ def tidy_cache(root: Path) -> None:
 
 
 def _drop_half(fragment: Path, inode: int) -> None:
-    """Remove a fragment of which nothing else is there, unless another import has put its own in the place."""
+    """Remove a fragment without a description, unless another import has put its own in its place."""
     if not fragment.with_suffix(".json").exists() and fragment.stat().st_ino == inode:
         fragment.unlink()
 
 
 def cache_size(root: Path) -> CacheSize:
-    """How much the cache below `root` holds."""
+    """Return the size of the cache below `root`."""
     return _size(_entries(root))
 
 
 def clear(root: Path) -> CacheSize:
-    """Remove every entry. Raises BusyError while traces are parsed into it, UnwritableError where it may not."""
+    """Remove every entry. Raises BusyError while traces are parsed into it, UnwritableError if that is forbidden."""
     tidy_cache(root)
     if leftovers(root):
         raise BusyError(f"another kair is parsing traces into {root}", "clear it afterwards")
@@ -102,7 +102,7 @@ def clear(root: Path) -> CacheSize:
 
 
 def evict(root: Path, limit: int) -> CacheSize:
-    """Remove what was not used for longest, until the rest takes `limit` bytes; nothing that was in the last hour."""
+    """Remove the least recently used entries until `limit` bytes remain; entries of the last hour are kept."""
     now, held = time.time(), _entries(root)
     entries = sorted(held, key=lambda entry: entry.used)
     over = sum(entry.bytes for entry in entries) - limit
@@ -139,7 +139,7 @@ def _entries(root: Path) -> list[_EntryFiles]:
 
 
 def _remove(entry: _EntryFiles) -> None:
-    # First what it holds: without that there is no entry.
+    # The description first: without it there is no entry.
     for path in sorted(entry.files, key=lambda path: path.suffix):
         path.unlink(missing_ok=True)
 
@@ -153,7 +153,7 @@ READER_VERSION: Final = 54
 _SAMPLE: Final = 64 << 10
 _PARQUET_MAGIC: Final = b"PAR1"
 _TEMPORARY: Final = "kair-without-cache-"
-"""Begins the names of temporary folders: such folders that nobody uses are removed, so no person names theirs so."""
+"""Prefix of temporary folders: unused ones with it are removed, so a person must not choose such a name."""
 
 
 _held: Final[list[Hold]] = []
@@ -168,13 +168,13 @@ class _Entry(msgspec.Struct):
 class FragmentCache:
     """The entries below one folder; several processes may use it at once.
 
-    A folder that others can write to is not trusted: it is neither read nor written. Where new ones take it beyond
-    `limit` bytes, those go that were not used for longest.
+    A folder that others can write to is neither read nor written. If new entries take it beyond `limit` bytes, the
+    least recently used ones are removed.
     """
 
     def __init__(self, root: Path, limit: int = LIMIT) -> None:
         self.place = root
-        """Where it is to be."""
+        """Its intended place."""
         self._limit = limit
         self.warnings: tuple[KairWarning, ...] = ()
         self._root = root
@@ -184,17 +184,17 @@ class FragmentCache:
 
     @property
     def folder(self) -> Path:
-        """Where the entries are."""
+        """The folder of the entries."""
         return self._root / FRAGMENTS
 
     @property
     def work(self) -> Path:
-        """Where new ones are written until they are whole; `make_writable` makes it."""
+        """The folder where new ones are written until complete; `make_writable` creates it."""
         assert self._work is not None
         return self._work
 
     def make_writable(self) -> None:
-        """Create the folders; where that fails, temporary ones take their place until the process ends."""
+        """Create the folders; if that fails, use temporary ones until the process ends."""
         if self._work is not None:
             return
         if self._distrust is not None:
@@ -206,7 +206,7 @@ class FragmentCache:
             self.go_without(error)
 
     def go_without(self, error: OSError) -> None:
-        """Take a temporary folder instead, and say why. Raises UnwritableError where none can be had either."""
+        """Switch to a temporary folder, and warn why. Raises UnwritableError without one, too."""
         self._go_without(f"cannot write the cache {self.place} ({error.strerror or error}; {CHOOSE})", error)
 
     def _go_without(self, why: str, error: OSError | None) -> None:
@@ -225,11 +225,11 @@ class FragmentCache:
         return bool(self.warnings)
 
     def fragment(self, key: str) -> Path:
-        """Where the fragment of `key` is, or is to be."""
+        """Return the path of the fragment of `key`, existing or not."""
         return self.folder / f"{key}.parquet"
 
     def find(self, key: str, source: Path) -> FragmentInfo | None:
-        """Return what the entry holds, or None where there is none or it is damaged."""
+        """Return the entry's description, or None if it is missing or damaged."""
         if self._distrust is not None:
             return None
         path = self.fragment(key)
@@ -237,12 +237,12 @@ class FragmentCache:
             entry = kept_json(path.with_suffix(".json"), _Entry, checked_body)
             if entry is not None and is_intact(path, entry.seal):
                 with suppress(OSError):
-                    os.utime(path.with_suffix(".json"))  # when it was last used: what was longest ago goes first
+                    os.utime(path.with_suffix(".json"))  # the last use: the oldest goes first
                 return replace(entry.info, source=str(source))
         return None
 
     def close(self) -> None:
-        """Remove what did not become whole, and what there is no room for."""
+        """Remove incomplete entries, and those beyond the limit."""
         if self._work is not None:
             import shutil
 
@@ -265,21 +265,21 @@ class FragmentCache:
 
 
 def complete(unfinished: Path, final: Path, info: FragmentInfo) -> None:
-    """Move a fragment that was written to its place, with what it holds. Raises OSError when the disk is full.
+    """Move a written fragment to its place, with its description. Raises OSError if the disk is full.
 
-    Who is killed between both moves leaves half an entry: that it is one stands in the folder that is left as well.
-    Moving it changes it, but not its checksum.
+    A process that is killed between both moves leaves half an entry; a note in the folder left behind identifies it.
+    Moving the fragment changes its status, but not its checksum.
     """
     seal, moving = checksum_of(unfinished), unfinished.with_suffix(MOVING)
     try:
         moving.write_text(str(unfinished.stat().st_ino))
         unfinished.replace(final)
-        _write_beside(final, unfinished.with_suffix(".json"), seal, info)
+        _write_description(final, unfinished.with_suffix(".json"), seal, info)
     finally:
         moving.unlink(missing_ok=True)
 
 
-def _write_beside(final: Path, unfinished: Path, seal: FileChecksum, info: FragmentInfo) -> None:
+def _write_description(final: Path, unfinished: Path, seal: FileChecksum, info: FragmentInfo) -> None:
     try:
         seal = FileChecksum(seal.bytes, seal.checksum, final.stat().st_ctime_ns)
         write_whole(unfinished, with_checksum(encode_json(_Entry(seal, info))))
@@ -290,9 +290,9 @@ def _write_beside(final: Path, unfinished: Path, seal: FileChecksum, info: Fragm
 
 
 def content_key(source: Path, rank: int | None = None) -> str:
-    """Return the key of a file's content, read as `rank` where the file itself does not say. Raises OSError.
+    """Return the key of a file's content, read as `rank` if the file states none. Raises OSError.
 
-    Of a file in an archive it is the archive's content that counts, and the place in it.
+    For a file in an archive, the archive's content and the path within it count.
     """
     source = source.absolute()
     archive = archive_of(source)
@@ -311,13 +311,13 @@ def content_key(source: Path, rank: int | None = None) -> str:
             file.seek(max(status.st_size - _SAMPLE, _SAMPLE))
             digest.update(file.read(_SAMPLE))
     if head.startswith(_PARQUET_MAGIC):
-        for beside in metadata_files(source):
-            digest.update(read_kept(beside))
+        for path in metadata_files(source):
+            digest.update(read_kept(path))
     return digest.hexdigest()
 
 
 def distrust_of(root: Path) -> tuple[KairWarning, ...]:
-    """Return what is said of a cache that others can write to."""
+    """Return a warning about a cache that others can write to."""
     why = _distrust(root)
     return () if why is None else (short_warning("cache_unwritable", f"{_said(root, why)}: it is not used"),)
 
@@ -331,7 +331,7 @@ def _distrust(root: Path) -> str | None:
 
 
 def _is_undecodable(path: Path) -> bool:
-    """Whether the path has bytes that are not UTF-8: Polars and pyarrow cannot open it."""
+    """Return whether the path has bytes that are not UTF-8, which Polars and pyarrow cannot open."""
     return any("\ud800" <= sign <= "\udfff" for sign in str(path))
 
 
@@ -348,7 +348,7 @@ def _temporary_root() -> Path:
 
 
 def _abandoned(folder: Path) -> list[Path]:
-    """Temporary folders of this user's that a killed process may have left."""
+    """Return temporary folders of this user that a killed process may have left."""
     found = []
     for path in folder.glob(f"{_TEMPORARY}*"):
         with suppress(OSError):

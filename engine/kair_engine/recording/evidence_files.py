@@ -1,4 +1,4 @@
-"""Files of evidence: found in folders, read, given their hosts, and kept in a job's folder as tables."""
+"""Finds files of evidence in folders, reads them, assigns hosts, and keeps them in a job's folder as tables."""
 
 import os
 import re
@@ -30,27 +30,27 @@ from kair_engine.trace.measures import shown
 from kair_engine.trace.model import KairWarning, short_warning
 
 MOST_FILES: Final = 10_000
-"""Of a folder that are looked at."""
+"""Files that are examined in a folder."""
 MOST_BYTES: Final = 8 << 30
-"""Of evidence, as it lies on disk, that are read at once."""
+"""Bytes on disk of evidence that is read at once."""
 MOST_ROWS: Final = 30_000_000
-"""Of the time of a job of the store, from which on older samples are left out: to read so many takes 4 GB of memory.
+"""Rows of a stored job's time beyond which older samples are left out: reading this many takes 4 GB of memory.
 
-64 hosts without devices tell them in four hours, 1,000 in a quarter of one. Of a job's steps the last 4 million are
-looked at, one of each rank: they reach as far back where a step takes 2 s."""
+64 hosts without devices produce this many in four hours, 1,000 in a quarter of an hour. Of a job's steps, counted per
+rank, the last 4 million are used, which reach as far back if a step takes 2 s."""
 IDENTITY: Final = re.compile(r"identity.*\.json")
-"""Names of files that lie among evidence and tell who ranks are."""
+"""Names of files next to evidence that hold ranks' identities."""
 _ADDED: Final = "added"
-"""The folder, in a job's folder of evidence, of what a person added."""
+"""The folder for evidence that a person added, within a job's folder of evidence."""
 _AT_ONCE: Final = 1 << 20
 _DIGEST: Final = 12
 """Bytes."""
 _LONGEST_NAME: Final = 80
 _NAMED: Final = 3
-"""Files of which a warning says the names."""
+"""Files that a warning names."""
 _MOST_WARNINGS: Final = 20
 _SAMPLED: Final = re.compile(r"(?:samples|joined)-(\d{1,18})\.parquet")
-"""Names of files that a sampler delivered; one that joins others has the number of the latest."""
+"""Names of a sampler's files; one that joins others has the number of the latest."""
 
 
 @dataclass(frozen=True)
@@ -63,14 +63,14 @@ class _Read:
 
 @dataclass(frozen=True)
 class _Wanted:
-    """What is read of places, and for whom."""
+    """Limits of reading evidence."""
 
     limit: int = MOST_BYTES
     """Bytes on disk."""
     hosts: Collection[str] = ()
-    """The job's."""
+    """Those of the job."""
     when: JobTime | None = None
-    """None: rows of any time are read."""
+    """The job's time; None: rows of any time are read."""
 
 
 def read_evidence_of(
@@ -81,13 +81,13 @@ def read_evidence_of(
     beside: Path | None = None,
     when: JobTime | None = None,
 ) -> tuple[EvidenceFile, list[KairWarning]]:
-    """All evidence of these files and folders, in order of time, and a warning for each file that is damaged.
+    """Return all evidence in these files and folders, in order of time, and a warning for each damaged file.
 
-    In a folder what is no evidence is passed over, traces in silence; a file that is named twice is read once. `limit`
-    is in bytes on disk; `hosts` are the job's: the name of one in a file's name says whose file it is, where its
-    content and its folders (`host=NAME/`) do not. `beside` is a folder that nobody named, and that need not be there.
-    Telemetry is read for the time of the job, `when`, alone where that is given; sources tell what the files hold.
-    Raises InputError for a place that is missing, a file that is no evidence, and where `places` have none at all.
+    Other files in a folder are skipped, traces silently; a file that is named twice is read once. `limit` is in bytes
+    on disk. `hosts` are the job's: if one is part of a file's name, the file is that host's unless its content or its
+    folders (`host=NAME/`) state another. `beside` is a folder that may be missing. If the job's time `when` is given,
+    only its telemetry is read; sources describe the whole files. Raises InputError if a place is missing, a file is no
+    evidence, or `places` have none at all.
     """
     wanted = _Wanted(limit, hosts, when)
     warnings: list[KairWarning] = []
@@ -105,11 +105,10 @@ def read_evidence_of(
 def stored_evidence(
     folder: Path, most: int | None = None, *, when: JobTime | None = None
 ) -> tuple[EvidenceFile, list[KairWarning]]:
-    """Return the tables in the folder of a job of the store: those of capture, and those that were added.
+    """Return the tables in the folder of a stored job: those of capture, and those that were added.
 
-    None where there are none. Telemetry is read for the time of the job, `when`, alone where that is given. A table
-    that is damaged is left out with a warning, and so are the oldest samples where there are more than `most` rows
-    (MOST_ROWS) of that time.
+    Empty if there are none. If the job's time `when` is given, only its telemetry is read. Damaged tables are left out
+    with a warning, as are the oldest samples beyond `most` rows (MOST_ROWS) of that time.
     """
     most = MOST_ROWS if most is None else most
     read: dict[Path, EvidenceFile] = {}
@@ -128,7 +127,7 @@ def stored_evidence(
 
 
 _LISTED: Final = 3
-"""Times that a folder is looked into where files go while they are read: their agent has joined them."""
+"""How often a folder is listed if files disappear while they are read: their agent has joined them."""
 
 
 def _read_new(
@@ -138,7 +137,7 @@ def _read_new(
     warnings: list[KairWarning],
     when: JobTime | None,
 ) -> bool:
-    """Read what is not in `read`, nor part of what is, into it; whether all was still there."""
+    """Read files that are not part of `read` into it; return whether all still existed."""
     inside, rows, are_there = _parts_of(read), sum(len(one.table) for one in read.values()), True
     for number, path in enumerate(paths):
         if path in read or path in inside:
@@ -159,7 +158,7 @@ def _read_new(
 
 
 def _parts_of(read: Mapping[Path, EvidenceFile]) -> set[Path]:
-    """Return the files that others were made of: a sampler's, up to the one that the joined file is called by."""
+    """Return the files that others were made of: a sampler's, up to the one that gives the joined file its number."""
     found = set[Path]()
     for path, one in read.items():
         last = _sampled_ms(path) if path.name.startswith("joined") else None
@@ -173,9 +172,9 @@ def _parts_of(read: Mapping[Path, EvidenceFile]) -> set[Path]:
 def _of_time(paths: Sequence[Path], when: JobTime | None) -> list[Path]:
     """Return the files without those of samplers that cannot hold a row of that time.
 
-    A sampler's file is called by the time of its first row, one that joins others by that of the latest of them: its
-    rows lie between the names of the file before it, of its kind, and of the one behind. Files at the ends of a folder
-    stay: they tell what it holds.
+    A sampler's file is named after the time of its first row, one that joins others after the latest of them: its rows
+    lie between the names of the previous file of its kind and of the next one. Files at the ends of a folder stay:
+    they show its extent.
     """
     if when is None:
         return list(paths)
@@ -196,9 +195,7 @@ def _of_time(paths: Sequence[Path], when: JobTime | None) -> list[Path]:
 
 
 def _latest_first(path: Path) -> tuple[bool, int, str]:
-    """Sort files: what is no sample comes first; a joined file before its parts, of which it has the latest one's
-    number.
-    """
+    """Return a sort key: other files before samples; a joined file before its parts, whose latest number it has."""
     ms = _sampled_ms(path)
     return ms is not None, -(ms or 0), path.name
 
@@ -209,7 +206,7 @@ def _sampled_ms(path: Path) -> int | None:
 
 
 def with_ranks_of_job(evidence: EvidenceFile, world_size: int) -> EvidenceFile:
-    """Without rows of ranks that are those of a communicator, unless that has as many as the job."""
+    """Return the evidence without rows whose ranks are a communicator's, unless that has as many ranks as the job."""
     foreign = [
         at
         for at, one in enumerate(evidence.sources)
@@ -227,8 +224,7 @@ def add_to_job(
 ) -> tuple[tuple[AddedEvidence, ...], list[KairWarning]]:
     """Keep the evidence of files and folders in a job's folder, as `evidence/added/DIGEST-NAME.parquet`.
 
-    What has the content, and the host, of a file that is there already changes nothing. Raises what `read_evidence_of`
-    does, and UnwritableError.
+    A file with known content and host changes nothing. Raises as `read_evidence_of` does, and UnwritableError.
     """
     warnings: list[KairWarning] = []
     read = list(_read_all(places, _Wanted(hosts=hosts), warnings, set()))
@@ -238,7 +234,7 @@ def add_to_job(
 
 
 def keep_in_job(folder: Path, name: str, content: EvidenceFile) -> AddedEvidence:
-    """Return the same of what was asked of a server, called `name`. Raises UnwritableError."""
+    """Keep a server's answer, called `name`, in the same way. Raises UnwritableError."""
     import pyarrow.ipc
 
     sink = pa.BufferOutputStream()
@@ -250,7 +246,7 @@ def keep_in_job(folder: Path, name: str, content: EvidenceFile) -> AddedEvidence
 def _read_all(
     places: Sequence[Path], wanted: _Wanted, warnings: list[KairWarning], seen: set[tuple[int, int]]
 ) -> Iterator[_Read]:
-    """Each file of evidence that was not seen yet; what is to be told of the others goes to `warnings`."""
+    """Yield each new file of evidence; reports about the others go to `warnings`."""
     size, inside = 0, set[Path]()
     for place in places:
         files, others = _files_of(place, wanted.when, warnings), list[Path]()
@@ -284,7 +280,7 @@ def _read_all(
 
 
 def _files_of(place: Path, when: JobTime | None, warnings: list[KairWarning]) -> tuple[Path, ...]:
-    """Return the file, or what is looked at of the folder. Raises InputError where there is nothing of that name."""
+    """Return the file, or the folder's files. Raises InputError if nothing has that name."""
     try:
         found = find_files(place, leave_out=None)
     except InputError as error:
@@ -305,9 +301,7 @@ def _status(path: Path) -> os.stat_result:
 
 
 def _unknown(folder: Path, others: Sequence[Path]) -> list[KairWarning]:
-    """Return a warning that names files that nothing reads; none where traces are among them, which come with all
-    sorts.
-    """
+    """Return a warning that names unread files; none if traces are among them, which come with all sorts of files."""
     if not others or any(map(_is_trace, others)):
         return []
     named = ", ".join(path.name for path in others[:_NAMED]) + (", …" if len(others) > _NAMED else "")
@@ -317,7 +311,7 @@ def _unknown(folder: Path, others: Sequence[Path]) -> list[KairWarning]:
 
 
 def _is_trace(path: Path) -> bool:
-    """By its first bytes; any text could be a job's log, so that a text is none."""
+    """Return whether its first bytes are a trace's; text does not count, because any text could be a job's log."""
     try:
         form = detect_format(path)
     except UnsupportedFormatError:
@@ -328,14 +322,13 @@ def _is_trace(path: Path) -> bool:
 
 
 def _with_host(one: _Read, place: Path, hosts: Collection[str]) -> _Read:
-    """Return the same with the host that its path says, where its content says none; and sources that can be told
-    apart.
+    """Return the file with the host in its path, if its content has none; and with distinguishable sources.
 
-    Where they are named as their files are, they have the folders below `place` in their names.
+    Sources named after their file get the folders below `place` in their names.
     """
     table, sources, devices = one.content.table, one.content.sources, one.content.devices
-    is_told = table["host"].null_count < len(table) or any(of.hosts for of in sources)
-    host = None if is_told else host_in_path(one.path, hosts)
+    is_known = table["host"].null_count < len(table) or any(of.hosts for of in sources)
+    host = None if is_known else host_in_path(one.path, hosts)
     if host is not None:
         of_all = pa.DictionaryArray.from_arrays(np.zeros(len(table), np.int32), pa.array([shown(host)]))
         table = table.set_column(SCHEMA.get_field_index("host"), SCHEMA.field("host"), of_all)
@@ -350,9 +343,9 @@ def _with_host(one: _Read, place: Path, hosts: Collection[str]) -> _Read:
 
 
 def host_in_path(path: Path, hosts: Collection[str]) -> str | None:
-    """Return the host that a folder `host=NAME` states, else the one of `hosts` that is a word of the file's name.
+    """Return the host in a folder `host=NAME`, else the one of `hosts` that is a word of the file's name.
 
-    `dmesg-node-7.txt` and `node-7.dmesg` are of node-7, and not of node-70. None where the name has two of them.
+    `dmesg-node-7.txt` and `node-7.dmesg` belong to node-7, and not to node-70. None if the name has two of them.
     """
     if stated := host_of_folder(path):
         return stated
@@ -373,7 +366,7 @@ def _require_some(found: Sequence[object], places: Sequence[Path], warnings: Seq
 
 
 def _kept(folder: Path, digest: str, source: str, content: EvidenceFile) -> AddedEvidence:
-    """Raise UnwritableError."""
+    """Keep content under its digest. Raises UnwritableError."""
     target = folder / EVIDENCE / _ADDED
     known = next(target.glob(f"{digest}-*.parquet"), None)
     path = known or target / f"{digest}-{_clean(source)}.parquet"
@@ -389,7 +382,7 @@ def _kept(folder: Path, digest: str, source: str, content: EvidenceFile) -> Adde
 
 
 def _digest_of_file(one: _Read) -> str:
-    """Of its bytes, and of the hosts that they are taken for: two hosts may have logs that are alike."""
+    """Return the digest of its bytes, and of the hosts that they are taken for: two hosts may have equal logs."""
     digest = blake2b(repr([of.hosts for of in one.content.sources]).encode(), digest_size=_DIGEST)
     try:
         with open_file(one.path) as file:
@@ -401,7 +394,7 @@ def _digest_of_file(one: _Read) -> str:
 
 
 def _clean(source: str) -> str:
-    """Return the end of a path or URL as a name that is one in every file system: `dmesg-node-7.txt`."""
+    """Return the end of a path or URL as a name that is valid in every file system: `dmesg-node-7.txt`."""
     name = source.rstrip("/").rpartition("/")[2]
     return re.sub(r"[^A-Za-z0-9._=-]+", "_", name).strip("._")[:_LONGEST_NAME] or "evidence"
 

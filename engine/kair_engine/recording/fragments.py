@@ -1,15 +1,11 @@
 """The parsed files of a recording, and which of them belong together.
 
-When recordings were made, by their own clocks: spans of a begin and an end, in ns.
+Spans (begin and end in ns) show when recordings were made, by their own clocks. Of several recordings of calls, each
+rank takes its best one. A folder with several runs is refused with a list of them, because none can be picked.
 
-Recordings of calls of several kinds beside each other: each rank is told by the best one, and by no two.
-
-One run at a time: a folder that holds several of them lists them, and none is picked.
-
-Recordings that do not belong together: files of another run among those of a job, and which of them is the job's.
-
-What tells is what they share: collectives of which no offset of clocks makes those of one run. Neither the hosts' names
-nor the clocks do: containers are all called `localhost`, and a rank whose clock is a day off belongs all the same.
+Files of another run among those of a job are found by shared collectives: if no offset of clocks makes them those of
+one run, they are of two. Hosts' names and clocks do not decide: containers are all called `localhost`, and a rank whose
+clock is a day off still belongs to the job.
 """
 
 import math
@@ -44,7 +40,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Fragment:
-    """A fragment and what it holds."""
+    """A fragment and its description."""
 
     path: Path
     info: FragmentInfo
@@ -54,18 +50,18 @@ Span = tuple[int, int]
 
 
 def span_of(times: StepTimes) -> Span:
-    """From the first begin of a step to the last end; (0, 0) without steps."""
+    """Return the first begin of a step and the last end; (0, 0) without steps."""
     ends = (begin + length for begin, length in zip(times.begin_ns, times.duration_ns, strict=True))
     return min(times.begin_ns, default=0), max(ends, default=0)
 
 
 def overlap(one: Span, other: Span) -> bool:
-    """Whether there is a time that is in both."""
+    """Return whether two spans share any time."""
     return max(one[0], other[0]) < min(one[1], other[1])
 
 
 def at_one_time(spans: Sequence[Span]) -> list[int]:
-    """Per span a number, equal for those that overlap, directly or by way of others."""
+    """Return per span a number, equal for those that overlap, directly or through others."""
     found, number, until = [0] * len(spans), -1, 0
     for at in sorted(range(len(spans)), key=lambda at: spans[at]):
         begin, end = spans[at]
@@ -77,15 +73,15 @@ def at_one_time(spans: Sequence[Span]) -> list[int]:
 
 _DUMPS: Final = "flight_recorder"
 _LOG: Final = "job_log"
-BESIDE: Final = (_LOG, "ras")
-"""Formats that are read for want of a recording: beside a job's traces or dumps they are no other job."""
+SUBSTITUTES: Final = (_LOG, "ras")
+"""Formats that are read if there is no recording: next to a job's traces or dumps they are no other job."""
 
 
 def damaged_dumps(fragments: Sequence[Fragment], lost: Mapping[Path, int | None]) -> dict[Path, KairWarning]:
-    """Of files that are `lost`, which are dumps, and of which rank: nothing is told of it.
+    """Return a warning for each file that is `lost` and was a dump; the values of `lost` are ranks.
 
-    Whoever left a damaged dump is not one who left none: its warning has the rank. Files are taken for dumps whose name
-    is that of a dump beside them but for its numbers.
+    A rank with a damaged dump differs from one without a dump: its warning names the rank. Files count as dumps if
+    their name is that of another dump except for its numbers.
     """
     dumps = {_without_numbers(Path(one.info.source)) for one in fragments if one.info.format == _DUMPS}
     found = {}
@@ -102,26 +98,26 @@ def _without_numbers(path: Path) -> str:
 
 
 def with_calls_once(fragments: Sequence[Fragment]) -> tuple[list[Fragment], list[KairWarning]]:
-    """Return the fragments without logs and answers of RAS where there is something better.
+    """Return the fragments without logs and answers of RAS where there are better sources.
 
-    Beside dumps a log tells the ranks that left none; answers of RAS are left out beside logs, as are both beside
-    traces. A rank of several logs is told by the one that tells most of its groups.
+    Next to dumps, a log is used for ranks without one; answers of RAS are left out next to logs, and both next to
+    traces. A rank in several logs is taken from the one with most of its groups.
     """
-    best = [one for one in fragments if one.info.format not in BESIDE]
+    best = [one for one in fragments if one.info.format not in SUBSTITUTES]
     logs = [one for one in fragments if one.info.format == _LOG]
     if best and any(one.info.format != _DUMPS for one in best):
         return best, []
     kept = [*best] if best or logs else _newest_answer(fragments)
-    told = {rank for one in kept for rank in one.info.ranks if rank in one.info.calls}
+    covered = {rank for one in kept for rank in one.info.ranks if rank in one.info.calls}
     lacking: set[int] = set()
     said = [one for log in logs for one in log.info.said]
     for log in sorted(logs, key=lambda one: (-sum(map(len, one.info.calls.values())), one.info.source)):
-        calls = {rank: of for rank, of in log.info.calls.items() if rank not in told and (of or not told)}
+        calls = {rank: of for rank, of in log.info.calls.items() if rank not in covered and (of or not covered)}
         if calls:
             info = replace(log.info, ranks=tuple(calls) if best else log.info.ranks, calls=calls, said=())
-            # Beside dumps it is one of them: what its job's size and format are is theirs to say.
+            # Next to dumps it counts as one: they have the job's size and format.
             kept.append(Fragment(log.path, replace(info, format=_DUMPS, world_size=None) if best else info))
-            told |= {*calls}
+            covered |= {*calls}
             lacking |= {*calls}
     if said and kept:
         kept[0] = replace(kept[0], info=replace(kept[0].info, said=tuple(said)))
@@ -137,9 +133,7 @@ def with_calls_once(fragments: Sequence[Fragment]) -> tuple[list[Fragment], list
 
 
 def _newest_answer(answers: Sequence[Fragment]) -> list[Fragment]:
-    """Return the last answer of NCCL's RAS; with an earlier one that says the same it tells a hang from a job that
-    runs.
-    """
+    """Return the last answer of NCCL's RAS; an earlier equal one distinguishes a hang from a running job."""
     if len(answers) < 2:
         return [*answers]
     *earlier, newest = sorted(answers, key=lambda one: (one.info.asked_at, one.info.source))
@@ -153,19 +147,19 @@ def _newest_answer(answers: Sequence[Fragment]) -> list[Fragment]:
 
 _LISTED = 8
 _SEVERAL = 2
-"""Ranks: of a single one's two recordings the fuller one is taken."""
+"""Ranks: of a single rank's two recordings the fuller one is used."""
 
 
 def require_one_run(sources: Sequence[Path], fragments: Sequence[Fragment]) -> None:
-    """Raise InputError where the files below `sources`, which are named as one job, are of several runs.
+    """Raise InputError if the files below `sources`, which are named as one job, are of several runs.
 
-    Files in one folder are of one run, unless all of it is there twice, as are folders that hold other ranks (a folder
-    each) or other steps of it. Of the what-if format every file is a run. Two that record the same step of a rank, or
-    worlds of different sizes, are not one.
+    Files in one folder are of one run, unless all of it is there twice; so are folders with other ranks (a folder each)
+    or other steps of the run. In the what-if format every file is a run. Two parts that record the same step of a rank,
+    or worlds of different sizes, are different runs.
     """
     of_run: dict[Path, list[Fragment]] = {}
     source, which = (sources[0], f"{sources[0]} holds") if len(sources) == 1 else (Path(), "the named files hold")
-    fragments = [one for one in fragments if one.info.format not in BESIDE] or fragments
+    fragments = [one for one in fragments if one.info.format not in SUBSTITUTES] or fragments
     for fragment in fragments:
         path = Path(fragment.info.source)
         of_run.setdefault(path if fragment.info.format == "whatif" else path.parent, []).append(fragment)
@@ -182,9 +176,9 @@ def require_one_run(sources: Sequence[Path], fragments: Sequence[Fragment]) -> N
 
 
 def _require_one_time(which: str, fragments: Sequence[Fragment]) -> None:
-    """Raise InputError where as many ranks recorded the same steps at one time as at another, two ranks at least.
+    """Raise InputError if as many ranks, at least two, recorded the same steps at one time as at another.
 
-    Fewer are files that were left from another run: most tell which one the folder is of.
+    Fewer files are left over from another run: the majority is the folder's.
     """
     if not all(one.info.absolute_time and one.info.rank_known for one in fragments):
         return
@@ -213,7 +207,7 @@ def _differ(one: Sequence[Fragment], other: Sequence[Fragment]) -> bool:
 
 
 def _again(one: Sequence[Fragment], other: Sequence[Fragment]) -> bool:
-    """Whether one host wrote two of XLA's profiles at times that do not touch: sessions, a folder each."""
+    """Return whether one host wrote two of XLA's profiles at times that do not touch: sessions, a folder each."""
     infos = [fragment.info for fragment in (*one, *other)]
     if any(info.format != "xplane" or info.rank_known or not info.absolute_time for info in infos):
         return False
@@ -225,9 +219,9 @@ def _again(one: Sequence[Fragment], other: Sequence[Fragment]) -> bool:
 
 
 def _cells(some: Sequence[Fragment]) -> set[tuple[int, int]]:
-    """Return the (rank, step) that are recorded.
+    """Return the recorded (rank, step).
 
-    Files that do not say their rank get one by their order, another each.
+    Files without a rank get different ones by their order, and do not count.
     """
     known = [fragment.info.step_times for fragment in some if fragment.info.rank_known]
     return {cell for times in known for cell in zip(times.rank, times.step, strict=True)}
@@ -238,31 +232,31 @@ def _ranks(some: Sequence[Fragment]) -> str:
 
 
 def _relative(path: Path, source: Path) -> str:
-    """As one types it after the folder's name, on one line of bounded length."""
+    """Return a path relative to the folder's name, on one line of bounded length."""
     name = str(path.relative_to(source)) if path.is_relative_to(source) else str(path)
     return " ".join(name.split())[:MAX_MESSAGE_LENGTH]
 
 
 _APART: Final = 0.01
-"""Of the step: ranks whose steps end as evenly apart as that are not looked at. If they are of two runs, these are so
-much alike that it changes no price."""
+"""Share of the step: ranks whose steps end this evenly apart are not compared further. If they were of two runs, these
+would be so similar that no result changes."""
 _FAR_APART: Final = 0.1
-"""The same where much would have to be read: in no run at hand ranks were more than 0.04 apart."""
+"""The same if much would have to be read: in no known run ranks were more than 0.04 apart."""
 _FEWEST_STEPS: Final = 3
-"""In fewer any two ranks' end about evenly apart."""
+"""In fewer steps, any two ranks' ends lie about evenly apart."""
 _FEW_STEPS, _MOST_STEPS = 8, 32
-"""Looked at, evenly: the few where a step is large."""
+"""Number of compared steps, spread evenly: the few if steps are large."""
 _MOST_READ: Final = 8_000_000
 """Operations."""
 
 
 @dataclass(frozen=True)
 class Sorted:
-    """Of a job's files, by their places: those of other runs, and groups any of which may be the job."""
+    """A job's files by index: those of other runs, and groups any of which may be the job."""
 
     others: tuple[int, ...] = ()
     misfits: Mapping[int, float] = field(default_factory=dict)
-    """Per file of another run, what share of the collectives the best offset of clocks does not fit, the least one."""
+    """Per file of another run, the least share of collectives that do not fit the best offset of clocks."""
     undecided: tuple[tuple[int, ...], ...] = ()
 
 
@@ -272,10 +266,10 @@ def sort_out(
     unmarked: frozenset[int],
     groups: Sequence[Collection[ProcessGroup]],
 ) -> Sorted:
-    """Which of the files that make up `trace` are of other runs; `of_file` has each one's steps, by the job's numbers.
+    """Return the files of `trace` that are of other runs; `of_file` has each one's steps, by the job's numbers.
 
-    `unmarked` are ranks whose steps are not numbered by the job itself, `groups` the process groups that each file
-    lists where its operations do not say theirs.
+    `unmarked` are ranks whose steps the job does not number; `groups` are the process groups that each file lists if
+    its operations do not state theirs.
     """
     if len(of_file) < 2:
         return Sorted()
@@ -292,12 +286,12 @@ def sort_out(
     found = shared(trace, steps or trace.steps[:: max(len(trace.steps) // _FEW_STEPS, 1)], cells, marked)
     spans = [span_of(times) for times in of_file]
     fitting = {file for pair, one in found.items() if one.fits for file in pair}
-    told = {
+    fits = {
         pair: one.fits
         for pair, one in found.items()
         if one.fits or one.in_known_group or _must_fit(pair, groups, fitting, spans, trace.job.world_size)
     }
-    others, left = _minority(told, spans)
+    others, left = _minority(fits, spans)
     misfits = {
         file: min(one.misfits for pair, one in found.items() if file in pair and not one.fits) for file in others
     }
@@ -311,11 +305,11 @@ def _must_fit(
     spans: Sequence[Span],
     world: int,
 ) -> bool:
-    """Whether two files whose collectives name no group share some: all groups but the whole job's hold both.
+    """Return whether two files without stated groups must share collectives: all groups but the whole job's hold both.
 
-    Of a rank with several groups all collectives may be in the other ones: stages of a pipeline meet in transfers
-    alone. Parts of a job can run at paces of their own (replicas that serve), and then fit nobody outside. Where
-    groups do not tell, only a file that fits no other at all does, if it was recorded at another time besides.
+    A rank with several groups may have all its collectives in the other ones: stages of a pipeline meet only in
+    transfers. Parts of a job may run at their own pace (replicas that serve) and then fit no file outside. If groups do
+    not decide, a file only counts if it fits no other at all and was recorded at another time.
     """
     one, other = pair
     parts = [{group.ranks for group in groups[file] if 1 < len(group.ranks) < world} for file in pair]
@@ -326,8 +320,10 @@ def _must_fit(
 
 
 def _furthest_apart(trace: Trace) -> float:
-    """How unevenly steps end on the rank that is furthest from the others, as a share of the step: the median distance
-    of their ends from what is usual of the two."""
+    """Return how unevenly steps end on the rank furthest from the others, as a share of the step.
+
+    That is the median deviation of the distance between two ranks' ends from its usual value.
+    """
     ends: dict[int, dict[int, int]] = {}
     times = trace.job.step_times
     wanted, cut = frozenset(trace.steps), trace.job.cut_off
@@ -351,7 +347,7 @@ def _uneven(ends: Mapping[int, int], others: Mapping[int, int]) -> float:
 
 
 def _looked_at(trace: Trace, of_file: Sequence[StepTimes]) -> list[int] | None:
-    """As many steps as are looked at, evenly; None where even a few are too much to read unasked."""
+    """Return the steps to compare, spread evenly; None if even a few are too much to read."""
     every = -(-len(trace.steps) // _MOST_STEPS)
     steps = list(trace.steps[::every])
     operations = sum(sum(times.operations) for times in of_file) / max(len(trace.job.recorded_steps), 1)
@@ -362,17 +358,17 @@ def _looked_at(trace: Trace, of_file: Sequence[StepTimes]) -> list[int] | None:
 
 
 def _minority(fits: Mapping["Pair", bool], spans: Sequence[Span]) -> tuple[list[int], dict["Pair", bool]]:
-    """Return (the files of other runs, what is left of `fits` without them).
+    """Return (the files of other runs, the rest of `fits` without them).
 
-    One after another that which fits the fewest of those that it shares collectives with, as long as one of these fits
-    more. Of equal ones it is the file that was recorded at another time than most.
+    Removes, one after another, the file that fits the fewest of those it shares collectives with, while one of these
+    fits more. Ties go to the file that was recorded at another time than most.
     """
     left, others = dict(fits), list[int]()
     while not all(left.values()):
         misfit = {file: _misfit(file, left, spans) for pair in left for file in pair}
         worst = max(misfit, key=lambda file: (misfit[file], file))
-        beside = [file for pair, fit in left.items() if worst in pair and not fit for file in pair if file != worst]
-        if all(misfit[file] == misfit[worst] for file in beside):
+        rivals = [file for pair, fit in left.items() if worst in pair and not fit for file in pair if file != worst]
+        if all(misfit[file] == misfit[worst] for file in rivals):
             break
         others.append(worst)
         left = {pair: fit for pair, fit in left.items() if worst not in pair}
@@ -381,13 +377,13 @@ def _minority(fits: Mapping["Pair", bool], spans: Sequence[Span]) -> tuple[list[
 
 def _misfit(file: int, fits: Mapping["Pair", bool], spans: Sequence[Span]) -> tuple[float, float]:
     mine = [fit for pair, fit in fits.items() if file in pair]
-    beside = {other for pair in fits for other in pair if other != file}
-    elsewhen = [not overlap(spans[file], spans[other]) for other in beside]
+    partners = {other for pair in fits for other in pair if other != file}
+    elsewhen = [not overlap(spans[file], spans[other]) for other in partners]
     return 1 - sum(mine) / len(mine), sum(elsewhen) / max(len(elsewhen), 1)
 
 
 def _groups(left: Mapping["Pair", bool]) -> tuple[tuple[int, ...], ...]:
-    """Return the files that do not fit some others, with those that they fit; none where all do."""
+    """Return groups of files that fit each other, if some do not fit others; empty if all do."""
     group = {file: {file} for pair in left for file in pair}
     for (one, other), fit in left.items():
         if fit and group[one] is not group[other]:

@@ -1,4 +1,4 @@
-"""Trace files parsed into the cache: few or small ones in this process, the rest on all cores."""
+"""Parses trace files into the cache: few or small ones in this process, others on all cores."""
 
 import os
 import pickle
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 # Below this much text, starting worker processes (0.3 s each) costs more than it saves.
 _PARALLEL_FROM: Final = 128 << 20
 _SCAN_OF_A_PROCESS: Final = 512 << 20
-"""What one process reads where events are scanned by machine code: each has to load it, and is twice as fast then."""
+"""Text that one process reads with the compiled scanner: each process has to load it, and is then twice as fast."""
 
 
 @dataclass(frozen=True)
 class ImportTask:
-    """One file to parse, and where its fragment goes."""
+    """One file to parse, and the path of its fragment."""
 
     source: Path
     out: Path
     rank_hint: int | None = None
     work: Path | None = None
-    """Where it is written until it is whole; beside `out` where that is None."""
+    """The folder where it is written until complete; None: next to `out`."""
 
 
 class UnwrittenError(Exception):
@@ -49,19 +49,18 @@ class UnwrittenError(Exception):
 
 
 class Progress(Protocol):
-    """Whom parsing reports to. What it raises ends the parsing; files that were parsed by then stay in the cache."""
+    """Receives progress reports. An exception that it raises ends the parsing; parsed files stay in the cache."""
 
     def __call__(self, done: int, total: int, what: str, outcome: ImportOutcome) -> None:
-        """`done` of `total` files are finished, the last of them `what`, with this outcome."""
+        """Report that `done` of `total` files are finished, the last of them `what`, with this outcome."""
 
 
 def import_files(
     tasks: Sequence[ImportTask], *, progress: Progress | None = None, workers: int | None = None
 ) -> Iterator[ImportOutcome]:
-    """Yield the outcome of every task, in order, each as soon as it is there. Raises UnwrittenError when the disk is
-    full.
+    """Yield the outcome of every task, in order, as soon as it is known. Raises UnwrittenError if the disk is full.
 
-    Progress is told of a file after its outcome was taken, so that what it raises costs no file that was parsed.
+    Progress is reported after an outcome was taken, so that an exception from it loses no parsed file.
     """
     processes = _processes(tasks, workers)
     outcomes = _in_processes(tasks, processes) if processes else map(import_file, tasks)
@@ -74,12 +73,12 @@ def import_files(
 
 
 def _processes(tasks: Sequence[ImportTask], workers: int | None) -> int:
-    """How many processes read the files; 0 where this one does."""
+    """Return the number of processes that read the files; 0: this one reads them."""
     from kair_engine.readers.kineto.compiled.backend import pays
 
     text, most = _text_of(tasks), min(len(tasks), workers or len(os.sched_getaffinity(0)))
     if workers is None and pays(text):
-        # Not this process even where one is enough: machine code keeps 120 MB, which it needs for what comes then.
+        # Even a single worker is better than this process: compiled code keeps 120 MB, which later work needs.
         return min(most, 1 + text // _SCAN_OF_A_PROCESS)
     return most if most > 1 and (workers is not None or text >= _PARALLEL_FROM) else 0
 
@@ -89,13 +88,13 @@ def _text_of(tasks: Sequence[ImportTask]) -> int:
 
 
 def import_file(task: ImportTask) -> ImportOutcome:
-    """Parse one file; what is wrong with the input comes back as a value, so that it can cross processes."""
-    # Only where something is to be parsed.
+    """Parse one file; errors in the input are returned as values, so that they can cross processes."""
+    # Imported only if something is to be parsed.
     from kair_engine.readers.formats import NotATraceError, UnsupportedFormatError
 
     unfinished = (task.work or task.out.parent) / task.out.name
     try:
-        # While this process works there, nobody takes the folder for a leftover.
+        # Held, so that no other process takes the folder for a leftover.
         with hold(unfinished.parent):
             info = _read(task, unfinished)
             complete(unfinished, task.out, info)
@@ -107,16 +106,16 @@ def import_file(task: ImportTask) -> ImportOutcome:
     except InputError as error:
         return ImportOutcome(None, str(error), error.hint)
     except OSError as error:
-        # Readers turn their own failures into InputErrors: what is left is the fragment's.
+        # Readers turn their own failures into InputErrors: the remaining ones are the fragment's.
         return ImportOutcome(None, write_error=_in_plain_words(error))
 
 
 def _in_plain_words(error: OSError) -> tuple[int, str]:
-    """Return the system's own error, which Arrow tells in a sentence of its own."""
-    told = re.search(r"\[errno (\d+)\]", str(error), re.IGNORECASE)
-    if told is None:
+    """Return the system's own error, which Arrow wraps in a sentence."""
+    wrapped = re.search(r"\[errno (\d+)\]", str(error), re.IGNORECASE)
+    if wrapped is None:
         return error.errno or 0, error.strerror or str(error)
-    return int(told[1]), os.strerror(int(told[1]))
+    return int(wrapped[1]), os.strerror(int(wrapped[1]))
 
 
 def _read(task: ImportTask, out: Path) -> FragmentInfo:
@@ -138,7 +137,7 @@ def _read(task: ImportTask, out: Path) -> FragmentInfo:
 
 
 def _in_processes(tasks: Sequence[ImportTask], processes: int) -> Iterator[ImportOutcome]:
-    """Each process opens its own files; only what a fragment holds comes back. Large files go first."""
+    """Yield the outcomes of processes, which open files themselves and return descriptions. Large files go first."""
     from kair_engine.recording.processes import answers
 
     messages = [pickle.dumps(task) for task in tasks]
@@ -147,7 +146,7 @@ def _in_processes(tasks: Sequence[ImportTask], processes: int) -> Iterator[Impor
     for task, answer in zip(
         tasks, answers(messages, processes, f"{__name__}:{answering.__name__}", text, order=order), strict=True
     ):
-        # A process was killed, or none can be started here: what is wrong with the file shows in this one.
+        # A process was killed, or none can be started: an error in the file shows in this process.
         yield import_file(task) if answer is None else _outcome(answer, task)
 
 
@@ -157,9 +156,9 @@ def _outcome(answer: bytes, task: ImportTask) -> ImportOutcome:
 
 
 def answering(text: str) -> "Answering":
-    """Return what processes answer that parse so many bytes of text: to a pickled task its outcome as JSON.
+    """Return the answer function of processes that parse `text` bytes: from a pickled task to its outcome as JSON.
 
-    Tasks are this program's own; an outcome comes from a process that read other people's files.
+    Tasks come from this program; an outcome comes from a process that read untrusted files.
     """
     from kair_engine.readers.kineto.compiled.backend import load, pays
 

@@ -1,4 +1,4 @@
-"""One job from its fragments: which belong together, which ranks and steps there are, and what is missing."""
+"""Assembles one job from fragments: which belong together, which ranks and steps exist, and what is missing."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -47,36 +47,35 @@ from kair_engine.trace.model import (
 )
 
 _UNMARKED: Final = frozenset(("steps_inferred", "no_step_marks"))
-"""Codes of warnings about files whose steps are counted by the reader: others may count the same ones otherwise."""
+"""Codes of warnings about files whose reader numbered the steps: others may number the same ones differently."""
 
 
 @dataclass(frozen=True)
 class AssembledJob:
-    """A trace, with what a store needs to make it again."""
+    """A trace, with the data from which a store can rebuild it."""
 
     trace: Trace
     fragments: tuple[Fragment, ...]
     input_warnings: tuple[KairWarning, ...]
-    """About files that did not become part of it: nothing in the fragments shows them."""
+    """About files that did not become part of it: the fragments do not show them."""
 
 
 def assemble(name: str, source: str, fragments: Sequence[Fragment], warnings: Sequence[KairWarning]) -> AssembledJob:
-    """Return the job that `fragments` make up; `warnings` are about what did not become one.
+    """Return the job that `fragments` make up; `warnings` are about files that became none.
 
-    Fragments of another world, doubled ones, and those of another run are set aside. Raises InputError where nothing is
-    left.
+    Fragments of another world, duplicates, and those of another run are set aside. Raises InputError if none is left.
     """
     if not fragments:
         raise InputError(f"no trace in {source}")
     once, of_calls = with_calls_once(fragments)
-    of_world, told = keep_one_world(once)
+    of_world, of_worlds = keep_one_world(once)
     kept, doubled = keep_one_of_each(of_world)
-    made = _joined(name, source, kept, (*warnings, *of_calls, *told, *doubled))
+    made = _joined(name, source, kept, (*warnings, *of_calls, *of_worlds, *doubled))
     runs = _sorted_out(made)
     if not runs.others:
         return _with_undecided(made, runs)
     others = [kept[place] for place in runs.others]
-    # A doubled one may be of the run.
+    # A duplicate may be of the run.
     rest = [fragment for fragment in fragments if fragment not in others]
     recorded = {rank for fragment in rest for rank in fragment.info.ranks}
     return assemble(name, source, rest, (*warnings, _other_run(others, runs, recorded)))
@@ -151,7 +150,7 @@ def _joined(name: str, source: str, kept: Sequence[Fragment], of_input: tuple[Ka
 
 
 def _sorted_out(made: AssembledJob) -> Sorted:
-    """Which of the job's fragments are of other runs; of recordings that are gone nothing tells."""
+    """Return which of the job's fragments are of other runs; missing recordings cannot be compared."""
     if made.trace.job.format == "whatif" or not all(fragment.path.exists() for fragment in made.fragments):
         return Sorted()
     infos = [fragment.info for fragment in made.fragments]
@@ -161,7 +160,7 @@ def _sorted_out(made: AssembledJob) -> Sorted:
 
 
 def _other_run(others: Sequence[Fragment], runs: Sorted, recorded: AbstractSet[int]) -> KairWarning:
-    """`ranks` of the warning are those of which nothing else is `recorded`."""
+    """Return the warning about fragments of other runs; its `ranks` are those without another record in `recorded`."""
     ranks = tuple(sorted({Rank(rank) for fragment in others for rank in fragment.info.ranks}))
     misfits = min(runs.misfits[place] for place in runs.others)
     which = f"{'a file of ' if recorded >= {*ranks} else ''}rank {listed(ranks)}"
@@ -173,9 +172,7 @@ def _other_run(others: Sequence[Fragment], runs: Sorted, recorded: AbstractSet[i
 
 
 def _with_undecided(made: AssembledJob, runs: Sorted) -> AssembledJob:
-    """Return the job, with a warning where its recordings are of several runs and nothing tells which of them is the
-    job's.
-    """
+    """Return the job, with a warning if its recordings are of several runs and it is unknown which one is the job's."""
     if not runs.undecided:
         return made
     groups = [
@@ -185,13 +182,13 @@ def _with_undecided(made: AssembledJob, runs: Sorted) -> AssembledJob:
         f"the recordings are of several runs: no offset of clocks makes the collectives of rank "
         f"{' and rank '.join(listed(group) for group in groups)} the same, and none of these is most of the job"
     )
-    told = short_warning("several_runs", text, {rank for group in groups for rank in group})
-    job = replace(made.trace.job, warnings=(*made.trace.job.warnings, told))
+    warning = short_warning("several_runs", text, {rank for group in groups for rank in group})
+    job = replace(made.trace.job, warnings=(*made.trace.job.warnings, warning))
     return replace(made, trace=replace(made.trace, job=job))
 
 
 def _identity(infos: Sequence[FragmentInfo], hosts: Mapping[int, str]) -> dict[int, RankIdentity]:
-    """rank → what its files together say of it, in their order, on the host that the job has it on."""
+    """Return rank → the combined identity from its files, in their order, with the job's host."""
     found: dict[int, RankIdentity] = {}
     for info in infos:
         for rank, one in info.identity.items():
@@ -200,13 +197,13 @@ def _identity(infos: Sequence[FragmentInfo], hosts: Mapping[int, str]) -> dict[i
 
 
 def _by_order(infos: Sequence[FragmentInfo]) -> dict[int, str]:
-    """rank → the name of its file, of ranks that are numbered by the order of several files."""
+    """Return rank → its file's name, for ranks that are numbered by the order of several files."""
     unknown = [info for info in infos if not info.rank_known]
     return {rank: Path(info.source).name for info in unknown for rank in info.ranks} if len(infos) > 1 else {}
 
 
 def _unmarked(infos: Sequence[FragmentInfo]) -> set[int]:
-    """Return the ranks whose steps were counted from 0 for want of marks."""
+    """Return the ranks whose steps were counted from 0 because they have no marks."""
     return {rank for info in infos if any(one.code == "steps_inferred" for one in info.warnings) for rank in info.ranks}
 
 
@@ -217,7 +214,7 @@ def _matched(
     hosts: Mapping[int, str],
     clock_of: Mapping[int, int],
 ) -> tuple[dict[int, int], list[KairWarning]]:
-    """rank → by how much it numbers its steps higher than the job, of `unmarked` ones, where their collectives tell."""
+    """Return rank → how much higher it numbers its steps than the job, for `unmarked` ones, if collectives show it."""
     if not unmarked:
         return {}, []
     from kair_engine.recording.alignment import aligned  # loads numpy, for few jobs
@@ -228,7 +225,7 @@ def _matched(
 
 
 def _clocks(infos: Sequence[FragmentInfo], hosts: Mapping[int, str]) -> dict[int, str]:
-    """Return the clock of each rank that has one in common with others: its host, which may be unknown, or its file."""
+    """Return the clock of each rank that may share one: its host, which may be unknown, or its file."""
     found: dict[int, str] = {}
     for info in infos:
         if info.absolute_time or len(info.ranks) > 1:
@@ -237,7 +234,7 @@ def _clocks(infos: Sequence[FragmentInfo], hosts: Mapping[int, str]) -> dict[int
 
 
 def _begin_apart(times: StepTimes) -> bool:
-    """Whether ranks begin steps of one number more than a usual step apart, by clocks that may be off as much."""
+    """Return whether ranks begin a step of one number more than a usual step apart, by clocks that may be off."""
     first: dict[int, tuple[int, int]] = {}
     for step, begin in zip(times.step, times.begin_ns, strict=True):
         least, most = first.get(step, (begin, begin))
@@ -247,15 +244,15 @@ def _begin_apart(times: StepTimes) -> bool:
 
 
 def _off_in_their_file(times: StepTimes, clock_of: Mapping[int, int], counted: AbstractSet[int]) -> dict[int, int]:
-    """rank → by how much its steps' numbers exceed those of most of its file's ranks, of `counted` ones, by time."""
+    """Return rank → how far its step numbers exceed those of most ranks of its file, for `counted` ones, by time."""
     files = {rank: f"{number}" for rank, number in clock_of.items() if rank in counted}
     return counted_differently(times, files) if files else {}
 
 
 def _clock_of(infos: Sequence[FragmentInfo]) -> dict[int, int]:
-    """rank → a number of its file, of ranks that share one which one host's recorder wrote.
+    """Return rank → a number of its file, for ranks that share a file of one host's recorder.
 
-    A rank whose recording lies in several files is on a clock with others of the first of them.
+    A rank whose recording lies in several files shares the clock of the first of them.
     """
     found: dict[int, int] = {}
     for number, info in enumerate(infos):
@@ -267,23 +264,23 @@ def _clock_of(infos: Sequence[FragmentInfo]) -> dict[int, int]:
 def _set_apart(
     unmarked: set[int], matched: Mapping[int, int], times: StepTimes, hosts: Mapping[int, str]
 ) -> dict[int, int]:
-    """rank → the shift of its steps beyond all others', of unmarked ones that are not matched though others are marked.
+    """Return rank → a shift of its steps beyond all others', for unmatched unmarked ranks among marked ones.
 
-    By time they are matched with those of marked ranks on one of `hosts`; else nothing tells which of them is which.
+    They are matched by time with marked ranks on one of `hosts` if possible; else their steps cannot be identified.
     """
     counted, marked = unmarked - matched.keys(), set(times.rank) - unmarked
     if not counted or not marked:
         return {}
     beyond = max((step for rank, step in zip(times.rank, times.step, strict=True) if rank in marked), default=0) + 1
     span = dict.fromkeys(counted, (0, 0)) | _spans(times)
-    beside = {rank: [one for one in marked if rank in hosts and hosts.get(one) == hosts[rank]] for rank in counted}
+    same_host = {rank: [one for one in marked if rank in hosts and hosts.get(one) == hosts[rank]] for rank in counted}
     return {
-        rank: -beyond for rank, others in beside.items() if not any(overlap(span[rank], span[one]) for one in others)
+        rank: -beyond for rank, others in same_host.items() if not any(overlap(span[rank], span[one]) for one in others)
     }
 
 
 def _spans(times: StepTimes) -> dict[int, Span]:
-    """rank → the begin of its first step and the end of its last one."""
+    """Return rank → the begin of its first step and the end of its last one."""
     found: dict[int, Span] = {}
     for rank, begin, duration in zip(times.rank, times.begin_ns, times.duration_ns, strict=True):
         first, last = found.get(rank, (begin, begin))
@@ -306,9 +303,7 @@ def _derived_groups(trace: Trace, infos: Sequence[FragmentInfo]) -> tuple[Derive
 def _groups_of_silent(
     infos: Sequence[FragmentInfo], groups_of: Mapping[int, Sequence[ProcessGroup]]
 ) -> dict[int, tuple[ProcessGroup, ...]]:
-    """Return the ranks whose files state nothing of the job, in the groups that others list them in, in the others'
-    order.
-    """
+    """Return the ranks whose files state nothing about the job → the groups that others list them in, in order."""
     listed = dict.fromkeys(group for groups in groups_of.values() for group in groups)
     silent = [rank for info in infos if info.world_size is None for rank in info.ranks]
     found = {rank: tuple(group for group in listed if rank in group.ranks) for rank in silent}
@@ -316,7 +311,7 @@ def _groups_of_silent(
 
 
 def _group_of_all(infos: Sequence[FragmentInfo]) -> dict[int, str]:
-    """Return the ranks whose files state no process groups, in the only group that all other files state."""
+    """Return the ranks whose files state no process groups → the only group that all other files state."""
     stated = {info.only_group for info in infos if info.world_size is not None}
     (group, *others) = stated or {None}
     if group is None or others:
@@ -325,7 +320,7 @@ def _group_of_all(infos: Sequence[FragmentInfo]) -> dict[int, str]:
 
 
 def keep_one_world(fragments: Sequence[Fragment]) -> tuple[list[Fragment], list[KairWarning]]:
-    """Return the fragments of the world (format and stated size) that most ranks are of; unstated sizes fit any."""
+    """Return the fragments of the world (format and stated size) of most ranks; an unstated size fits any."""
     formats = Counter(fragment.info.format for fragment in fragments)
     form = min(formats, key=lambda one: (-formats[one], one))
     votes: Counter[int] = Counter()
@@ -349,19 +344,19 @@ def keep_one_world(fragments: Sequence[Fragment]) -> tuple[list[Fragment], list[
 
 
 def keep_one_of_each(fragments: Sequence[Fragment]) -> tuple[list[Fragment], list[KairWarning]]:
-    """Fragments without those that hold a (rank, step) twice.
+    """Return the fragments without duplicates of a (rank, step).
 
-    That one stays which most other ranks' were recorded at the time of, then the fuller one, then the first by name.
+    The one stays that was recorded at the time of most other ranks', then the fuller one, then the first by name.
     """
     if len(fragments) < 2:
         return list(fragments), []
     number = at_one_time([span_of(fragment.info.step_times) for fragment in fragments])
-    beside: dict[int, set[int]] = {}
+    present: dict[int, set[int]] = {}
     for fragment, at in zip(fragments, number, strict=True):
-        beside.setdefault(at, set()).update(fragment.info.ranks)
+        present.setdefault(at, set()).update(fragment.info.ranks)
     by_time = sorted(
         zip(number, fragments, strict=True),
-        key=lambda one: (-len(beside[one[0]]), -one[1].info.operations, one[1].info.source),
+        key=lambda one: (-len(present[one[0]]), -one[1].info.operations, one[1].info.source),
     )
     taken: set[tuple[int, int]] = set()
     kept, aside = [], []
@@ -397,7 +392,7 @@ def _truncated(infos: Sequence[FragmentInfo]) -> tuple[Rank, ...]:
 
 
 def _shared_warnings(infos: Sequence[FragmentInfo]) -> list[KairWarning]:
-    """Return the fragments' own warnings; one that many files share is said once."""
+    """Return the fragments' own warnings, each once."""
     by_code: dict[str, list[str]] = {}
     for info in infos:
         for warning in info.warnings:

@@ -1,10 +1,9 @@
-"""A job folder of the store: `job.json`, what the job is, beside the folder of its recording.
+"""A job folder of the store: `job.json`, the description of the job, next to the folder of its recording.
 
-`job.json` names the recording's folder. To replace a job is to put another folder beside it and then another `job.json`
-in place of this one, which is one step: who reads the job sees the old recording or the new one, whole. The old one
-stays until nobody reads it any more.
+`job.json` names the recording's folder. A job is replaced by adding another folder and then replacing `job.json` in one
+step: readers see the old recording or the new one, whole. The old one stays until nobody reads it.
 
-What killed imports left in a store, and recordings that were replaced: removed once nobody uses them.
+Also removes, once unused, what killed imports left in a store, and replaced recordings.
 """
 
 import os
@@ -35,7 +34,7 @@ from kair_engine.trace.model import FragmentInfo, Job, KairWarning, Trace, short
 
 JOB_FILE: Final = "job.json"
 RECORDING: Final = "recording-"
-"""How the names of recordings' folders begin."""
+"""Prefix of recordings' folders."""
 SCHEMA: Final = "kair.job"
 VERSION: Final = 3
 
@@ -51,19 +50,19 @@ class KeptFragment:
 
 @dataclass(frozen=True)
 class JobFile:
-    """What `job.json` says."""
+    """The content of `job.json`."""
 
     name: str
     imported_at: str
     source: str
     recording: str
-    """The name of its folder, beside `job.json`."""
+    """The name of its folder, next to `job.json`."""
     fragments: tuple[KeptFragment, ...]
     warnings: tuple[KairWarning, ...]
 
 
 def is_job_folder(path: Path) -> bool:
-    """Whether `path` is a job folder, rather than a folder of traces with some job.json of its own."""
+    """Return whether `path` is a job folder, rather than a folder of traces with an unrelated job.json."""
     try:
         return f'"{SCHEMA}"'.encode() in read_kept(path / JOB_FILE, 200)
     except OSError:
@@ -71,19 +70,17 @@ def is_job_folder(path: Path) -> bool:
 
 
 def holds_job(path: Path) -> bool:
-    """Whether a folder of the store is a job's, a damaged one's too."""
+    """Return whether a folder of the store is a job's, even a damaged one's."""
     return is_job_folder(path) or bool(recordings_in(path))
 
 
 def is_watched(folder: Path) -> bool:
-    """Whether a coordinator keeps, or kept, what it sees of a running job in a folder of the store."""
+    """Return whether a coordinator keeps, or kept, its view of a running job in a folder of the store."""
     return (folder / "capture").is_dir()
 
 
 def recordings_in(folder: Path) -> list[Path]:
-    """Return the folders of recordings in a job's: one, more while the job is being replaced or an old one is still
-    read.
-    """
+    """Return the folders of recordings in a job's folder: several while the job is replaced or an old one is in use."""
     try:
         return [path for path in folder.iterdir() if path.name.startswith(RECORDING)]
     except OSError:
@@ -91,14 +88,14 @@ def recordings_in(folder: Path) -> list[Path]:
 
 
 def write_job_file(folder: Path, job: JobFile, modes: Modes) -> None:
-    """Write `job.json` whole. Raises OSError when the disk is full."""
+    """Write `job.json` whole. Raises OSError if the disk is full."""
     write_whole(folder / JOB_FILE, with_checksum(encode_json(job), schema=SCHEMA, version=VERSION), modes)
 
 
 def read_job_file(folder: Path) -> JobFile:
-    """Return what `job.json` says.
+    """Return the content of `job.json`.
 
-    Raises InputError where it is damaged, of another version, or points out of the folder.
+    Raises InputError if it is damaged, of another version, or points out of the folder.
     """
     path = folder / JOB_FILE
     try:
@@ -117,9 +114,9 @@ def read_job_file(folder: Path) -> JobFile:
 
 
 def open_job_folder(folder: Path) -> Trace:
-    """Return the trace of a job folder. Fragments that are gone or damaged are left out with a warning.
+    """Return the trace of a job folder. Missing or damaged fragments are left out with a warning.
 
-    While the trace is in use its files stay, even where the job is replaced. Raises InputError where nothing is left.
+    While the trace is in use its files stay, even if the job is replaced. Raises InputError if no fragment is left.
     """
     job, held = _in_use(folder)
     fragments, gone, damaged = _sorted_out(folder, job)
@@ -138,7 +135,7 @@ def open_job_folder(folder: Path) -> Trace:
 
 
 def described_job(folder: Path) -> Job:
-    """Return what a job folder says of its job, whether its recordings are there or not. Raises InputError."""
+    """Return a job folder's description of its job, whether its recordings exist or not. Raises InputError."""
     job = read_job_file(folder)
     return assemble(
         job.name, str(folder), [Fragment(folder / kept.path, kept.info) for kept in job.fragments], [*job.warnings]
@@ -146,7 +143,7 @@ def described_job(folder: Path) -> Job:
 
 
 def _in_use(folder: Path) -> tuple[JobFile, Hold | None]:
-    """Return what the job is, and the hold on its recording; read again where that was replaced in between."""
+    """Return the job file, and the hold on its recording; read again if that was replaced in between."""
     job = read_job_file(folder)
     while True:
         try:
@@ -160,7 +157,7 @@ def _in_use(folder: Path) -> tuple[JobFile, Hold | None]:
 
 
 def _sorted_out(folder: Path, job: JobFile) -> tuple[list[Fragment], list[str], list[str]]:
-    """Return the good fragments, and the paths of those that are gone and of those that are damaged."""
+    """Return the good fragments, and the paths of missing and of damaged ones."""
     good: list[Fragment] = []
     gone, damaged = [], []
     for kept in job.fragments:
@@ -180,12 +177,12 @@ def _require_version(document: Any, path: Path) -> None:  # noqa: ANN401
         raise ValueError("it is not a job file")
     version = document.get("version")
     if isinstance(version, int) and version != VERSION:
-        by, way_out = ("a newer", "upgrade kair") if version > VERSION else ("an older", "import the job again")
-        raise InputError(f"{path} was written by {by} kair (format {version}, this one reads {VERSION})", way_out)
+        by, hint = ("a newer", "upgrade kair") if version > VERSION else ("an older", "import the job again")
+        raise InputError(f"{path} was written by {by} kair (format {version}, this one reads {VERSION})", hint)
 
 
 def _require_inside(folder: Path, paths: Iterable[str]) -> None:
-    """Paths must stay within the job: job.json may come from someone else."""
+    """Raise unless paths stay within the job: job.json may come from someone else."""
     # Not by Path.resolve, which raises for links that lead to themselves: those lead nowhere.
     whole = Path(os.path.realpath(folder))
     within = f"{str(whole).rstrip(os.sep)}{os.sep}"
@@ -196,20 +193,20 @@ def _require_inside(folder: Path, paths: Iterable[str]) -> None:
 
 
 IMPORTING: Final = ".importing"
-"""How the name of a folder ends in which a job is put together; it begins with a dot."""
+"""Suffix of the folder in which a job is assembled; its name begins with a dot."""
 REMOVED: Final = ".removed"
-"""The same of a job that was removed."""
+"""Suffix of a removed job's folder."""
 FETCHING: Final = ".fetching"
-"""The same of what comes from a store behind a URL."""
+"""Suffix of a folder that is fetched from a store behind a URL."""
 CAPTURE: Final = "capture"
-"""The folder of a job in which its coordinator keeps what it has to know."""
+"""The folder of a job in which its coordinator keeps its state."""
 EVIDENCE: Final = "evidence"
-"""The folder, of a job or beside traces, of what telemetry, logs and schedulers say: no trace lies in it."""
+"""The folder, of a job or next to traces, for telemetry, logs and schedulers' records: no trace lies in it."""
 _PASSING: Final = (IMPORTING, REMOVED, FETCHING)
 
 
 def tidy_store(root: Path) -> None:
-    """Look at the whole store; one that is not there, or cannot be written, stays as it is."""
+    """Tidy the whole store; one that is missing, or cannot be written, stays as it is."""
     with suppress(OSError), os.scandir(root) as entries:
         found = [(Path(entry.path), entry.name) for entry in entries if entry.is_dir(follow_symlinks=False)]
         remove_unused(path for path, name in found if name.startswith(".") and name.endswith(_PASSING))
@@ -220,9 +217,9 @@ def tidy_store(root: Path) -> None:
 
 
 def tidy_jobs(folders: Iterable[Path], *, without_locks: bool = False) -> None:
-    """Remove recordings that are not their job's any more, and what is half written in the others.
+    """Remove replaced recordings of jobs, and unfinished files in the others.
 
-    `without_locks` those that somebody may read, where nobody can tell.
+    `without_locks`: also those that somebody may be reading, if the file system has no locks.
     """
     for folder in folders:
         recordings = recordings_in(folder)
@@ -233,5 +230,5 @@ def tidy_jobs(folders: Iterable[Path], *, without_locks: bool = False) -> None:
 
 
 def _is_replaced(recording: Path) -> bool:
-    """Raise InputError where that cannot be told."""
+    """Return whether the recording was replaced. Raises InputError if that is unknown."""
     return recording.name != read_job_file(recording.parent).recording

@@ -1,8 +1,7 @@
-"""Files that Kair keeps: whether they are in use, and whether they are whole.
+"""Tracks whether kept files are in use, and whether they are intact.
 
-Whether a folder is in use: locks that the system takes back when a process ends, in whatever way.
-
-Checksums of what is kept, so that damage is found before it becomes an answer.
+Folders in use have locks that the system releases when a process ends, in whatever way. Checksums find damage before it
+becomes an answer.
 """
 
 import errno
@@ -29,16 +28,16 @@ class Hold:
     def __init__(self, descriptor: int | None, *, locked: bool) -> None:
         self._descriptor = descriptor
         self.locked = locked
-        """False where the file system has no locks: nobody can tell then what is in use."""
+        """False if the file system has no locks: then it is unknown what is in use."""
 
     def close(self) -> None:
-        """Lets others have the folder."""
+        """Release the folder."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)
 
     def is_of(self, folder: Path) -> bool:
-        """Whether `folder` is still the one that is held, and no other of its name."""
+        """Return whether `folder` is still the one that is held, and no other of its name."""
         if self._descriptor is None:
             return not self.locked
         try:
@@ -58,14 +57,14 @@ class Hold:
 
 
 def hold(folder: Path) -> Hold:
-    """Says that `folder` is in use, together with others. Raises FileNotFoundError where it is gone."""
+    """Mark `folder` as in use, shared with others. Raises FileNotFoundError if it is gone."""
     while (held := _locked(folder, fcntl.LOCK_SH)) is None:
         pass
     return held
 
 
 def claim(folder: Path) -> Hold | None:
-    """Has `folder` alone; None where someone else uses it. Raises FileNotFoundError where it is gone."""
+    """Claim `folder` exclusively; None if someone else uses it. Raises FileNotFoundError if it is gone."""
     try:
         return _locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -75,9 +74,9 @@ def claim(folder: Path) -> Hold | None:
 def remove_unused(
     folders: Iterable[Path], is_left: Callable[[Path], bool] = lambda _: True, without_locks: bool = False
 ) -> None:
-    """Remove those of `folders` that nobody uses; `is_left` is asked of each once nobody can begin to.
+    """Remove those of `folders` that nobody uses; `is_left` decides for each once nobody can begin to use it.
 
-    One that cannot be removed stays; where the file system has no locks all do, but `without_locks`.
+    One that cannot be removed stays; without locks in the file system all do, unless `without_locks`.
     """
     for folder in folders:
         with suppress(OSError, KairError):
@@ -90,7 +89,7 @@ def remove_unused(
 
 
 def _locked(folder: Path, how: int) -> Hold | None:
-    """None where the folder was replaced while this waited for it."""
+    """Return the locked folder; None if it was replaced in the meantime."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, how)
@@ -110,13 +109,13 @@ _DIGEST = 16
 
 
 class FileChecksum(msgspec.Struct, frozen=True):
-    """What a file was when it was kept."""
+    """The state of a file when it was kept."""
 
     bytes: int
     checksum: str
     """BLAKE2b, 128 bits."""
     changed_ns: int
-    """When anything of it last changed, which no program can set: while that stays, so does the content."""
+    """Time of its last change, which no program can set: while it is the same, so is the content."""
 
 
 class _Envelope(msgspec.Struct):
@@ -125,7 +124,7 @@ class _Envelope(msgspec.Struct):
 
 
 def checksum_of(path: Path) -> FileChecksum:
-    """Return the checksum of a file as it is now. Raises OSError."""
+    """Return the current checksum of a file. Raises OSError."""
     with os.fdopen(open_kept(path), "rb") as file:
         checksum = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=_DIGEST)).hexdigest()
     status = path.stat()
@@ -133,7 +132,7 @@ def checksum_of(path: Path) -> FileChecksum:
 
 
 def is_intact(path: Path, seal: FileChecksum) -> bool:
-    """Whether a file is what it was; it is read only where it was changed or copied since. Raises OSError."""
+    """Return whether a file is unchanged; it is read only if it was changed or copied since. Raises OSError."""
     status = path.stat()
     if not stat.S_ISREG(status.st_mode) or status.st_size != seal.bytes:
         return False
@@ -141,12 +140,12 @@ def is_intact(path: Path, seal: FileChecksum) -> bool:
 
 
 def with_checksum(body: bytes, **head: str | int) -> bytes:
-    """Return a JSON value in an envelope with its checksum, behind the fields of `head`."""
+    """Return a JSON value in an envelope with its checksum, after the fields of `head`."""
     return msgspec.json.encode({**head, "checksum": _checksum(body), "body": msgspec.Raw(body)})
 
 
 def checked_body(document: bytes) -> bytes:
-    """Return the value of such an envelope. Raises ValueError where it is damaged."""
+    """Return the value of such an envelope. Raises ValueError if it is damaged."""
     found = msgspec.json.decode(document, type=_Envelope)
     if _checksum(bytes(found.body)) != found.checksum:
         raise ValueError("its content is not what was written")

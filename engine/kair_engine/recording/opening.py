@@ -1,8 +1,7 @@
-"""Opening what a person names: a folder of traces, one trace file, or a job folder of the store.
+"""Opens a path: a folder of traces, one trace file, or a job folder of the store.
 
-The files that may be traces under a path. Links to folders are followed, each real folder once.
-
-Notices that the files of a job are no longer those that were read.
+Finds the files that may be traces under a path; links to folders are followed, each real folder once. Also notices that
+the files of a job have changed since they were read.
 """
 
 import os
@@ -28,7 +27,7 @@ from kair_engine.trace.model import KairWarning, Trace, listed, short_warning
 
 _MAX_FILE_WARNINGS: Final = 20
 _NAMED: Final = 2
-"""Files of which a warning says what rank they count as."""
+"""Files whose assigned rank a warning states."""
 
 
 @dataclass
@@ -39,17 +38,17 @@ class _File:
     key: str
     fragment: Fragment | None = None
     refusal: str | None = None
-    """Why it is no trace, where it is something else."""
-    way_out: str | None = None
-    """What to do about that, where something can be done."""
+    """Why it is no trace, if it is something else."""
+    hint: str | None = None
+    """What to do about that, if anything can be done."""
     problem: InputError | None = None
-    """Why it cannot be read, though it is one."""
+    """Why it cannot be read, though it is a trace."""
     is_done: bool = False
-    """Whether it was parsed just now, or turned down."""
+    """Whether it was just parsed or refused."""
 
     @property
     def is_lost(self) -> bool:
-        """Whether nothing of it is read: it is damaged, or so short that it cannot be told for what it is."""
+        """Whether nothing of it is read: it is damaged, or too short to be recognised."""
         return self.fragment is None and not isinstance(self.problem, UnsupportedFormatError)
 
 
@@ -61,9 +60,9 @@ def open_trace(
     progress: Progress | None = None,
     workers: int | None = None,
 ) -> Trace:
-    """Return the trace at `source`; raw files are parsed into fragments below `cache` once, and found there later.
+    """Return the trace at `source`; raw files are parsed once into fragments below `cache`, and found there later.
 
-    Raises InputError where `source` is missing, unreadable or no trace, KairError when the disk is full.
+    Raises InputError if `source` is missing, unreadable or no trace, KairError if the disk is full.
     """
     from kair_engine.recording.job_file import is_job_folder, open_job_folder  # used by few opens
 
@@ -84,7 +83,7 @@ def open_sources(
     progress: Progress | None = None,
     workers: int | None = None,
 ) -> AssembledJob:
-    """Return one job of all the files below `sources`. Raises InputError where they are of several runs."""
+    """Return one job of all the files below `sources`. Raises InputError if they are of several runs."""
     found = [find_files(source) for source in {os.path.realpath(source): source for source in sources}.values()]
     warnings = [warning for part in found for warning in part.warnings]
     paths, of_archives = _within_archives(dict.fromkeys(path for part in found for path in part.files))
@@ -115,7 +114,7 @@ def job_name(source: Path) -> str:
 
 
 def _within_archives(paths: Iterable[Path]) -> tuple[list[Path], list[InputError]]:
-    """Return the files, with those in archives in place of the archives; and what is wrong with these."""
+    """Return the files, with archives replaced by their files; and the archives' errors."""
     files: list[Path] = []
     problems: list[InputError] = []
     for path in paths:
@@ -146,7 +145,7 @@ def _is_evidence(member: Path, archive: Path) -> bool:
 def _look_up(
     paths: Iterable[Path], store: FragmentCache, hints: Mapping[Path, int]
 ) -> tuple[list[_File], list[InputError]]:
-    """Every readable file with its cache entry, where it has one."""
+    """Return every readable file with its cache entry, if any."""
     files, problems = [], []
     for path in paths:
         try:
@@ -168,7 +167,7 @@ def _parse(
     workers: int | None,
     hints: Mapping[Path, int],
 ) -> list[InputError]:
-    """Parse the files that the cache lacks. What is no trace stays without a fragment, and is no problem."""
+    """Parse the files that the cache lacks. Files that are no trace stay without a fragment, and are no error."""
     missing = [file for file in files if file.fragment is None]
     if not missing:
         return []
@@ -181,7 +180,7 @@ def _parse(
             if outcome.info is not None:
                 file.fragment = Fragment(store.fragment(file.key), outcome.info)
             elif not outcome.is_trace:
-                file.refusal, file.way_out = outcome.error, outcome.hint
+                file.refusal, file.hint = outcome.error, outcome.hint
             else:
                 problem = InputError if outcome.is_supported else UnsupportedFormatError
                 file.problem = problem(outcome.error or "", outcome.hint)
@@ -189,7 +188,7 @@ def _parse(
     except UnwrittenError as error:
         if store.is_temporary:
             raise UnwritableError(store.place, error.reason, CHOOSE) from error
-        # A full disk: what is left is parsed where there may be room.
+        # The disk is full: the rest is parsed where there may be room.
         store.go_without(error.reason)
         left = [file for file in missing if not file.is_done]
         return [*problems, *_parse(left, store, progress, workers, hints)]
@@ -197,7 +196,7 @@ def _parse(
 
 
 def _without_content(files: Sequence[_File]) -> list[InputError]:
-    """Files that hold nothing, named as traces beside them are: recordings that were lost, on a full disk for one."""
+    """Return errors for empty files with a trace's ending: recordings that were lost, for example on a full disk."""
     endings = {file.source.suffix for file in files if file.fragment is not None}
     refused = [file.source for file in files if file.refusal is not None and file.source.suffix in endings]
     return [InputError(f"{path.name} is empty") for path in refused if not read_head(path).content]
@@ -206,7 +205,7 @@ def _without_content(files: Sequence[_File]) -> list[InputError]:
 def _number_ranks(
     files: Sequence[_File], store: FragmentCache, progress: Progress | None, workers: int | None
 ) -> tuple[list[Fragment], list[KairWarning]]:
-    """Give the files that do not say their rank the free numbers, in the order of their names."""
+    """Give free ranks to the files that state none, in the order of their names."""
     fragments = [file.fragment for file in files if file.fragment is not None]
     unknown = [file for file in files if file.fragment is not None and not file.fragment.info.rank_known]
     if not unknown:
@@ -222,7 +221,7 @@ def _number_ranks(
     again, _ = _look_up(hints, store, hints)
     _parse(again, store, progress, workers, hints)
     fragments = [one for one in fragments if one.info.rank_known]
-    # As they were told their ranks, they pass for known ones.
+    # Since they were given ranks, they pass for known ones.
     of_order = [file.fragment for file in again if file.fragment is not None]
     of_order = [replace(one, info=replace(one.info, rank_known=False)) for one in of_order]
     ranks = listed([rank for one in of_order for rank in one.info.ranks])
@@ -235,7 +234,7 @@ def _number_ranks(
 def _free_numbers(unknown: Sequence[_File], taken: AbstractSet[int]) -> dict[Path, int]:
     """Return the first rank of each file, in the order of their names.
 
-    As many in a row as it has, none of them taken.
+    Each gets as many successive free ranks as it has.
     """
     hints: dict[Path, int] = {}
     first = 0
@@ -249,7 +248,7 @@ def _free_numbers(unknown: Sequence[_File], taken: AbstractSet[int]) -> dict[Pat
 
 
 def _by_numbers(path: Path) -> list[tuple[int, str]]:
-    """Sorts names as people count: host2 before host10."""
+    """Return a key that sorts names with numbers as people count: host2 before host10."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d{1,18})", str(path))]
 
 
@@ -275,9 +274,9 @@ def _no_trace(source: str, files: Sequence[_File], problems: Sequence[InputError
         if (Path(source) / EVIDENCE).is_dir():
             return InputError(f"no trace in {source}: a folder {EVIDENCE} is not looked into for traces", hint)
         return InputError(f"{source} is empty: no trace in it", hint)
-    known = next((file for file in files if file.way_out is not None), files[0])
-    if len(files) == 1 or known.way_out is not None:
-        return InputError(f"{known.source} is not a trace: {known.refusal}", known.way_out or hint)
+    known = next((file for file in files if file.hint is not None), files[0])
+    if len(files) == 1 or known.hint is not None:
+        return InputError(f"{known.source} is not a trace: {known.refusal}", known.hint or hint)
     return InputError(f"no trace in {source} ({len(files)} files looked at)", hint)
 
 
@@ -287,17 +286,17 @@ _COPY: Final = ".trace.json.gz"
 
 @dataclass(frozen=True)
 class FoundFiles:
-    """Regular files in a stable order, and what could not be looked at."""
+    """Regular files in a stable order, and warnings about those that could not be examined."""
 
     files: tuple[Path, ...]
     warnings: tuple[KairWarning, ...]
 
 
 def find_files(source: Path, *, leave_out: str | None = EVIDENCE) -> FoundFiles:
-    """Return the file `source`, or every file below the folder `source`, hidden ones left out.
+    """Return the file `source`, or every file below the folder `source` except hidden ones.
 
-    So is what lies in folders below it that are called `leave_out`. Raises InputError where `source` is missing, is
-    neither, or cannot be read.
+    Folders called `leave_out` are skipped, too. Raises InputError if `source` is missing, is neither, or cannot be
+    read.
     """
     try:
         mode = source.stat().st_mode
@@ -315,7 +314,7 @@ def find_files(source: Path, *, leave_out: str | None = EVIDENCE) -> FoundFiles:
 
 
 def unreachable(source: Path, error: OSError) -> InputError:
-    """Return the error for a path that cannot be opened; of an address (s3://…) it names the scheme alone."""
+    """Return the error for a path that cannot be opened; for an address (s3://…) it names only the scheme."""
     if isinstance(error, FileNotFoundError):
         address = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/", str(source))  # Path leaves one of the slashes
         if address:
@@ -326,7 +325,7 @@ def unreachable(source: Path, error: OSError) -> InputError:
 
 
 def _walk(top: Path, leave_out: str | None) -> FoundFiles:
-    """Every regular file below `top`. A folder reached twice (a link, a loop of links) is entered once."""
+    """Return every regular file below `top`. A folder reached twice (a link, a loop of links) is entered once."""
     files: list[Path] = []
     warnings: list[KairWarning] = []
     seen: set[tuple[int, int]] = set()
@@ -357,7 +356,7 @@ def _walk(top: Path, leave_out: str | None) -> FoundFiles:
 
 
 def _kind(entry: os.DirEntry[str]) -> str | None:
-    """`file` or `folder`; None for devices, pipes, and links that lead nowhere."""
+    """Return `file` or `folder`; None for devices, pipes, and links that lead nowhere."""
     try:
         if entry.is_dir():
             return "folder"
@@ -367,7 +366,7 @@ def _kind(entry: os.DirEntry[str]) -> str | None:
 
 
 def _without_doubles(files: list[Path]) -> list[Path]:
-    """`files` without links to files that are there themselves."""
+    """Return `files` without links to files that are listed themselves."""
     links = {file for file in files if file.is_symlink()}
     if not links:
         return files
@@ -376,23 +375,23 @@ def _without_doubles(files: list[Path]) -> list[Path]:
 
 
 def _without_copies(files: list[Path]) -> list[Path]:
-    """`files` without the `NAME.trace.json.gz` that JAX writes beside `NAME.xplane.pb`: the same with less in it."""
+    """Return `files` without JAX's `NAME.trace.json.gz` next to `NAME.xplane.pb`: it has a part of the same content."""
     profiles = {str(file).removesuffix(_PROFILE) for file in files if file.name.endswith(_PROFILE)}
     return [file for file in files if not (file.name.endswith(_COPY) and str(file).removesuffix(_COPY) in profiles)]
 
 
 @dataclass(frozen=True)
 class SourceState:
-    """Every file that makes a job, with what changes when it is written anew; equal while nothing changed."""
+    """Every file of a job, with attributes that change when it is rewritten; equal while nothing changed."""
 
     files: tuple[tuple[str, int, int, int], ...]
     """Path, inode, size and time of the last change (ns)."""
 
 
 def state_of(source: Path) -> SourceState | None:
-    """How a folder of traces, a trace file or a job folder of the store looks now; None where it is gone.
+    """Return the state of a folder of traces, a trace file or a job folder of the store; None if it is gone.
 
-    A job of the store is told by its `job.json`, which is written last, whole, and anew with each import.
+    A stored job is identified by its `job.json`, which every import writes last and whole.
     """
     try:
         files = (source / JOB_FILE,) if holds_job(source) else find_files(source).files

@@ -1,7 +1,7 @@
-"""Decides whether recordings count the other ends of sends and receives as ranks of the job or as places in a group.
+"""Decides whether recordings number the peers of sends and receives as ranks of the job or as places in a group.
 
-One rank's numbers can fit both. All ranks of a job count alike: what others show holds for it too, and where none shows
-it, sends have their receives only if they are counted the right way.
+One rank's numbers can fit both. All ranks of a job follow the same convention: what others show holds for it too. If
+none shows it, sends have matching receives only under the right convention.
 """
 
 from collections import Counter
@@ -13,11 +13,11 @@ from kair_engine.trace.group_names import listed_ranks
 from kair_engine.trace.model import FragmentInfo
 
 _Transfers = Mapping[tuple[int, str, int], tuple[int, int]]
-"""(rank, group, place of the other end in it) → how many sends and receives there are."""
+"""(rank, group, the peer's place in it) → the numbers of sends and receives."""
 
 
 def peers_are_ranks(infos: Sequence[FragmentInfo], fragments: Sequence[Path]) -> tuple[Rank, ...]:
-    """Return the ranks whose other ends were taken for places though they are ranks."""
+    """Return the ranks whose peers were taken for places though they are ranks."""
     of_rank = {Rank(rank): counted for info in infos for rank, counted in info.peers.items()}
     open_ = tuple(sorted(rank for rank, counted in of_rank.items() if counted == "either"))
     shown = Counter(counted for counted in of_rank.values() if counted != "either")
@@ -47,7 +47,7 @@ def _transfers(fragments: Sequence[Path]) -> _Transfers:
 
 
 def _unmatched(transfers: _Transfers, *, as_ranks: bool) -> int:
-    """How many sends and receives have no other end."""
+    """Return the number of sends and receives without a counterpart."""
     balance: Counter[tuple[str, int, int]] = Counter()
     for (rank, group, place), (sends, receives) in transfers.items():
         other = place if as_ranks else listed_ranks(group)[place]

@@ -1,9 +1,8 @@
-"""Joins the places in the job's parallel dimensions that its fragments state, and corrects them by what ranks do.
+"""Joins the places in the job's parallel dimensions from its fragments, and corrects them by observed behaviour.
 
-A rank's place in its pipeline group is its stage only where ranks are numbered along the pipeline, since groups list
-their ranks in order; the same holds for its place in its data-parallel group. What shows the true places, however ranks
-are numbered: a rank's first send in a step goes to the next stage, and ranks that share pipeline or tensor groups run
-the same batches.
+Groups list their ranks in order, so a rank's place in its pipeline group is its stage only if ranks are numbered along
+the pipeline; the same holds for its data-parallel group. The true places show otherwise, too: a rank's first send in a
+step goes to the next stage, and ranks that share pipeline or tensor groups run the same batches.
 """
 
 from collections import defaultdict
@@ -15,9 +14,9 @@ from kair_engine.trace.model import FirstSend, FragmentInfo, Layout
 
 
 def joined_layout(infos: Sequence[FragmentInfo], as_ranks: Collection[int]) -> Layout | None:
-    """Return the fragments' places together; a size is the first that any of them states.
+    """Return the fragments' combined places; a size is the first that any of them states.
 
-    `as_ranks` are the ranks whose other ends were taken for places, and are ranks.
+    `as_ranks` are the ranks whose peers were taken for places, and are ranks.
     """
     layouts = [info.layout for info in infos if info.layout is not None]
     if not layouts:
@@ -46,7 +45,7 @@ def _receiver(one: FirstSend, *, as_ranks: bool) -> int:
 
 
 def _stages(following: Mapping[int, int], starts: Collection[int], stated: Layout) -> dict[int, int]:
-    """Every rank's stage, along chains of first sends; empty where these are not pipelines of the stated length."""
+    """Return every rank's stage, along chains of first sends; empty if these are not pipelines of the stated length."""
     stages: dict[int, int] = {}
     for start in sorted(starts):
         rank: int | None = start
@@ -61,7 +60,7 @@ def _stages(following: Mapping[int, int], starts: Collection[int], stated: Layou
 
 
 def _replicas(alike: Mapping[int, Collection[int]], stated: Layout) -> dict[int, int]:
-    """Every rank's replica, numbered by the lowest ranks; empty where they are not as many as stated, and alike."""
+    """Return every rank's replica, numbered by lowest ranks; empty unless number and sizes are as stated."""
     leader: dict[int, int] = {}
 
     def find(rank: int) -> int:

@@ -1,22 +1,16 @@
-"""Process groups for communication that names none, from the recordings of all ranks together.
+"""Finds the process groups of communication that states none, from the recordings of all ranks together.
 
-gloo's recordings list a rank's groups, but not which of them an operation ran in. For collectives their threads and
-times tell (unnamed_collectives.py). Sends and receives name a place in their group: in the right one every send has its
-receive.
+gloo's recordings list a rank's groups, but not the group of an operation. Sends and receives number their peer within
+their group: in the right one every send has its receive. Collectives are assigned by their threads and times:
 
-The process groups of collectives that name none, from the threads they ran on and the times they took.
+Each of gloo's process groups has its own worker threads, so all operations of one thread are of one group, as is the
+same call of every step. Collectives thus fall into sets, and the ranks that leave together show the group of a set.
+Collectives of known groups put ranks on one clock.
 
-Each of gloo's process groups has worker threads of its own, so what runs on one thread is of one group, and so is the
-same call of every step. Collectives thus fall into sets, and of each set the ranks that leave together show the groups.
+Members of a collective leave it together, and none before the last one came. Clocks of two ranks can be off, and drift:
+only unsteady differences count.
 
-Ranks put on one clock by the collectives whose process groups are known.
-
-Process groups told from exit times: when the ranks of each collective came and left.
-
-Members of a collective leave it together, and nobody before the last one came. Clocks of two ranks
-can be off, and drift: of their differences only what does not go on steadily counts.
-
-Process groups that belong together: one dimension of a mesh, by which every rank is in one of its groups.
+A family of process groups is one dimension of a mesh: every rank is in one of its groups.
 """
 
 import re
@@ -35,18 +29,18 @@ from kair_engine.trace.columns import Columns
 from kair_engine.trace.large_steps import read_chosen
 from kair_engine.trace.model import DerivedGroups, Job, KairWarning, ProcessGroup, Trace, short_warning
 
-# Of the pairs of a large group as many as tell its times from another's.
+# Sampled pairs of a large group, enough to distinguish its times from another's.
 _MOST_PAIRS: Final = 2000
 
 
 @dataclass(frozen=True)
 class Family:
-    """Per rank its group of one dimension; a rank can lack one."""
+    """Per rank its group of one dimension, if any."""
 
     of_rank: dict[int, ProcessGroup]
 
     def pairs(self, ranks: Sequence[int]) -> set[tuple[int, int]]:
-        """Positions among `ranks` that share a group, the lower first."""
+        """Return pairs of indices into `ranks` that share a group, the lower first."""
         place = {rank: at for at, rank in enumerate(ranks)}
         found: set[tuple[int, int]] = set()
         for group in {group.ranks: group for group in self.of_rank.values()}.values():
@@ -55,7 +49,7 @@ class Family:
         return found
 
     def parts(self, ranks: Sequence[int]) -> Ints:
-        """Per rank a number, equal for those that share a group; a rank without one is alone."""
+        """Return per rank a number, equal for those that share a group; a rank without a group is alone."""
         numbers: dict[object, int] = {}
         return np.array(
             [
@@ -65,7 +59,7 @@ class Family:
         )
 
     def divides(self, ranks: Collection[int], recorded: Collection[int]) -> bool:
-        """Whether each of `ranks` has a group of the family, all of whose recorded members are among them."""
+        """Return whether each of `ranks` has a group of the family, all of whose recorded members are among them."""
         return all(
             rank in self.of_rank
             and all(
@@ -78,10 +72,10 @@ class Family:
 
 
 def families(groups_of: Mapping[int, Sequence[ProcessGroup]]) -> list[Family]:
-    """Return the families that the ranks' lists make up; of several with the same ranks in their groups the first.
+    """Return the families in the ranks' lists; of several with the same groups the first.
 
-    The groups of a dimension carry one description and have one size; where a rank is in several such, the n-th
-    on its list stands for the n-th on the others'.
+    The groups of a dimension share a description and a size; if a rank is in several such, the n-th on its list
+    corresponds to the n-th on the others'.
     """
     found: dict[tuple[str, int, int], dict[int, ProcessGroup]] = {}
     for rank, groups in groups_of.items():
@@ -98,7 +92,7 @@ def families(groups_of: Mapping[int, Sequence[ProcessGroup]]) -> list[Family]:
 
 
 def as_columns(pairs: Collection[tuple[int, int]]) -> Ints:
-    """(2 × pairs), evenly chosen where there are very many."""
+    """Return (2 × pairs), an even sample if there are very many."""
     ordered = np.array(sorted(pairs), dtype=np.int64).reshape(-1, 2).T
     if ordered.shape[1] <= _MOST_PAIRS:
         return ordered
@@ -110,8 +104,8 @@ _AGREEING: Final = 0.9
 
 
 def derive(trace: Trace, groups_of: Mapping[int, Sequence[ProcessGroup]]) -> tuple[DerivedGroups, list[KairWarning]]:
-    """Return the groups of what names none on the ranks in `groups_of`, their lists; and warnings about what stays
-    unknown.
+    """Return the groups of operations without one on the ranks in `groups_of` (their lists), and warnings about unknown
+    ones.
     """
     rows = _rows(trace, groups_of)
     known = families(groups_of)
@@ -131,7 +125,7 @@ def derive(trace: Trace, groups_of: Mapping[int, Sequence[ProcessGroup]]) -> tup
 
 
 def _rows(trace: Trace, ranks: Collection[int]) -> Columns:
-    """Communication on threads that names no group, in order of (rank, step, start)."""
+    """Return communication on threads without a group, in order of (rank, step, start)."""
 
     def chosen(rows: Columns) -> Bools:
         threads = [lane for lane in rows.texts["lane"] if lane.startswith("thread ")]
@@ -145,7 +139,7 @@ def _rows(trace: Trace, ranks: Collection[int]) -> Columns:
 def _groups_of_transfers(
     rows: Columns, known: Sequence[Family], recorded: Collection[int]
 ) -> tuple[Family | None, int]:
-    """Return the family in whose groups the sends and receives count their peers, and how many of them have none."""
+    """Return the family in whose groups sends and receives number their peers, and the number of unassigned ones."""
     rows = rows.chosen(rows.is_any("kind", ("send", "recv")))
     if not len(rows):
         return None, 0
@@ -154,7 +148,7 @@ def _groups_of_transfers(
 
 
 def _agree(rows: Columns, family: Family, recorded: Collection[int]) -> bool:
-    """Whether every send has its receive, counted in the family's groups: the same sizes in the same order."""
+    """Return whether every send has its receive within the family's groups: equal sizes in equal order."""
     sent: dict[tuple[int, int, int], list[int]] = {}
     received: dict[tuple[int, int, int], list[int]] = {}
     columns = (rows.of[name].tolist() for name in ("rank", "step", "bytes", "peer"))
@@ -171,21 +165,21 @@ def _agree(rows: Columns, family: Family, recorded: Collection[int]) -> bool:
 
 
 def _member(group: ProcessGroup, place: int) -> int | None:
-    """Return the rank at `place` in the group; None where there is no such place."""
+    """Return the rank at `place` in the group; None if there is no such place."""
     return group.ranks[place] if 0 <= place < len(group.ranks) else None
 
 
 FEWEST: Final = 8
-"""Collectives that two ranks must have in common before their times tell anything."""
+"""Collectives that two ranks must have in common before their times count."""
 MARGIN: Final = 3.0
-"""How many times as far apart as the members of its groups those of another must leave, for a family to be chosen."""
+"""A family is chosen if ranks of other groups leave this many times further apart than members of its own."""
 _OVERLAPPING: Final = 0.9
 _OF_EACH_PAIR: Final = 0.7
-"""Shares of collectives that members must be in at one time. (Events are closed up to milliseconds late or early.)"""
+"""Share of collectives that members must spend together. (Events may be closed milliseconds late or early.)"""
 FEWEST_APART: Final = 4
-"""Collectives in which ranks must never meet: that is no chance of how they come and leave."""
+"""Collectives in which ranks must never meet, to exclude chance."""
 _BY_CHANCE: Final = 0.25
-"""Share of collectives that ranks of two groups may be in at one time all the same."""
+"""Share of collectives in which ranks of two groups may still meet."""
 _TOLERANCE_NS: Final = 50_000.0
 
 
@@ -199,11 +193,11 @@ class Visits:
     start_ns: Floats
     end_ns: Floats
     resolution_ns: float = 20_000.0
-    """What is closer than this counts as at once."""
+    """Times closer than this count as simultaneous."""
 
 
 def choose(visits: Visits, candidates: Sequence[Family], rivals: Sequence[Family]) -> Family | None:
-    """Return the one of `candidates` that the times show against all other `rivals`, or None."""
+    """Return the one of `candidates` that the times support against all other `rivals`, or None."""
     for candidate in candidates:
         others = [rival for rival in rivals if rival is not candidate]
         if not others or (
@@ -214,11 +208,11 @@ def choose(visits: Visits, candidates: Sequence[Family], rivals: Sequence[Family
 
 
 def _beats(visits: Visits, family: Family, rival: Family) -> bool:
-    """Whether `family` explains the times and `rival` does not.
+    """Return whether `family` explains the times and `rival` does not.
 
-    Where `rival` puts ranks together that `family` does not, these leave at times of their own, and not since the
-    groups of `family` wait for one another. Where it only divides the groups of `family` further, the parts come apart
-    and leave together.
+    If `rival` joins ranks that `family` separates, these leave at different times, and not because groups of `family`
+    wait for one another. If it only splits the groups of `family` further, the parts come separately and leave
+    together.
     """
     mine, theirs = family.pairs(visits.ranks), rival.pairs(visits.ranks)
     if theirs - mine:
@@ -237,19 +231,19 @@ def _leave_apart(visits: Visits, pairs: Ints) -> float:
 
 
 def _is_possible(visits: Visits, family: Family) -> bool:
-    """Whether members of the family's groups overlap in nearly all collectives, on clocks by which they end alike."""
+    """Return whether members of the family's groups overlap in nearly all collectives, on clocks that align ends."""
     overlapping = _overlapping(visits, as_columns(family.pairs(visits.ranks)))
     return len(overlapping) > 0 and bool(overlapping.mean() >= _OVERLAPPING and overlapping.min() >= _OF_EACH_PAIR)
 
 
 def _never_meet(visits: Visits, pairs: Ints) -> bool:
-    """Whether the two ranks of each pair are hardly ever in a collective at one time: it is not one that they share."""
+    """Return whether the two ranks of each pair are hardly ever in a collective together, and so do not share it."""
     overlapping = _overlapping(visits, pairs)
     return len(visits.end_ns) >= FEWEST_APART and len(overlapping) > 0 and bool(overlapping.max() <= _BY_CHANCE)
 
 
 def _overlapping(visits: Visits, pairs: Ints) -> Floats:
-    """Per pair of ranks that were in the same collectives, in what share of these they were at one time."""
+    """Return the share of collectives in which the ranks of each pair overlapped, for pairs with common ones."""
     first, second = pairs
     ends = visits.end_ns[:, first] - visits.end_ns[:, second]
     offset = ends - _apart(ends, visits.clock[pairs])
@@ -262,29 +256,29 @@ def _overlapping(visits: Visits, pairs: Ints) -> Floats:
 
 
 def _wait_for_one_another(visits: Visits, family: Family, pairs: Ints) -> bool:
-    """Whether the groups of `family` that `pairs` (of ranks) connect leave together although they come apart."""
+    """Return whether the groups of `family` that `pairs` (of ranks) connect come separately but leave together."""
     part = family.parts(visits.ranks)
     members = [part == group for group in range(int(part.max()) + 1)]
     ahead = [_ahead_of_first(visits.end_ns[:, group], visits.clock[group]) for group in members]
     parts = list(zip(members, ahead, strict=True))
     came = np.stack([np.fmax.reduce(visits.start_ns[:, group] - of, axis=1) for group, of in parts], axis=1)
     left = np.stack([np.fmin.reduce(visits.end_ns[:, group] - of, axis=1) for group, of in parts], axis=1)
-    # A group on several clocks has one that no other shares.
+    # A group on several clocks gets one that no other shares.
     clocks = [np.unique(visits.clock[group]) for group in members]
     clock = np.array([one[0] if len(one) == 1 else -1 - at for at, one in enumerate(clocks)])
     connected = as_columns({(min(a, b), max(a, b)) for a, b in part[pairs].T.tolist() if a != b})
-    # Who always comes at one moment, by clocks that are put on one, does not come apart.
+    # Groups that always come at the same time, by aligned clocks, do not come separately.
     return MARGIN * max(_spread(left, clock, connected), visits.resolution_ns) <= _spread(came, clock, connected)
 
 
 def _ahead_of_first(end_ns: Floats, clock: Ints) -> Floats:
-    """By how much the clocks of a group's members are ahead of its first one's: they leave together."""
+    """Return how far the clocks of a group's members are ahead of its first one's, given that they leave together."""
     ahead = known_median(end_ns - end_ns[:, :1])
     return np.where(np.isnan(ahead) | (clock == clock[0]), 0.0, ahead)
 
 
 def _spread(times: Floats, clock: Ints, pairs: Ints) -> float:
-    """How far apart two columns' times typically are: the median over collectives and pairs; NaN: unknown."""
+    """Return how far apart two columns' times typically are: the median over collectives and pairs; NaN: unknown."""
     difference = times[:, pairs[0]] - times[:, pairs[1]]
     enough = np.count_nonzero(~np.isnan(difference), axis=0) >= FEWEST
     apart = _apart(difference[:, enough], clock[pairs[:, enough]])
@@ -292,7 +286,7 @@ def _spread(times: Floats, clock: Ints, pairs: Ints) -> float:
 
 
 def _apart(difference: Floats, clock: Ints) -> Floats:
-    """Differences of times (collectives × pairs) as on one clock: less what is steady between different clocks.
+    """Return differences of times (collectives × pairs) as on one clock, without steady differences of clocks.
 
     Steady is a straight line through the medians of the recording's two halves. `clock` is (2 × pairs).
     """
@@ -308,19 +302,19 @@ def _apart(difference: Floats, clock: Ints) -> Floats:
     return result
 
 
-# Of the others a root or a leaf may leave early.
+# In the others a root or a leaf may leave early.
 _LEFT_TOGETHER: Final = re.compile(r"(?i)all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|barrier")
 _OF_ONE_SIZE: Final = re.compile(r"(?i)all_?reduce|barrier")
-"""Collectives to which every member brings as much."""
+"""Collectives to which every member contributes equally."""
 _MOST_COLLECTIVES: Final = 400
-"""Of a set of collectives as many as are looked at."""
+"""Collectives of a set that are examined."""
 
 _Key = tuple[int, int, int]
-"""A call of a step: name, bytes, and which of those with both."""
+"""A call of a step: name, bytes, and index among equal ones."""
 
 
 def groups_of_lanes(rows: Columns, known: Sequence[Family], job: Job) -> tuple[dict[int, dict[str, str]], int]:
-    """rank → lane → group, for the lanes of the collectives in `rows`; and how many of them have no known group.
+    """Return rank → lane → group, for the lanes of the collectives in `rows`; and the number without a known group.
 
     `rows` are in order of (rank, step, start).
     """
@@ -369,13 +363,13 @@ def _sets(lanes: Sequence[tuple[int, str]], keys: Sequence[_Key]) -> list[Ints]:
 def _families_of(
     rows: Columns, sets: Sequence[Ints], keys: Sequence[_Key], known: Sequence[Family], job: Job
 ) -> list[Family | None]:
-    """Return the family of each set, where the times show it.
+    """Return the family of each set, if the times show it.
 
-    What they show at once puts ranks on one clock; on that, more can be told.
+    Families found first put ranks on one clock, on which more can be found.
     """
-    telling = rows.is_any("name", [name for name in rows.texts["name"] if _LEFT_TOGETHER.search(name)])
+    comparable = rows.is_any("name", [name for name in rows.texts["name"] if _LEFT_TOGETHER.search(name)])
     alike = rows.is_any("name", [name for name in rows.texts["name"] if _OF_ONE_SIZE.search(name)])
-    visits = [_visits(rows, of_set[telling[of_set]], keys) for of_set in sets]
+    visits = [_visits(rows, of_set[comparable[of_set]], keys) for of_set in sets]
     whole = [bool(alike[of_set].all()) for of_set in sets]
     found = [_family_of(one, known, job.ranks, whole=of) for one, of in zip(visits, whole, strict=True)]
     decided = [(one, family) for one, family in zip(visits, found, strict=True) if family is not None]
@@ -388,7 +382,9 @@ def _families_of(
 
 
 def _family_of(visits: Visits, known: Sequence[Family], recorded: Collection[int], *, whole: bool) -> Family | None:
-    """`whole` where no member of a group can have called with another size: then all of them are among the ranks."""
+    """Return the family of visits; `whole` if members of a group cannot call with different sizes, so that all are
+    present.
+    """
     rivals = [family for family in known if family.pairs(visits.ranks)]
     candidates = [family for family in rivals if family.divides(visits.ranks, recorded)]
     return choose(visits, candidates, candidates if whole else rivals)
@@ -397,7 +393,7 @@ def _family_of(visits: Visits, known: Sequence[Family], recorded: Collection[int
 def _visits(rows: Columns, of_set: Ints, keys: Sequence[_Key]) -> Visits:
     """Return the rows `of_set` as a table of calls, in order, and ranks.
 
-    Every rank has a clock of its own, be the names of their hosts equal: containers are all called `localhost`.
+    Every rank has its own clock, even with equal host names: containers are all called `localhost`.
     """
     rank, step, duration = (rows.of[name][of_set] for name in ("rank", "step", "duration_ns"))
     since = rows.of["start_ns"] - rows.of["start_ns"].min()
@@ -414,7 +410,7 @@ def _visits(rows: Columns, of_set: Ints, keys: Sequence[_Key]) -> Visits:
 
 
 def aligned(visits: Sequence[Visits], decided: Sequence[tuple[Visits, Family]]) -> list[Visits]:
-    """`visits` on one clock for all ranks that the groups of `decided` connect: members leave a collective together."""
+    """Return `visits` on one clock for the ranks that groups of `decided` connect: members leave together."""
     ahead: dict[int, dict[int, list[float]]] = {}
     resolution = 0.0
     for one, family in decided:
@@ -432,7 +428,7 @@ def aligned(visits: Sequence[Visits], decided: Sequence[tuple[Visits, Family]]) 
 
 
 def _offsets(ahead: dict[int, dict[int, list[float]]]) -> tuple[dict[int, int], dict[int, float]]:
-    """Per clock the one it is compared with, directly or over others, and how far it is ahead of that."""
+    """Return per clock its reference, compared directly or through others, and how far it is ahead of that."""
     reference: dict[int, int] = {}
     offset: dict[int, float] = {}
     for root in sorted(ahead):

@@ -1,8 +1,8 @@
-"""Processes that answer messages: each starts quickly, writes on no terminal, and ends with who started it.
+"""Starts processes that answer messages: they start quickly, write to no terminal, and end with their starter.
 
-A message is bytes, and so is its answer, both behind their length. What a process is to do is named as text, so that
-it watches for its end before it loads anything: `module:function`, which given a text returns the function that
-answers. Unlike `multiprocessing`'s they run nothing from the current folder and need no `__main__` to import.
+Messages and answers are bytes, prefixed by their length. A process's task is named as text, so that it watches for its
+end before it loads anything: `module:function`, which takes a text and returns the answering function. Unlike
+`multiprocessing`'s, they run nothing from the current folder and need no `__main__` to import.
 """
 
 import os
@@ -23,15 +23,15 @@ Answering = Callable[[bytes], bytes]
 _PROGRAM: Final = f"import sys; sys.path[:] = sys.argv[4:]; from {__name__} import work; work(*sys.argv[1:4])"
 _PR_SET_PDEATHSIG: Final = 1
 _LENGTH: Final = 8
-"""Bytes that say how many follow."""
+"""Bytes of the length prefix."""
 
 
 def answers(
     messages: Sequence[bytes], processes: int, function: str, given: str = "", *, order: Sequence[int] | None = None
 ) -> Iterator[bytes | None]:
-    """Each message's answer, in their order; None where the process that had it ended, or none could be started.
+    """Yield each message's answer, in order; None if its process ended, or none could be started.
 
-    They are given out in `order`, as processes become free. All end when the iterator does.
+    Messages are assigned in `order`, as processes become free. All processes end with the iterator.
     """
     with ExitStack() as running:
         left = deque(range(len(messages)) if order is None else order)
@@ -70,7 +70,7 @@ def _as_they_come(
 
 
 def _started(count: int, function: str, given: str, running: ExitStack) -> Iterator["_Process"]:
-    # In a folder of recordings a file may have the name of any module: only what this process loads from counts.
+    # A file in a folder of recordings may have any module's name: only this process' search path counts.
     flag = "-I" if sys.flags.isolated else "-P"
     path = [place for place in sys.path if isinstance(place, str)]
     command = [sys.executable or "", flag, "-c", _PROGRAM, str(os.getpid()), function, given, *path]
@@ -88,7 +88,7 @@ def _started(count: int, function: str, given: str, running: ExitStack) -> Itera
 
 @contextmanager
 def _without_interrupts() -> Iterator[None]:
-    """Keep Ctrl-C from processes that are started here: the one who started them ends them without a word."""
+    """Keep Ctrl-C from processes started here: their starter ends them silently."""
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
     try:
         yield
@@ -97,17 +97,17 @@ def _without_interrupts() -> Iterator[None]:
 
 
 class _Process:
-    """One of them, as who asks it sees it."""
+    """A worker process, seen by its starter."""
 
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
         assert process.stdin is not None
         assert process.stdout is not None
         self._to, self.out = process.stdin, process.stdout
         self.at = -1
-        """The message that it has."""
+        """The message it is working on."""
 
     def ask(self, at: int, messages: Sequence[bytes]) -> bool:
-        """Give it a message; False where it has ended."""
+        """Send it a message; return False if it has ended."""
         self.at = at
         try:
             _write(self._to, messages[at])
@@ -116,28 +116,28 @@ class _Process:
         return True
 
     def answer(self) -> bytes | None:
-        """Return what it answers, None where it ends without."""
+        """Return its answer, None if it ended without one."""
         return _read(self.out)
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
     process.kill()
     for pipe in (process.stdin, process.stdout):
-        with suppress(OSError):  # what it was to read is not read any more
+        with suppress(OSError):  # it no longer reads its input
             assert pipe is not None
             pipe.close()
     process.wait()
 
 
 def work(starter: str, function: str, given: str) -> None:
-    """Work as such a process, until who started it closes the pipe, or dies."""
+    """Work as such a process until the starter closes the pipe, or dies."""
     _end_with(int(starter))
     from queue import SimpleQueue
     from threading import Thread
 
     messages: SimpleQueue[bytes] = SimpleQueue()
     Thread(target=_listen, args=(messages,), daemon=True).start()
-    # What a library prints is no answer.
+    # Output of libraries is no answer.
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     module, name = function.split(":")
@@ -147,20 +147,20 @@ def work(starter: str, function: str, given: str) -> None:
 
 
 def _end_with(starter: int) -> None:
-    """Lets the system end this process where it can: while a library is loaded from a slow disk no thread would."""
+    """Let the system end this process with its starter, if it can: no thread could while a library loads slowly."""
     if sys.platform == "linux":
         with suppress(ImportError, OSError, AttributeError):
             from ctypes import CDLL
 
             CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != starter:
-        os._exit(1)  # it died before
+        os._exit(1)  # the starter died before
 
 
 def _listen(messages: "SimpleQueue[bytes]") -> None:
     while (message := _read(sys.stdin.buffer)) is not None:
         messages.put(message)
-    # In the middle of a file too.
+    # Even in the middle of a file.
     os._exit(1)
 
 
@@ -170,7 +170,7 @@ def _write(pipe: IO[bytes], message: bytes) -> None:
 
 
 def _read(pipe: IO[bytes]) -> bytes | None:
-    """Return a message, None where there is no whole one any more."""
+    """Return a message, None if there is no complete one any more."""
     head = pipe.read(_LENGTH)
     length = int.from_bytes(head, "big")
     message = pipe.read(length) if len(head) == _LENGTH else b""

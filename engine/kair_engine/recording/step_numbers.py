@@ -1,21 +1,17 @@
-"""The steps of a job: their numbers, which of them are of use, and what their devices say of them.
+"""The steps of a job: their numbers, which are usable, and their times on devices.
 
-Ranks that number their steps otherwise than the job: seen by time, since ranks of one host share a clock.
+Finds ranks that number their steps differently from the job, by time, because ranks of one host share a clock. A rank
+that counts one higher, after a restart or its own warm-up, would seem a whole step late.
 
-A rank that counts one later, after a restart or a warm-up of its own, would look a whole step late.
+Collectives confirm this: ranks meet the others in the collectives of a step. A rank that works on after the last
+collective of a step begins the next one late; by more than half a step, and it runs most of it while the others run the
+following one.
 
-Whether ranks that seem to number their steps otherwise do: they meet the others in the collectives of a step.
+Usable steps are complete, and recorded by most ranks.
 
-A rank that works on after the last collective of a step begins the next one late. By more than half a step, and it runs
-most of it while the others run the one after.
-
-Steps that an analysis may use: complete, and recorded by most ranks.
-
-Steps as their devices ran them, where hosts run ahead.
-
-A mark on the host brackets the launches of a step. Where nothing makes the host wait for its device, their kernels run
-a launch queue later, most of them after the mark's end: what a step takes is then told by its device, from the end of
-the step before to the end of its own last operation.
+If hosts run ahead, steps are timed on their devices. A mark on the host brackets the launches of a step. If nothing
+makes the host wait for its device, the kernels run a launch queue later, most of them after the mark's end. The step
+then lasts, on its device, from the end of the step before to the end of its own last operation.
 """
 
 from bisect import bisect_right
@@ -32,7 +28,7 @@ from kair_engine.frozen import dataclass
 from kair_engine.trace.model import NOT_TOLD, KairWarning, StepTimes, listed, short_warning
 
 _AT_ONCE: Final = 0.5
-"""Of a step: two ranks that run so much of it at one time run the same step."""
+"""Two ranks that overlap for this share of a step run the same step."""
 _AGREEING: Final = 0.9
 """Share of a rank's steps that must be off by the same number."""
 _FEWEST: Final = 2
@@ -43,7 +39,7 @@ _Span = tuple[int, int, int]
 
 
 def counted_differently(times: StepTimes, hosts: Mapping[int, str]) -> dict[int, int]:
-    """rank → by how much its steps' numbers exceed those that most ranks of its host give the same steps."""
+    """Return rank → how far its step numbers exceed those that most ranks of its host give the same steps."""
     spans: dict[int, list[_Span]] = defaultdict(list)
     for rank, step, begin, duration in zip(times.rank, times.step, times.begin_ns, times.duration_ns, strict=True):
         spans[rank].append((begin, begin + duration, step))
@@ -61,7 +57,7 @@ def renumbered(times: StepTimes, more: Mapping[int, int]) -> StepTimes:
 
 
 def renumbering_warnings(more: Mapping[int, int]) -> list[KairWarning]:
-    """Warn that ranks were renumbered."""
+    """Return warnings about renumbered ranks."""
     by_number: dict[int, list[int]] = defaultdict(list)
     for rank, number in more.items():
         by_number[number].append(rank)
@@ -76,7 +72,7 @@ def renumbering_warnings(more: Mapping[int, int]) -> list[KairWarning]:
 
 
 def _off(ranks: Sequence[int], spans: Mapping[int, Sequence[_Span]]) -> dict[int, int]:
-    """Return the ranks of one host that are not numbered as most are."""
+    """Return the ranks of one host that are numbered differently from most."""
     first = sorted(spans[ranks[0]])
     found = {rank: off for rank in ranks if (off := _difference(sorted(spans[rank])[:_LOOKED_AT], first)) is not None}
     if not found:
@@ -86,7 +82,7 @@ def _off(ranks: Sequence[int], spans: Mapping[int, Sequence[_Span]]) -> dict[int
 
 
 def _difference(steps: Sequence[_Span], others: Sequence[_Span]) -> int | None:
-    """How much higher numbers are in `steps` than in `others` of the same time; None where that is not one number."""
+    """Return how much higher numbers in `steps` are than in simultaneous `others`; None if that is not constant."""
     begins = [begin for begin, _, _ in others]
     seen: Counter[int] = Counter()
     for begin, end, step in steps:
@@ -102,30 +98,32 @@ def _difference(steps: Sequence[_Span], others: Sequence[_Span]) -> int | None:
 
 
 _TIMES_AS_EVEN: Final = 2.0
-"""Ends must lie so many times as evenly apart with other numbers before a rank's own give way: chance does less."""
+"""Ends must be this many times more evenly apart under other numbers before a rank's own are replaced."""
 _Ends = Mapping[int, int]
-"""Step, as the rank numbers it → when its last collective ended."""
+"""Step, as the rank numbers it → end of its last collective."""
 
 
 def borne_out(more: Mapping[int, int], hosts: Mapping[int, str], fragments: Sequence[Path]) -> dict[int, int]:
-    """Of `more` (rank → by how much it seems to number its steps higher) those whose collectives end as it says.
+    """Return those of `more` (rank → how much higher it seems to number its steps) that their collectives' ends
+    confirm.
 
-    Beside those of a rank of its host that numbers its steps as most do. A rank that communicates nothing is believed.
+    They are compared with a rank of the same host that numbers its steps as most do. Ranks without communication are
+    accepted.
     """
     usual = {hosts[rank]: rank for rank in sorted(hosts, reverse=True) if rank not in more}
-    beside = {rank: usual[hosts[rank]] for rank in more if hosts.get(rank) in usual}
-    ends = _ends({*beside, *beside.values()}, fragments)
+    partner = {rank: usual[hosts[rank]] for rank in more if hosts.get(rank) in usual}
+    ends = _ends({*partner, *partner.values()}, fragments)
     return {
         rank: off
         for rank, off in more.items()
-        if rank not in beside or _is_so(ends.get(rank, {}), ends.get(beside[rank], {}), off)
+        if rank not in partner or _is_so(ends.get(rank, {}), ends.get(partner[rank], {}), off)
     }
 
 
 def _is_so(ends: _Ends, others: _Ends, more: int) -> bool:
-    """Whether the ends lie more evenly apart with the steps' common numbers than with the rank's own.
+    """Return whether the ends lie more evenly apart under the steps' common numbers than under the rank's own.
 
-    Not nearer to one another: equal host names are no proof of one clock.
+    Nearness does not count: equal host names do not prove one clock.
     """
     renumbered, own = (
         [end - others[step - off] for step, end in sorted(ends.items()) if step - off in others] for off in (more, 0)
@@ -134,7 +132,7 @@ def _is_so(ends: _Ends, others: _Ends, more: int) -> bool:
 
 
 def _scatter(apart: Sequence[int]) -> float:
-    """Median change from one step to the next: clocks drift, and are set."""
+    """Return the median change from one step to the next: clocks drift, and are set."""
     return median(abs(then - one) for one, then in pairwise(apart)) if len(apart) > 1 else float("inf")
 
 
@@ -156,12 +154,12 @@ _COMPLETE_FROM: Final = 0.5
 """A step cut at the recording's edge has lost more than this share of its operations."""
 _FEW: Final = 3
 _Cell = tuple[int, int]
-"""A rank, and a step of it."""
+"""A rank, and one of its steps."""
 
 
 @dataclass(frozen=True)
 class UsableSteps:
-    """The chosen steps in order, the ranks whose record of one is cut, and what had to be set aside."""
+    """The chosen steps in order, the ranks whose record of one is cut, and warnings about unused steps."""
 
     steps: tuple[int, ...]
     cut_off: dict[int, tuple[int, ...]]
@@ -171,10 +169,11 @@ class UsableSteps:
 def usable_steps(
     times: StepTimes, ranks: tuple[int, ...], *, on_all: bool = False, truncated: Collection[int] = ()
 ) -> UsableSteps:
-    """Return the steps that at least half the ranks recorded completely; the best covered ones where none is.
+    """Return the steps that at least half the ranks recorded completely; the best covered ones if there are none.
 
-    `on_all`: only those that all ranks did, since recordings begin at other moments; where they have too few in common,
-    those of as many ranks as have enough, if that is more than half of them. `truncated` ranks' files are cut off.
+    `on_all`: only those that all ranks did, because recordings begin at different times; if they have too few in
+    common, those of as many ranks as have enough, if that is more than half of them. `truncated` ranks' files are cut
+    off.
     """
     counts = dict(zip(zip(times.rank, times.step, strict=True), times.operations, strict=True))
     incomplete = incomplete_cells(counts, truncated)
@@ -202,14 +201,13 @@ def usable_steps(
 
 
 def incomplete_cells(counts: Mapping[_Cell, int], truncated: Collection[int] = ()) -> set[_Cell]:
-    """Return the (rank, step) with fewer than half the operations of the rank's other steps, where they can be cut off.
+    """Return the (rank, step) with fewer than half the operations of the rank's other steps that can be cut off.
 
-    That is a rank's first and last step, of each row of steps that it recorded one after another, and any step of a
-    `truncated` file, whose text may have any order; in the middle, one without operations. A step in the middle with
-    few is another one: there the rank waited for one that evaluates, or did less. A rank that does more from some step
-    on has as many whole steps before.
-    A rank with too few steps to tell is compared with the other ranks' same step instead. (Not otherwise: the
-    stages of a pipeline differ in their numbers of operations by more than that.)
+    That is a rank's first and last step, of each sequence of steps that it recorded, and any step of a `truncated`
+    file, whose text may have any order; in the middle, a step without operations. A step in the middle with few
+    operations is of another kind: the rank waited for one that evaluates, or did less. A rank that does more from some
+    step on has as many complete steps before. A rank with too few steps is compared with the other ranks' same step
+    instead. (Not otherwise: the operations of a pipeline's stages differ by more than that.)
     """
     if min(counts.values(), default=1) >= max(_COMPLETE_FROM * max(counts.values(), default=0), 1):
         return set()  # nothing is below half of anything
@@ -236,7 +234,7 @@ def incomplete_cells(counts: Mapping[_Cell, int], truncated: Collection[int] = (
 
 
 def _alike_in_a_row(counts: Mapping[_Cell, int], few: AbstractSet[_Cell]) -> set[_Cell]:
-    """Of the (rank, step) with few operations those in a row of several of which none has half of another's."""
+    """Return the (rank, step) with few operations in a row of several of which none has half of another's."""
     found: set[_Cell] = set()
     for _, row in groupby(sorted(counts), key=lambda cell: (cell[0], cell in few)):
         cells = [cell for cell in row if cell in few]
@@ -247,7 +245,7 @@ def _alike_in_a_row(counts: Mapping[_Cell, int], few: AbstractSet[_Cell]) -> set
 
 
 def _typical(values: list[int]) -> float:
-    """Return the upper median: with two steps, one whole and one cut, the whole one is typical."""
+    """Return the upper median: of two steps, one complete and one cut, the complete one is typical."""
     return sorted(values)[len(values) // 2]
 
 
@@ -293,13 +291,13 @@ def _uneven(complete_on: dict[int, set[int]], steps: tuple[int, ...], ranks: tup
 
 
 AHEAD: Final = 0.05
-"""Of a step: by so much the device must be behind in the median step, or the host counts as waiting for it."""
+"""Share of a step by which the device must be behind in the median step; else the host counts as waiting for it."""
 
 
 def steps_on_devices(times: StepTimes) -> StepTimes | None:
-    """Return the steps' times on the devices; None where hosts do not run ahead of these.
+    """Return the steps' times on the devices; None if hosts do not run ahead of these.
 
-    A step that its device did nothing in keeps its host's time.
+    A step without device operations keeps its host's time.
     """
     begin, length = list(times.begin_ns), list(times.duration_ns)
     behind, periods = list[int](), list[int]()
@@ -310,7 +308,7 @@ def steps_on_devices(times: StepTimes) -> StepTimes | None:
             continue
         follows = before is not None and before[:2] == (rank, step - 1)
         began = before[2] if follows and before is not None else first
-        # One step's last operation can be over after the next one's, on another stream.
+        # One step's last operation can end after the next one's, on another stream.
         ended = max(over, began)
         behind.append(ended - (times.begin_ns[at] + times.duration_ns[at]))
         begin[at], length[at] = began, ended - began
