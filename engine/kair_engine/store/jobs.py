@@ -1,4 +1,4 @@
-"""The store: imported jobs in folders of their own, and the one that is in use."""
+"""The store: imported jobs in separate folders, and the job in use."""
 
 import errno
 import os
@@ -59,26 +59,26 @@ class StoredJob:
     path: Path
     last: KeptVerdict | None
     cost: StragglerCost | None
-    """What stragglers cost it, where that was worked out."""
+    """What stragglers cost it, if that was computed."""
 
 
 class Store:
-    """The jobs below one folder. A job is there whole or not at all; lists pass over damaged ones."""
+    """The jobs below one folder. A job exists completely or not at all; lists skip damaged ones."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     @property
     def told(self) -> str:
-        """What it is called: its folder, or the URL that this mirrors."""
+        """The store's name: its folder, or the URL that it mirrors."""
         return place_of(self.root)
 
     def jobs(self) -> list[StoredJob]:
-        """Every job, by name."""
+        """Return every job, by name."""
         return self.listing()[0]
 
     def listing(self) -> tuple[list[StoredJob], list[KairWarning]]:
-        """Every job, by name, and a warning for each that is damaged and left out."""
+        """Return every job, by name, and a warning for each damaged one that is left out."""
         try:
             folders = sorted(path for path in self.root.iterdir() if _NAME.fullmatch(path.name))
         except OSError:
@@ -93,24 +93,24 @@ class Store:
         return found, damaged
 
     def watched(self) -> list[str]:
-        """Return the jobs that are watched, or were, and of which nothing was sampled, by name."""
+        """Return the watched jobs, past ones included, of which nothing was sampled, by name."""
         with suppress(OSError):
             folders = sorted(path for path in self.root.iterdir() if _NAME.fullmatch(path.name))
             return [path.name for path in folders if is_watched(path) and not holds_job(path)]
         return []
 
     def open(self, name: str) -> Trace:
-        """Return the trace of a job. Raises UsageError where there is none of that name."""
+        """Return the trace of a job. Raises UsageError if no job has that name."""
         return open_job_folder(self._existing(name))
 
     def remove(self, name: str) -> None:
-        """Remove a job, a damaged one too. Raises UsageError where there is none, BusyError while it is imported."""
+        """Remove a job, even a damaged one. Raises UsageError if it does not exist, BusyError while it is imported."""
         self._require_own()
         folder = self._existing(name)
         gone = self.root / f".{name}.{os.urandom(4).hex()}{REMOVED}"
         try:
             with self._importing(name):
-                # First, so that a kill leaves no name without a job, which the next job of that name would take.
+                # First, so that a kill leaves no name without a job, which the next job of that name would inherit.
                 if self._named_current() == name:
                     (self.root / f".{_CURRENT}").unlink(missing_ok=True)
                 folder.rename(gone)
@@ -119,7 +119,7 @@ class Store:
             raise UnwritableStoreError(self.root, error) from error
 
     def use(self, name: str) -> None:
-        """Make a job the one that commands take when none is named."""
+        """Make a job the one that commands use by default."""
         self._existing(name)
         try:
             write_whole(self.root / f".{_CURRENT}", name.encode(), modes_below(self.root))
@@ -127,7 +127,7 @@ class Store:
             raise UnwritableStoreError(self.root, error) from error
 
     def current(self) -> str | None:
-        """Return the job in use, where it still exists."""
+        """Return the job in use, if it still exists."""
         name = self._named_current()
         is_there = name and _NAME.fullmatch(name) and (holds_job(folder := self.root / name) or is_watched(folder))
         return name if is_there else None
@@ -148,10 +148,10 @@ class Store:
         progress: Progress | None = None,
         workers: int | None = None,
     ) -> Trace:
-        """Parse `sources` and keep them as `job`, which appears, or is replaced, whole or not at all.
+        """Parse `sources` and keep them as `job`, which appears or is replaced whole or not at all.
 
-        Raises NameTakenError, UsageError for a name that is not allowed, InputError where there is no trace, BusyError
-        while another process imports that job, UnwritableStoreError when the disk is full.
+        Raises NameTakenError, UsageError for an invalid name, InputError if there is no trace, BusyError while another
+        process imports that job, UnwritableStoreError if the disk is full.
         """
         self._require_own()
         self._check_free(job, replace)
@@ -168,7 +168,7 @@ class Store:
         return self.open(job)
 
     def _require_own(self) -> None:
-        """Raise UsageError where this is the mirror of a store behind a URL, which only `kair coordinator` writes."""
+        """Raise UsageError if this mirrors a store behind a URL, which only `kair coordinator` writes."""
         if remote_of(self.root) is not None:
             raise UsageError("stores behind URLs are written by kair coordinator alone", "choose a folder")
 
@@ -193,7 +193,7 @@ class Store:
 
     @contextmanager
     def _importing(self, name: str) -> Iterator[Path]:
-        """Hold the folder in which a job is put together, which one process at a time has.
+        """Hold the folder in which a job is assembled, which one process at a time can have.
 
         Raises BusyError, OSError.
         """
@@ -217,7 +217,7 @@ class Store:
                     shutil.rmtree(folder, ignore_errors=True)
 
     def _commit(self, folder: Path, assembled: AssembledJob, sources: Sequence[Path]) -> None:
-        """Fill `folder` with the job, and put that into its place in one step."""
+        """Fill `folder` with the job, and move that into place in one step."""
         modes, name = modes_below(self.root), assembled.trace.job.name
         recording = folder / f"{RECORDING}{os.urandom(4).hex()}"
         recording.mkdir(modes.folder)
@@ -240,7 +240,7 @@ def _rename_new(folder: Path, final: Path) -> None:
     try:
         folder.rename(final)
     except OSError as error:
-        if error.errno in (errno.EEXIST, errno.ENOTEMPTY):  # there are no locks, and someone else was quicker
+        if error.errno in (errno.EEXIST, errno.ENOTEMPTY):  # there are no locks, and someone else was faster
             raise NameTakenError(final.name) from error
         raise
 
@@ -254,7 +254,7 @@ def _empty(folder: Path) -> None:
 
 
 def _copied(assembled: AssembledJob, recording: Path, modes: Modes) -> tuple[KeptFragment, ...]:
-    """Return the fragments in the store: copies, so that damage to the cache is not damage to the job."""
+    """Return the fragments in the store: copies, so that a damaged cache never damages a job."""
     kept = []
     for number, fragment in enumerate(assembled.fragments):
         path = recording / _fragment_path(fragment.info, number)
@@ -267,7 +267,7 @@ def _copied(assembled: AssembledJob, recording: Path, modes: Modes) -> tuple[Kep
 
 
 def _require_utf8(root: Path) -> None:
-    """Polars opens no other files."""
+    """Raise UsageError for other paths, which Polars cannot open."""
     try:
         str(root.absolute()).encode()
     except UnicodeEncodeError:
@@ -285,7 +285,7 @@ def _fragment_path(info: FragmentInfo, number: int) -> str:
 
 def _summary(folder: Path, *, is_mirror: bool) -> StoredJob:
     job = read_job_file(folder)
-    # Of a store behind a URL a job's recordings come when it is opened.
+    # The recordings of a job behind a URL are fetched when it is opened.
     opened = described_job(folder) if is_mirror else open_job_folder(folder).job
     return StoredJob(
         folder.name,

@@ -1,7 +1,7 @@
-"""Answers about a stored job, kept with its recording: its triage, the last verdict, and what stragglers cost it.
+"""Keeps answers about a stored job with its recording: its triage, the last verdict, and the cost of stragglers.
 
-A triage is read again only if all that it depends on is the same: one digest of that is kept with it. The verdict is
-shown in lists of jobs. A store that cannot be written keeps nothing.
+A triage is reused only if everything that it depends on is unchanged: one digest of that is kept with it. The verdict
+is shown in lists of jobs. A read-only store keeps nothing.
 """
 
 import hashlib
@@ -30,20 +30,20 @@ class _Kept(msgspec.Struct):
 
 
 def keep_triage(folder: Path, key: str, result: TriageResult) -> None:
-    """Keep what was found in all steps, under the key of what it rests on, where the store can be written."""
+    """Keep the triage of all steps under the key of its inputs, if the store can be written."""
     keep(folder / _FILE, encode_json(_Kept(key, result)))
 
 
 def kept_triage(folder: Path, key: str) -> TriageResult | None:
-    """Return what was found; None where it was never kept, rests on anything else, or the file is damaged."""
+    """Return the kept triage; None if it is missing, its inputs differ, or the file is damaged."""
     kept = kept_json(folder / _FILE, _Kept)
     return None if kept is None or kept.of != key else kept.result
 
 
 def key_of(folder: Path, *rests_on: object) -> str | None:
-    """Return the digest of a job, its evidence, the engine's code, and what else a result rests on.
+    """Return the digest of a job, its evidence, the engine's code, and other inputs of a result.
 
-    Return None where there is no job.
+    None if there is no job.
     """
     job = folder.parent
     try:
@@ -63,7 +63,7 @@ def _evidence(job: Path) -> bytes:
 
 @cache
 def code_of(package: Path) -> bytes:
-    """Return what changes whenever a module or table below that folder does, without reading any of them."""
+    """Return a value that changes with any module or table below that folder, without reading them."""
     files = sorted(file for file in package.rglob("*") if file.suffix in {".py", ".json"})
     return repr([(file.name, (state := file.stat()).st_size, state.st_mtime_ns) for file in files]).encode()
 
@@ -73,7 +73,7 @@ _VERDICT_FILE: Final = "verdict.json"
 
 @dataclass(frozen=True)
 class KeptVerdict:
-    """What a triage of all steps said."""
+    """The verdict of a triage of all steps."""
 
     verdict: Verdict
     summary: str
@@ -82,40 +82,40 @@ class KeptVerdict:
 
 
 def keep_verdict(folder: Path, verdict: Verdict, summary: str) -> None:
-    """Keep it, with its sentence, in the folder of its recording. A store that cannot be written goes without."""
+    """Keep a verdict and its sentence in the folder of its recording. A read-only store keeps nothing."""
     kept = KeptVerdict(verdict, summary, datetime.now(UTC).isoformat(timespec="seconds"))
     keep(folder / _VERDICT_FILE, encode_json(kept))
 
 
 def last_verdict(folder: Path) -> KeptVerdict | None:
-    """Return the last one; None where there is none, or the file is damaged."""
+    """Return the last verdict; None if it is missing, or the file is damaged."""
     return kept_json(folder / _VERDICT_FILE, KeptVerdict)
 
 
 _COST_FILE: Final = "cost.json"
 _SCHEMA: Final = "kair.cost"
 ANALYSES: Final = 7
-"""Goes up where analyses come to other answers: what was kept before is worked out again."""
+"""Raised when analyses change their answers: results kept before are computed again."""
 
 
 @dataclass(frozen=True)
 class _KeptCost:
     analyses: int
     operations: int
-    """Of the recording, as it was read then: some of it may have been damaged, or mended since."""
+    """Operations of the recording as it was read: parts may have been damaged, or repaired since."""
     cost: StragglerCost
 
 
 def keep_cost(folder: Path, cost: StragglerCost, operations: int) -> None:
-    """Keep it in the folder of its recording, of which so many operations were read. Read-only stores do without."""
+    """Keep a cost in the folder of its recording, with the operations that were read. Read-only stores keep nothing."""
     body = encode_json(_KeptCost(ANALYSES, operations, cost))
     keep(folder / _COST_FILE, with_checksum(body, schema=_SCHEMA))
 
 
 def kept_cost(folder: Path, operations: int) -> StragglerCost | None:
-    """Return what was kept; None where there is nothing, it is damaged, or it is of other operations or analyses.
+    """Return the kept cost; None if it is missing, it is damaged, or it is of other operations or analyses.
 
-    Neither is it returned where a running job's coordinator recorded steps or a hang since.
+    Also None if a running job's coordinator recorded steps or a hang since.
     """
     kept = kept_json(folder / _COST_FILE, _KeptCost, checked_body)
     if kept is None or (kept.analyses, kept.operations) != (ANALYSES, operations):
@@ -124,7 +124,7 @@ def kept_cost(folder: Path, operations: int) -> StragglerCost | None:
 
 
 def is_recorded_since(job: Path, then: float | None) -> bool:
-    """Return whether a coordinator recorded steps or a hang of a job after that time, Unix time; None: at all."""
+    """Return whether a coordinator recorded steps or a hang of a job after `then`, Unix time (None: at any time)."""
     recorded = (path for name in ("steps", "hangs") for path in (job / name).rglob("*"))
     with suppress(OSError):
         return any(then is None or path.stat().st_mtime > then for path in recorded)
@@ -132,6 +132,6 @@ def is_recorded_since(job: Path, then: float | None) -> bool:
 
 
 def keep(file: Path, content: bytes) -> None:
-    """Write a file of what was found. A store that cannot be written goes without."""
+    """Write a file of results. A read-only store keeps nothing."""
     with suppress(OSError):
         write_whole(file, content, modes_below(file.parent))

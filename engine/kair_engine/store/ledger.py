@@ -1,9 +1,8 @@
-"""The ledger of a store: what was predicted of each job, and which runs were triaged.
+"""The ledger of a store: the predictions for each job, and the runs that were triaged.
 
-A file for each job in the folder `.ledger` of the store, so that it outlives the job's recording; a line for each run
-and prediction: a checksum, a blank, and JSON. A damaged line is passed over, and goes with the next change. Whoever
-changes a file has the folder to itself, and the new file takes the old one's place in one step. Nothing of it is sent
-anywhere.
+The folder `.ledger` of the store has a file per job, which outlives the job's recording, with a line for each run and
+prediction: a checksum, a blank, and JSON. A damaged line is skipped, and dropped with the next change. A process that
+changes a file locks the folder, and replaces the file in one step. Nothing is sent anywhere.
 """
 
 import fcntl
@@ -26,7 +25,7 @@ FOLDER: Final = ".ledger"
 _SUFFIX: Final = ".lines"
 _MOST_ENTRIES: Final = 1000
 _MOST_RUNS: Final = 200
-"""Of a job, the newest."""
+"""Runs of a job, the newest."""
 _DIGITS: Final = 16
 
 
@@ -37,18 +36,18 @@ class _Line(msgspec.Struct, omit_defaults=True):
 
 @dataclass(frozen=True)
 class JobLedger:
-    """What is kept of one job."""
+    """The ledger of one job."""
 
     entries: tuple[LedgerEntry, ...] = ()
     runs: tuple[JobRun, ...] = ()
     damaged: int = 0
-    """Lines that were passed over."""
+    """Lines that were skipped."""
     of_others: tuple[bytes, ...] = ()
-    """Whole lines that this version does not know: they stay."""
+    """Intact lines of a kind that this version does not know: they are kept."""
 
 
 def ledger_of(store: Path, job: str) -> JobLedger:
-    """Return what is kept of a job; nothing where there is no file, or it cannot be read."""
+    """Return the ledger of a job; empty if there is no file, or it cannot be read."""
     try:
         content = read_kept(_file(store, job))
     except OSError:
@@ -57,7 +56,7 @@ def ledger_of(store: Path, job: str) -> JobLedger:
 
 
 def whole_ledger(store: Path) -> tuple[dict[str, JobLedger], list[KairWarning]]:
-    """Of every job that there was, by its name, and a warning for each file with damage."""
+    """Return the ledger of every past or present job, by name, and a warning for each damaged file."""
     found, warnings = {}, []
     for file in sorted((store / FOLDER).glob(f"[!.]*{_SUFFIX}")):
         job = file.name.removesuffix(_SUFFIX)
@@ -71,9 +70,9 @@ def whole_ledger(store: Path) -> tuple[dict[str, JobLedger], list[KairWarning]]:
 
 
 def change_ledger(store: Path, job: str, change: Callable[[JobLedger], JobLedger]) -> JobLedger:
-    """Return what is kept of a job after `change`, which is called while no other process changes it.
+    """Return a job's ledger after `change`, which runs while no other process changes it.
 
-    A store that cannot be written goes without: then it is what would have been kept.
+    If the store cannot be written, return what would have been kept.
     """
     with suppress(OSError), _alone(store):
         kept = ledger_of(store, job)
@@ -86,7 +85,7 @@ def change_ledger(store: Path, job: str, change: Callable[[JobLedger], JobLedger
 
 @contextmanager
 def _alone(store: Path) -> Iterator[None]:
-    """Wait until no other process changes the ledger. Raises OSError where there is no writing."""
+    """Wait until no other process changes the ledger. Raises OSError if it cannot be written."""
     folder = store / FOLDER
     make_folder(folder, modes_below(store))
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -110,21 +109,21 @@ def _decoded(content: bytes) -> JobLedger:
             damaged += 1
             continue
         try:
-            told = msgspec.json.decode(body, type=_Line)
+            record = msgspec.json.decode(body, type=_Line)
         except (ValueError, RecursionError):
             others.append(line)
             continue
-        if told.entry is not None:
-            entries.append(told.entry)
-        if told.run is not None:
-            runs.append(told.run)
+        if record.entry is not None:
+            entries.append(record.entry)
+        if record.run is not None:
+            runs.append(record.run)
     return JobLedger(tuple(entries), tuple(runs), damaged, tuple(others))
 
 
 def _encoded(ledger: JobLedger) -> bytes:
-    told = [_Line(run=run) for run in ledger.runs[-_MOST_RUNS:]]
-    told += [_Line(entry=entry) for entry in ledger.entries[-_MOST_ENTRIES:]]
-    bodies = map(encode_json, told)
+    known = [_Line(run=run) for run in ledger.runs[-_MOST_RUNS:]]
+    known += [_Line(entry=entry) for entry in ledger.entries[-_MOST_ENTRIES:]]
+    bodies = map(encode_json, known)
     lines = [*ledger.of_others, *(_checksum(body) + b" " + body for body in bodies)]
     return b"".join(line + b"\n" for line in lines)
 

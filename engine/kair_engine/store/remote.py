@@ -1,9 +1,9 @@
-"""A store behind a URL (`s3://…`, `gs://…`, whatever pyarrow or fsspec know), and its mirror on this machine.
+"""A store behind a URL (`s3://…`, `gs://…`, whatever pyarrow or fsspec support), and its mirror on this machine.
 
-What is read is read from the mirror, a folder of the cache, into which jobs are fetched as they are asked for. What is
-written appears whole: it goes to a key of its own first and is moved to its name then. A move is what the file system
-has for it; object stores copy, and a copy appears whole as well. Nothing that has a name is ever changed but
-`job.json` and what says how a job is doing, each in one such move, after everything that it names.
+Reads use the mirror, a folder of the cache, into which jobs are fetched on demand. Files are written whole: to a
+temporary key first, which is then moved to its name. The file system defines a move; object stores copy, and a copy
+appears whole as well. Named files never change except `job.json` and a job's status, each in one such move, after all
+files that it names.
 """
 
 import fcntl
@@ -33,9 +33,7 @@ _JOB: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def url_in(place: Path) -> str | None:
-    """Return the URL that was given for a store's folder, of which a path has swallowed a slash; None where it is a
-    folder.
-    """
+    """Return the URL in the path of a store's folder, which has lost a slash; None for a folder."""
     match = _URL.fullmatch(str(place))
     if match is None or place.exists():
         return None
@@ -43,7 +41,7 @@ def url_in(place: Path) -> str | None:
 
 
 def mirror_of(url: str, cache: Path) -> Path:
-    """Return the folder that stands for the store `url` here; it is made where it is missing. Raises OSError."""
+    """Return the local folder that mirrors the store `url`, created if missing. Raises OSError."""
     folder = cache / _MIRRORS / _mirror_name(url)
     if _mirrored(folder) != url:
         make_folder(folder)
@@ -52,7 +50,7 @@ def mirror_of(url: str, cache: Path) -> Path:
 
 
 def place_of(store: Path, job: str | None = None) -> str:
-    """Where a store, or a job of it, is: the URL where the folder is a mirror, without a password that stands in it."""
+    """Return where a store, or a job of it, is: the URL of a mirror, without any password in it, else the folder."""
     url = _mirrored(store)
     if url is None:
         return str(store if job is None else store / job)
@@ -61,18 +59,19 @@ def place_of(store: Path, job: str | None = None) -> str:
 
 
 def remote_of(store: Path) -> "RemoteStore | None":
-    """Return what a folder is the mirror of; None for a store of its own.
+    """Return the store that a folder mirrors; None for a local store.
 
-    Raises UsageError where the URL cannot be used.
+    Raises UsageError if the URL cannot be used.
     """
     url = _mirrored(store)
     return None if url is None else RemoteStore(url, store)
 
 
 def _mirrored(folder: Path) -> str | None:
-    """Return the URL that a folder is the mirror of.
+    """Return the URL that a folder mirrors.
 
-    Of what the store lacks a mirror is emptied: a folder of another name is none, whoever wrote the mark into it.
+    A mirror is cleared of files that its store lacks, so a folder of another name never counts as one, whatever its
+    mark.
     """
     try:
         url = read_kept(folder / _MARK).decode("utf-8", "surrogateescape")
@@ -86,10 +85,10 @@ def _mirror_name(url: str) -> str:
 
 
 class RemoteStore:
-    """The keys below one URL. Names are relative, with slashes. All methods raise OSError where it is away."""
+    """The keys below one URL. Names are relative, with slashes. All methods raise OSError if it is unreachable."""
 
     def __init__(self, url: str, mirror: Path) -> None:
-        """Raise UsageError where nothing is known of such URLs."""
+        """Raise UsageError for an unsupported URL."""
         self.url: Final = url
         self._mirror = mirror
         self._given: tuple[Any, str] | None = None
@@ -100,7 +99,7 @@ class RemoteStore:
         target = f"{root}/{name}"
         parent, _, last = target.rpartition("/")
         unfinished = f"{parent}/.{last}.{secrets.token_hex(4)}"
-        with self._told():
+        with self._as_os_errors():
             files.create_dir(parent, recursive=True)
             try:
                 with source.open("rb") as content, files.open_output_stream(unfinished) as copy:
@@ -112,11 +111,15 @@ class RemoteStore:
                 raise
 
     def get(self, name: str, target: Path) -> None:
-        """Read a key into a file, which appears whole. Raises FileNotFoundError where there is none."""
+        """Read a key into a file, which appears whole. Raises FileNotFoundError if it does not exist."""
         files, root = self._files()
         with _fetching(self._mirror) as folder:
             unfinished = folder / "file"
-            with self._told(), files.open_input_stream(f"{root}/{name}") as content, unfinished.open("xb") as copy:
+            with (
+                self._as_os_errors(),
+                files.open_input_stream(f"{root}/{name}") as content,
+                unfinished.open("xb") as copy,
+            ):
                 os.fchmod(copy.fileno(), 0o600)
                 shutil.copyfileobj(content, copy, _COPIED_AT_ONCE)
             make_folder(target.parent)
@@ -133,10 +136,9 @@ class RemoteStore:
         }
 
     def unfinished(self, folder: str = "") -> dict[str, float | None]:
-        """Names below a folder that `put` began, and when they were written (Unix, s); None where that is not told.
+        """Return unfinished names of `put` below a folder → when they were written (Unix, s); None if unknown.
 
-        Whoever was killed there leaves one. Nobody reads them; where one is removed that still grows, `put` fails, and
-        is tried again.
+        A killed process leaves one. Nobody reads them; if one is removed that still grows, `put` fails and is retried.
         """
         return {
             name: None if one.mtime_ns is None else one.mtime_ns / 1e9
@@ -145,12 +147,12 @@ class RemoteStore:
         }
 
     def _listed(self, folder: str, *, deep: bool) -> Iterator[tuple[str, Any]]:
-        """Names and what the file system says of them. Keys may hold `..`: what leads out of the store is left out."""
+        """Yield names with file information. Keys may hold `..`: names that lead out of the store are left out."""
         from pyarrow.fs import FileSelector
 
         files, root = self._files()
         base = f"{root}/{folder}".rstrip("/")
-        with self._told():
+        with self._as_os_errors():
             found = files.get_file_info(FileSelector(base, allow_not_found=True, recursive=deep))
         for one in found:
             name = PurePosixPath(one.path.lstrip("/")).relative_to(root.lstrip("/"))
@@ -158,22 +160,22 @@ class RemoteStore:
                 yield str(name), one
 
     def remove(self, name: str) -> None:
-        """Remove a key, which may be gone already."""
+        """Remove a key, which may no longer exist."""
         files, root = self._files()
-        with suppress(FileNotFoundError), self._told():
+        with suppress(FileNotFoundError), self._as_os_errors():
             files.delete_file(f"{root}/{name}")
 
     def _files(self) -> tuple[Any, str]:
-        """Return the file system, and the path of the store in it; connected when it is needed first."""
+        """Return the file system, and the path of the store in it; connected on first use."""
         if self._given is None:
-            with self._told():
+            with self._as_os_errors():
                 files, path = _connected(self.url)
             self._given = files, path.rstrip("/")
         return self._given
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
-        """Raise as OSError what file systems raise that are written elsewhere."""
+    def _as_os_errors(self) -> Iterator[None]:
+        """Convert the various errors of file systems to OSError."""
         try:
             yield
         except (OSError, UsageError):
@@ -184,7 +186,7 @@ class RemoteStore:
 
 @contextmanager
 def _fetching(mirror: Path) -> Iterator[Path]:
-    """Make a folder for what is not whole yet. One that a killed process leaves goes with the next command."""
+    """Make a folder for incomplete files. The next command removes the one of a killed process."""
     held = None
     while held is None:
         folder = mirror / f".{secrets.token_hex(4)}{FETCHING}"
@@ -218,9 +220,9 @@ def _connected(url: str) -> tuple[Any, str]:
 
 
 def fetch_jobs(store: Path) -> None:
-    """Make a mirror list the jobs that its store has; a job that was opened here stays as it was then.
+    """Make a mirror list the jobs of its store; a job that was opened here stays as it was then.
 
-    Does nothing for a store of its own. Raises InputError where the store is away.
+    Does nothing for a local store. Raises InputError if the store is unreachable.
     """
     remote = remote_of(store)
     if remote is None:
@@ -229,7 +231,7 @@ def fetch_jobs(store: Path) -> None:
         jobs = [name for name, size in remote.sizes(deep=False).items() if size < 0 and _JOB.fullmatch(name)]
         for job in jobs:
             if not is_job_folder(store / job):
-                with suppress(FileNotFoundError):  # one of which nothing was sampled yet
+                with suppress(FileNotFoundError):  # a job of which nothing was sampled yet
                     remote.get(f"{job}/{JOB_FILE}", store / job / JOB_FILE)
     for folder in store.iterdir():
         if _JOB.fullmatch(folder.name) and folder.name not in jobs and holds_job(folder):
@@ -237,10 +239,10 @@ def fetch_jobs(store: Path) -> None:
 
 
 def fetch_job(store: Path, job: str) -> None:
-    """Brings a mirror's job up to date: what is missing of it, and its `job.json` then.
+    """Update a mirror's job: first its missing files, then its `job.json`.
 
-    Does nothing for a store of its own, where the store has no such job, or where a coordinator works on the mirror:
-    then it is ahead of the store. Raises InputError where the store is away.
+    Does nothing for a local store, if the store has no such job, or while a coordinator works on the mirror, which is
+    then newer than the store. Raises InputError if the store is unreachable.
     """
     if not _is_worked_on(store / job):
         restore_job(store, job)
@@ -256,7 +258,7 @@ def restore_job(store: Path, job: str) -> None:
             try:
                 _fetch(remote, store / job, job)
             except FileNotFoundError:
-                # What the job named was joined with others and removed meanwhile: it names those now.
+                # The job's files were joined with others and removed meanwhile; the job now names the joined ones.
                 if not again:
                     raise
             else:
@@ -264,7 +266,7 @@ def restore_job(store: Path, job: str) -> None:
 
 
 def fetch_status(store: Path, job: str) -> None:
-    """Fetch how a job that is watched is doing."""
+    """Fetch the status of a watched job."""
     remote = remote_of(store)
     if remote is None or not _JOB.fullmatch(job) or _is_worked_on(store / job):
         return
@@ -275,18 +277,18 @@ def fetch_status(store: Path, job: str) -> None:
 
 
 def fetch_confirmed(store: Path, job: str) -> None:
-    """Fetch what `kair confirm` found in it."""
+    """Fetch the results of `kair confirm` for the job."""
     _fetch_folder(store, job, "confirm", ".json")
 
 
 def fetch_evidence(store: Path, job: str) -> None:
-    """Fetch what is known of its hosts and devices: tables that are not here yet, and who its ranks are."""
+    """Fetch the job's evidence: new tables about hosts and devices, and its ranks' identities."""
     _fetch_folder(store, job, "evidence", ".json")
     _fetch_folder(store, job, "evidence", ".parquet", only_new=True)
 
 
 def _fetch_folder(store: Path, job: str, folder: str, ending: str, *, only_new: bool = False) -> None:
-    """`only_new`: what is here with the same size is the same."""
+    """Fetch a folder's files; `only_new`: a local file of the same size counts as equal."""
     remote = remote_of(store)
     if remote is None or not _JOB.fullmatch(job) or _is_worked_on(store / job):
         return
@@ -304,7 +306,7 @@ def _fetch_folder(store: Path, job: str, folder: str, ending: str, *, only_new: 
 
 
 _LISTED: Final = 3
-"""Times that a folder is looked into where files go while they are fetched: they were joined, or written anew."""
+"""How often a folder is listed if files disappear while they are fetched: they were joined, or rewritten."""
 
 
 def _has_size(path: Path, size: int) -> bool:
@@ -329,17 +331,17 @@ def _is_worked_on(folder: Path) -> bool:
 
 
 def _fetch(remote: RemoteStore, folder: Path, job: str) -> None:
-    """Raise FileNotFoundError where something went while it was fetched."""
-    with _fetching(folder.parent) as beside:
+    """Fetch a job. Raises FileNotFoundError if something disappeared meanwhile."""
+    with _fetching(folder.parent) as fetched:
         try:
-            remote.get(f"{job}/{JOB_FILE}", beside / JOB_FILE)
+            remote.get(f"{job}/{JOB_FILE}", fetched / JOB_FILE)
         except FileNotFoundError:
             return
-        document = _read(remote, job, beside)
+        document = _read(remote, job, fetched)
         for name in _missing(folder, document):
             remote.get(f"{job}/{name}", folder / name)
         make_folder(folder / document.recording)
-        (beside / JOB_FILE).replace(folder / JOB_FILE)
+        (fetched / JOB_FILE).replace(folder / JOB_FILE)
 
 
 def _read(remote: RemoteStore, job: str, fetched: Path) -> JobFile:
@@ -350,7 +352,7 @@ def _read(remote: RemoteStore, job: str, fetched: Path) -> JobFile:
 
 
 def _missing(folder: Path, job: JobFile) -> Iterator[str]:
-    """Yield the files of a job that are not here. read_job_file has seen to it that no path leads out of the folder."""
+    """Yield the missing files of a job. read_job_file has checked that no path leads out of the folder."""
     for fragment in job.fragments:
         if not _has_size(folder / fragment.path, fragment.seal.bytes):
             yield fragment.path
