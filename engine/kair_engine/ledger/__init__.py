@@ -1,1 +1,1 @@
-"""Predictions of jobs checked by what came, and the records of devices, links and hosts over all jobs."""
+"""Checks predictions against later runs, and records slow devices, links and hosts over all jobs."""

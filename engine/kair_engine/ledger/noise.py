@@ -1,4 +1,4 @@
-"""By how much the middle of step times may be off: neighbouring steps are alike, so they count by blocks."""
+"""Estimates the error of the middle of step times: neighbouring steps are correlated, so they count by blocks."""
 
 from collections.abc import Callable
 from typing import Final
@@ -11,19 +11,20 @@ from kair_engine.stats import MAD_TO_SIGMA
 _BLOCKS: Final = 10
 _FEWEST: Final = 5
 _OF_MEDIAN: Final = 1.2533
-"""√(π/2): the standard error of a median over that of a mean, of normal values."""
+"""√(π/2): the standard error of a median over that of a mean, for normal values."""
 
 
 def median_noise(values: Floats) -> float | None:
-    """Return the standard error of the median of consecutive values; None of fewer than five."""
+    """Return the standard error of the median of consecutive values; None for fewer than five."""
     return noise_of(values, np.median)
 
 
 def noise_of(values: Floats, middle: Callable[[Floats], object]) -> float | None:
-    """Return the standard error of a middle (NumPy's median or mean) of consecutive values; None of fewer than five.
+    """Return the standard error of a middle (NumPy's median or mean) of consecutive values; None for fewer than five.
 
-    Ten blocks of neighbours have a middle each: these differ as the middle of all would from run to run, √10 times as
-    much (batch means; Law, Simulation Modeling and Analysis, 9.5). Of fewer than 20 values the spread of single ones.
+    Each of ten blocks of neighbours has a middle: these vary √10 times as much as the middle of all would from run to
+    run (batch means; Law, Simulation Modeling and Analysis, 9.5). For fewer than 20 values, the spread of single ones
+    counts.
     """
     if len(values) < _FEWEST:
         return None

@@ -1,8 +1,8 @@
-"""What came of predictions: when a job ran without what was priced, and what a step was shorter by then.
+"""Finds outcomes of predictions: when a job ran without the priced fault, and how much shorter its steps were then.
 
-same run      its history of steps goes on, and the accused ranks take no longer than their peers any more
-next attempt  of the job, which runs without the accused host or device, or on which the ranks are as their peers
-next job      of that name but for its number, on the same hosts, where triage finds nothing of that cause on them
+same run      its history of steps goes on, and the accused ranks no longer take longer than their peers
+next attempt  of the job, which runs without the accused host or device, or in which the ranks equal their peers
+next job      of that name except for its number, on the same hosts, where triage does not find that cause on them
 """
 
 import math
@@ -21,37 +21,37 @@ from kair_engine.triage.history.rows import StepHistory
 from kair_engine.triage.history.slow import beside
 
 FEWEST: Final = 20
-"""Steps on either side: of fewer nothing is concluded."""
+"""Steps on either side: fewer allow no conclusion."""
 MOST: Final = 200
-"""Steps on either side that are compared, the nearest: a job changes for other reasons as well."""
+"""Nearest steps on either side that are compared: over a longer time, a job changes for other reasons as well."""
 GONE: Final = 0.2
-"""Of what a rank took longer, at most so much is left where it is called gone."""
+"""A rank's excess counts as gone if at most this share of it is left."""
 WITHIN: Final = 0.1
-"""Of a prediction: so far off, beyond the noise of both step times, it still came true."""
+"""A prediction came true if it is off by at most this share, beyond the noise of both step times."""
 NOISIEST: Final = 0.25
-"""Of a prediction: where the noise is more, nothing is said of whether it came true."""
+"""A prediction is not judged if the noise is more than this share of it."""
 ALIKE: Final = 0.01
-"""By which the operations of a step may differ between two runs of one program."""
+"""Relative difference that two runs of one program may have in the operations of a step."""
 _SMOOTHED: Final = 9
-"""Steps over which a rank's excess is taken together, the median."""
-_LOOK_BESIDE: Final = 25
-"""Steps before and after recorded ones, which have no row of their own."""
+"""Steps of a running median over a rank's excess."""
+_MARGIN: Final = 25
+"""Steps before and after recorded ones, which have no rows themselves."""
 _NEAR: Final = 50
-"""Steps before other sizes: what a proposal is made from."""
+"""Steps before a change of sizes, on which a proposal is based."""
 _SURELY: Final = 5.0
-"""As often as it came before, so many times it must have stayed away: by chance that happens once in 150 times."""
+"""A rare fault must stay away for this many of its usual intervals: by chance that happens once in 150 times."""
 _COLUMNS: Final = {"input_bound": "input", "input": "input", "garbage_collection": "gc", "contention": "delay"}
-"""Causes that a column of the history states."""
+"""Causes that have a column in the history."""
 _NUMBER: Final = re.compile(r"(?:[._-]?(?:\d+|v\d+|run|attempt))+$", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class JobHistory:
-    """The histories of steps of a captured job, by attempt in the order of time; and where its ranks ran in each."""
+    """The histories of steps of a captured job, by attempt in order of time; and its hosts and devices in each."""
 
     attempts: Mapping[str, StepHistory]
     hosts: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """By attempt; of those that are not known there is none."""
+    """By attempt; unknown ones are absent."""
     devices: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """UUIDs, by attempt."""
 
@@ -59,16 +59,16 @@ class JobHistory:
 def outcomes(
     entries: Sequence[LedgerEntry], histories: Mapping[str, JobHistory], runs: Sequence[JobRun]
 ) -> tuple[LedgerEntry, ...]:
-    """Return the entries with what came of each, by the `histories` of jobs (by name) and the `runs` that were triaged.
+    """Return the entries with their outcomes, by the `histories` of jobs (by name) and the triaged `runs`.
 
-    What was settled stands, where nothing better is known now.
+    Settled outcomes stay, unless something better is known now.
     """
     looked = [one if is_settled(one) else _looked_at(one, entries, histories, runs) for one in entries]
     return tuple(_unless_together(one, looked) for one in looked)
 
 
 def is_settled(one: LedgerEntry) -> bool:
-    """Whether more steps would say nothing new."""
+    """Return whether more steps would change nothing."""
     return one.came != "open" and (one.without != "same_run" or one.steps_without >= MOST)
 
 
@@ -87,16 +87,16 @@ def _looked_at(
 
 @dataclass(frozen=True)
 class _Course:
-    """How the excess of an entry goes over the steps of a history."""
+    """The excess of an entry over the steps of a history."""
 
     over_us: Floats
-    """(steps): beyond peers; of what all ranks spend, that."""
+    """(steps): time beyond peers; for a cost of all ranks, the time itself."""
     base_us: float
     """Before it began."""
     excess_us: float
-    """While it was there."""
+    """While it lasted."""
     first: int
-    """The place of its first step."""
+    """Index of its first step."""
 
 
 def _shown(one: LedgerEntry, history: StepHistory, over: Floats) -> _Course | None:
@@ -105,7 +105,7 @@ def _shown(one: LedgerEntry, history: StepHistory, over: Floats) -> _Course | No
     if np.count_nonzero(within) < _SMOOTHED:
         near = np.searchsorted(history.steps, (begin, one.last_step))
         at = np.arange(len(over))
-        within = (at >= near[0] - _LOOK_BESIDE) & (at <= near[1] + _LOOK_BESIDE)
+        within = (at >= near[0] - _MARGIN) & (at <= near[1] + _MARGIN)
     if not within.any():
         return None
     before = history.steps < begin
@@ -120,9 +120,9 @@ def _shown(one: LedgerEntry, history: StepHistory, over: Floats) -> _Course | No
 
 
 def _followed(one: LedgerEntry, history: StepHistory, entries: Sequence[LedgerEntry]) -> Iterator[Floats]:
-    """Yield (steps): what tells whether it is still there.
+    """Yield (steps): series that show whether the fault is still present.
 
-    A column that states the cause has less noise than all of a rank's time, and goes before that.
+    A column for the cause has less noise than a rank's whole time, and precedes it.
     """
     column = _COLUMNS.get(one.about)
     if not one.ranks:
@@ -138,7 +138,7 @@ def _followed(one: LedgerEntry, history: StepHistory, entries: Sequence[LedgerEn
 
 
 def _in_same_run(one: LedgerEntry, history: StepHistory, entries: Sequence[LedgerEntry]) -> LedgerEntry | None:
-    """None where it goes on, or the history does not tell."""
+    """Return the entry with its outcome in its own run; None if it goes on, or the history does not show it."""
     if one.kind == "proposal":
         return _carried_out(one, history, entries)
     courses = (_shown(one, history, over) for over in _followed(one, history, entries))
@@ -156,8 +156,8 @@ def _in_same_run(one: LedgerEntry, history: StepHistory, entries: Sequence[Ledge
 
 
 _Sides = tuple[Ints, Ints, bool]
-"""The places of steps with it, and of those after its end, until it comes back; and whether its price is spread over
-the first, of which not all have it."""
+"""Indices of steps with the fault, and of those after its end, until it returns; and whether its price is spread over
+the former, not all of which have it."""
 
 
 def _first_without(one: LedgerEntry, course: _Course, history: StepHistory) -> _Sides | None:
@@ -181,7 +181,7 @@ def _first_without(one: LedgerEntry, course: _Course, history: StepHistory) -> _
 
 
 def _last_of_rare(one: LedgerEntry, course: _Course, history: StepHistory) -> _Sides | None:
-    """Of what comes now and then: it stays away much longer than it usually did."""
+    """Return the sides of a rare fault that stayed away much longer than usual."""
     hits = np.flatnonzero(course.over_us - course.base_us > course.excess_us / 2)
     hits = hits[hits >= course.first]
     if len(hits) < 2:
@@ -192,7 +192,7 @@ def _last_of_rare(one: LedgerEntry, course: _Course, history: StepHistory) -> _S
         usual = (hit - course.first + 1) / (at + 1)
         begin = max(hit + 1, last)
         if upto - begin >= max(FEWEST, _SURELY * usual):
-            # Its price is spread over all steps that were looked at.
+            # Its price is spread over all steps before.
             return np.arange(hit + 1), np.arange(begin, upto), True
     return None
 
@@ -204,13 +204,13 @@ def _smoothed(values: Floats) -> Floats:
 
 
 def _stretches(holds: Bools) -> Iterator[tuple[int, int]]:
-    """(begin, end) of each run of steps for which it holds."""
+    """Yield (begin, end) of each run of steps for which it holds."""
     edges = np.flatnonzero(np.diff(np.concatenate(([0], holds.astype(np.int8), [0]))))
     yield from zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)
 
 
 def _carried_out(one: LedgerEntry, history: StepHistory, entries: Sequence[LedgerEntry]) -> LedgerEntry | None:
-    """Of a proposal of other sizes: the steps since ranks take these, the last time they began to."""
+    """Return a proposal of other sizes with its outcome: the steps since ranks last began to use these."""
     newer = (other for other in entries if (other.kind, other.job, other.sizes) == (one.kind, one.job, one.sizes))
     if len(one.sizes) != len(history.ranks) or any((other.number or 0) > (one.number or 0) for other in newer):
         return None
@@ -244,24 +244,24 @@ def _in_next_attempt(one: LedgerEntry, own: StepHistory, of: JobHistory) -> Ledg
 
 
 def _had(one: LedgerEntry, own: StepHistory) -> Ints:
-    """Return the places of its own attempt's steps with it: until that ended."""
+    """Return the indices of its own attempt's steps with the fault: until it ended."""
     had = np.flatnonzero(own.steps >= one.begin)
     return had if one.kind == "finding" and len(had) else np.arange(len(own.steps))
 
 
 def _is_without(one: LedgerEntry, own: StepHistory, name: str, of: JobHistory) -> bool:
-    """Whether an attempt has nothing of what was accused; of a restart that was proposed, whether it was approved."""
+    """Return whether an attempt lacks everything accused; for a proposed restart, whether it was approved."""
     if one.kind == "proposal":
         return one.about == "kill_restart" and one.decision == "approved"
     for accused, where in ((one.devices, of.devices), (one.hosts, of.hosts)):
-        # Names count where they are spelt alike: those of its own attempt tell.
+        # Names count only if spelt alike, as its own attempt shows.
         if accused and where.get(one.run, frozenset()) >= set(accused) and (there := where.get(name)):
             if not there & set(accused):
                 return True
             break
     if one.pattern == "intermittent":
         return False
-    # The last of what is followed is all of the ranks' own time.
+    # The last of the series is all of the ranks' own time.
     before, after = (list(_followed(one, history, ()))[-1:] for history in (own, of.attempts[name]))
     if not before or not after or (course := _shown(one, own, before[0])) is None:
         return False
@@ -281,26 +281,26 @@ def _in_next_job(one: LedgerEntry, runs: Sequence[JobRun]) -> LedgerEntry | None
         there = replace(one, without="next_job", without_run=run.job, from_step=None)
         why = _why_not(own, run)
         if why is None:
-            told = f"{run.job}, {run.run}" if run.job == one.job else run.job
+            name = f"{run.job}, {run.run}" if run.job == one.job else run.job
             saved, noise = own.step_time_us - run.step_time_us, math.hypot(own.noise_us or 0.0, run.noise_us or 0.0)
-            return _judged(replace(there, without_run=told), saved, 2 * noise, (own.steps, run.steps))
+            return _judged(replace(there, without_run=name), saved, 2 * noise, (own.steps, run.steps))
         first = first or _not_comparable(there, why)
     return first
 
 
 def stem(job: str) -> str:
-    """Return a job's name without what counts its runs: `gpt` of `gpt-2026-11-02` and `gpt_run12`."""
+    """Return a job's name without the number of its run: `gpt` for `gpt-2026-11-02` and `gpt_run12`."""
     return _NUMBER.sub("", job) or job
 
 
 def _hosts(run: JobRun) -> frozenset[str]:
-    """None where one of them is not known."""
+    """Return the run's hosts; empty if one of them is unknown."""
     hosts = [one.host for one in run.ranks]
     return frozenset() if None in hosts else frozenset(host for host in hosts if host is not None)
 
 
 def _has(run: JobRun, one: LedgerEntry) -> bool:
-    """Whether triage found the like of it in that run."""
+    """Return whether triage found the same cause in that run."""
     found = run.causes.get(one.about)
     return found is not None and (not one.hosts or not found or not set(found).isdisjoint(one.hosts))
 
@@ -316,20 +316,21 @@ def _why_not(own: JobRun, run: JobRun) -> WhyNotComparable | None:
         if abs(own.operations - run.operations) > ALIKE * own.operations:
             return "other_work"
     elif own.samples is None or run.samples is None:
-        return "other_work"  # nothing says that it is the same
+        return "other_work"  # nothing shows that it is the same
     return "few_steps" if own.noise_us is None or run.noise_us is None else None
 
 
 _Side = tuple[StepHistory, Ints]
-"""A history, and the places of some of its steps."""
+"""A history, and the indices of some of its steps."""
 
 
 def _compared(
     one: LedgerEntry, with_it: _Side, without_it: _Side, *, sized: bool = False, spread: bool = False
 ) -> LedgerEntry:
-    """Return the nearest steps of both sides, with ranks that take as many samples; `sized`: all together as many.
+    """Return the entry with the nearest steps of both sides compared, among steps in which ranks take as many samples.
 
-    Of a price that is `spread` over the steps with it, all of these, and their mean.
+    `sized`: only the total of samples has to be equal. `spread`: the price is spread over the steps with the fault, so
+    all of these and their mean count.
     """
     (before, had), (after, lacks) = with_it, without_it
     had = had if spread else had[-MOST:]
@@ -370,7 +371,7 @@ def _not_comparable(one: LedgerEntry, why: WhyNotComparable) -> LedgerEntry:
 
 
 def _unless_together(one: LedgerEntry, entries: Sequence[LedgerEntry]) -> LedgerEntry:
-    """Merge what ends together with another of the same run: each saved what both did."""
+    """Merge an entry with another of the same run that ended at the same time: each saved what both did."""
     if not one.has_come or one.without != "same_run" or one.from_step is None:
         return one
     for other in entries:

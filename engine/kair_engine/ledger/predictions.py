@@ -1,4 +1,4 @@
-"""What a triage predicts, as entries of the ledger; and the run that it is of, as later ones are compared with it."""
+"""Turns the predictions of a triage into entries of the ledger, and the triaged run into one for later comparison."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,9 +21,9 @@ _FRAMEWORKS: Final = {"kineto": "torch", "nsys": "torch", "xplane": "xla"}
 def predictions_of(
     found: TriageResult, job: Job, run: str, identities: Mapping[int, RankIdentity], at: str
 ) -> tuple[LedgerEntry, ...]:
-    """Return what a step is said to be shorter by without each finding.
+    """Return the predicted savings per step for each finding.
 
-    A job that stands still has no step to be shorter; what only recorded steps have is gone with the recording.
+    A hung job has no step time to save, and effects that only recorded steps have end with the recording.
     """
     return tuple(
         _prediction(one, found.step_time_us, job, run, identities, at)
@@ -45,7 +45,7 @@ def _prediction(  # noqa: PLR0917  (one call)
         ranks=one.ranks,
         hosts=one.hosts,
         devices=tuple(dict.fromkeys(uuid for uuid in devices if uuid is not None)),
-        part=next((told.part for told in one.explanations if told.word == "explains"), None),
+        part=next((each.part for each in one.explanations if each.word == "explains"), None),
         pattern=one.pattern,
         since=one.since,
         first_step=min(one.steps, default=0),
@@ -58,10 +58,10 @@ def _prediction(  # noqa: PLR0917  (one call)
 
 
 def with_predictions(kept: Sequence[LedgerEntry], made: Iterable[LedgerEntry]) -> tuple[LedgerEntry, ...]:
-    """Return the kept entries with those made now.
+    """Return the kept entries with the new ones.
 
-    The same prediction counts once: while the fault is there, the newer of two about the same steps stands; once the
-    job ran without it, the one made before that does.
+    An equal prediction counts once: while the fault is present, the newer of two about the same steps stands; once the
+    job ran without it, the earlier one does.
     """
     entries = list(kept)
     for one in made:
@@ -74,14 +74,14 @@ def with_predictions(kept: Sequence[LedgerEntry], made: Iterable[LedgerEntry]) -
 
 
 def _is_same(one: LedgerEntry, other: LedgerEntry) -> bool:
-    """Whether both are about one fault of one run, or about one proposal of a job."""
+    """Return whether both are about one fault of one run, or about one proposal of a job."""
     if (one.kind, one.job) != (other.kind, other.job):
         return False
     if one.kind == "proposal":
         return (one.number, one.at) == (other.number, other.at)
     if (one.run, one.ranks) != (other.run, other.ranks) or (not one.ranks and one.about != other.about):
         return False
-    # A fault that came back is told by steps after those that ran without it.
+    # A fault that came back has steps after those that ran without it.
     return other.came == "open" or other.from_step is None or one.begin < other.from_step
 
 
@@ -94,8 +94,8 @@ def run_of(  # noqa: PLR0917  (one call)
     step_us: Floats | None = None,
     samples: float | None = None,
 ) -> JobRun:
-    """Return a run that was triaged in all its steps; `step_us` are those of its history (steps), where it has one, and
-    `samples` what its ranks take in one, together.
+    """Return the run of a triage of all steps; `step_us` are the step times of its history (steps), if any, and
+    `samples` the total that its ranks take in a step.
     """
     if step_us is None or not len(step_us):
         step_us = recorded_steps(job)
@@ -152,5 +152,5 @@ def recorded_steps(job: Job) -> Floats:
 
 
 def with_run(kept: Sequence[JobRun], made: JobRun) -> tuple[JobRun, ...]:
-    """Return the kept runs with this one, which takes the place of what was known of it."""
+    """Return the kept runs with this one, which replaces an earlier record of it."""
     return (*(one for one in kept if (one.job, one.run) != (made.job, made.run)), made)

@@ -1,13 +1,12 @@
-"""Devices, hosts and links that are slower than their peers in job after job, known by UUID and not by a rank's number.
+"""Finds devices, hosts and links that are slower than their peers in job after job, by UUID instead of rank.
 
-Whether that is chance is tested anew after every job, so the test must hold however often one looks. It is a bet,
-whose expected gain is nothing where all are alike: that a unit is among the slowest k of its n peers in a job, and
-slower than these by a hundredth of the step. If it is as good as they are, its place among them is one of n, all as
-likely, and the first happens with probability k/n at most. A bet of the share λ of what there is multiplies that by 1
-− λ + λ n/k where it happens and by 1 − λ where not: by 1 in the mean, or less. The mixture of such bets over λ, over
-k and over the job that they begin with is what there is; it exceeds 1/α with probability α at most, at any time
-(Ville 1939; Ramdas et al., Game-theoretic statistics and safe anytime-valid inference, 2023). α is shared by all
-units of the store (Bonferroni).
+Chance is tested again after every job, so the test must hold however often one looks. It is a bet whose expected gain
+is zero if all units are alike: that a unit is among the slowest k of its n peers in a job, and slower than these by 1 %
+of the step. For a healthy unit all of the n places among its peers are equally likely, so that the first happens with
+probability k/n at most. A bet of the share λ of the wealth multiplies it by 1 − λ + λ n/k on a win and by 1 − λ on a
+loss: by at most 1 in the mean. The wealth is the mixture of such bets over λ, over k and over the job that they begin
+with; it exceeds 1/α with probability α at most, at any time (Ville 1939; Ramdas et al., Game-theoretic statistics and
+safe anytime-valid inference, 2023). α is shared by all units of the store (Bonferroni).
 """
 
 from collections import defaultdict
@@ -26,18 +25,18 @@ from kair_engine.results.ledger import JobRun, RunOfRank
 from kair_engine.results.triage import DeviceRecord
 
 MOST_CHANCE: Final = 0.01
-"""That any unit of a store that is as good as its peers comes to be told."""
+"""Probability that any healthy unit of a store is ever reported."""
 SLOW_SHARE: Final = 0.01
-"""Of the step: a unit that takes less than that longer than its peers is not slow in a job."""
+"""A unit is slow in a job if it takes at least this share of the step longer than its peers."""
 CHANGED: Final = 0.05
-"""Chance of so uneven a division of slow jobs, below which it changed in between."""
+"""A unit changed if chance divides its slow jobs as unevenly with less than this probability."""
 _STAKES: Final = (0.25, 0.5, 0.75)
 _TOP_SHARES: Final = (0.0, 0.25)
-"""Of the peers that a bet is on; the first is on the slowest alone."""
+"""Share of the peers that a bet is on; the first is on the slowest alone."""
 _FROM_FIRST: Final = 0.35
 _FROM_UPGRADES: Final = 0.45
-"""Of what there is: laid on bets that begin with the first job, and with an upgrade of the driver; the rest is on bets
-that begin with any job, since a device may become slow of itself."""
+"""Share of the wealth on bets that begin with the first job, and with an upgrade of the driver; the rest is on bets
+that begin with any job, because a device may become slow by itself."""
 _ORDER: Final = ("device", "host", "nic")
 
 Kind = Literal["device", "host", "nic"]
@@ -51,11 +50,11 @@ class _Seen:
     at: str
     job: str
     peers: int
-    """Units of its role, itself too."""
+    """Units of its role, itself included."""
     place: int
     """1: the slowest."""
     share: float
-    """What it takes longer, of the step."""
+    """Its excess time as a share of the step."""
     ranks: tuple[int, ...]
     driver: str | None
 
@@ -65,7 +64,7 @@ class _Seen:
 
 
 def records_of(runs: Iterable[JobRun]) -> tuple[DeviceRecord, ...]:
-    """Who is slow in job after job, the least likely by chance first. Of each job its last run counts."""
+    """Return the units that are slow in job after job, the least likely by chance first, by each job's last run."""
     seen = defaultdict[_Unit, list[_Seen]](list)
     for run in _once_each(runs):
         for unit, one in _units(run):
@@ -82,7 +81,7 @@ def records_of(runs: Iterable[JobRun]) -> tuple[DeviceRecord, ...]:
 
 
 def records_in(run: JobRun, runs: Iterable[JobRun]) -> tuple[DeviceRecord, ...]:
-    """Those that a run has to do with, each with its ranks there."""
+    """Return the records of a run's units, each with its ranks there."""
     ranks = defaultdict[_Unit, list[Rank]](list)
     for one in run.ranks:
         for unit in _units_of(one):
@@ -92,7 +91,7 @@ def records_in(run: JobRun, runs: Iterable[JobRun]) -> tuple[DeviceRecord, ...]:
 
 
 def _once_each(runs: Iterable[JobRun]) -> list[JobRun]:
-    """In the order of time; of each job the last run, and of each recording one, however often it was imported."""
+    """Return runs in order of time; of each job the last, and of each recording one, however often it was imported."""
     ordered = sorted(runs, key=lambda run: run.at)
     of_jobs = {run.job: run for run in ordered}
     of_recordings = {(run.job if run.run.startswith("attempt ") else "", run.run): run for run in of_jobs.values()}
@@ -108,7 +107,7 @@ def _units_of(one: RunOfRank) -> Iterator[_Unit]:
 
 
 def _units(run: JobRun) -> Iterator[tuple[_Unit, _Seen]]:
-    """Of each unit its place among those of its kind; of one with several roles, in the one with most peers."""
+    """Yield each unit with its place among those of its kind; one with several roles in that with most peers."""
     members = defaultdict[tuple[Kind, str], dict[str, list[RunOfRank]]](dict)
     for one in run.ranks:
         for kind, name in _units_of(one):
@@ -120,10 +119,10 @@ def _units(run: JobRun) -> Iterator[tuple[_Unit, _Seen]]:
         shares = {name: median(one.excess_share for one in ranks) for name, ranks in of.items()}
         ordered = np.sort(list(shares.values()))
         for name, ranks in of.items():
-            # Of equals each has the last place.
+            # Equal units share the last of their places.
             place = len(of) - int(np.searchsorted(ordered, shares[name], side="left"))
             drivers = {one.driver for one in ranks}
-            told = _Seen(
+            seen = _Seen(
                 run.at,
                 run.job,
                 len(of),
@@ -132,13 +131,13 @@ def _units(run: JobRun) -> Iterator[tuple[_Unit, _Seen]]:
                 tuple(one.rank for one in ranks),
                 drivers.pop() if len(drivers) == 1 else None,
             )
-            if (kind, name) not in best or best[kind, name].peers < told.peers:
-                best[kind, name] = told
+            if (kind, name) not in best or best[kind, name].peers < seen.peers:
+                best[kind, name] = seen
     yield from best.items()
 
 
 def _distinct(seen: dict[_Unit, list[_Seen]]) -> dict[_Unit, list[_Seen]]:
-    """Return a host or link that the same ranks had as a device, wherever it was seen, is told as that."""
+    """Return the units without a host or link that always had the same ranks as a device: the device stands for it."""
     found: dict[tuple[tuple[str, tuple[int, ...]], ...], _Unit] = {}
     for unit in sorted(seen, key=lambda unit: (_ORDER.index(unit[0]), unit[1])):
         found.setdefault(tuple((one.job, one.ranks) for one in seen[unit]), unit)
@@ -146,8 +145,8 @@ def _distinct(seen: dict[_Unit, list[_Seen]]) -> dict[_Unit, list[_Seen]]:
 
 
 def _log_wealth(seen: Sequence[_Seen]) -> float:
-    """Return the logarithm of what bets on being slow have become; below 0 they lost."""
-    told, laid = [], _laid(seen)
+    """Return the logarithm of the wealth of bets on being slow; below 0 they lost."""
+    wealth, laid = [], _laid(seen)
     for top in _TOP_SHARES:
         among = [max(int(one.peers * top), 1) for one in seen]
         won = np.array([one.is_slow and one.place <= k for one, k in zip(seen, among, strict=True)])
@@ -155,14 +154,14 @@ def _log_wealth(seen: Sequence[_Seen]) -> float:
         for stake in _STAKES:
             gains = np.log(1 - stake + stake * odds * won)
             since = np.cumsum(gains[::-1])[::-1]  # begun with each job
-            told.append(np.logaddexp.reduce([*(since + np.log(laid)), np.log(1 - laid.sum())]))
-    return float(np.logaddexp.reduce(told) - np.log(len(told)))
+            wealth.append(np.logaddexp.reduce([*(since + np.log(laid)), np.log(1 - laid.sum())]))
+    return float(np.logaddexp.reduce(wealth) - np.log(len(wealth)))
 
 
 def _laid(seen: Sequence[_Seen]) -> Floats:
-    """Return (runs): the share that is laid on bets which begin with it; what is left is for those to come.
+    """Return (runs): the share of the wealth on bets that begin with each; the remainder is for later ones.
 
-    Of the first, second, third upgrade, or job, a half, a sixth, a twelfth: together never more than 1.
+    The first, second, third upgrade, or job, gets a half, a sixth, a twelfth: together never more than 1.
     """
     starts = np.arange(1, len(seen) + 1)
     laid = (1 - _FROM_FIRST - _FROM_UPGRADES) / (starts * (starts + 1.0))
@@ -173,7 +172,7 @@ def _laid(seen: Sequence[_Seen]) -> Floats:
 
 
 def _upgrades(seen: Sequence[_Seen]) -> list[int]:
-    """Return the places of runs with another driver than the one before."""
+    """Return the indices of runs with another driver than the one before."""
     drivers = [one.driver for one in seen]
     return [at for at in range(1, len(seen)) if None not in drivers[at - 1 : at + 1] and drivers[at - 1] != drivers[at]]
 
@@ -205,9 +204,9 @@ def _record(unit: _Unit, seen: Sequence[_Seen], chance: float) -> DeviceRecord:
 
 
 def _change(seen: Sequence[_Seen]) -> int:
-    """Return the place of the first run since which it is slow more often than chance divides the slow ones; 0: always.
+    """Return the index of the run since which it is slow more often than by chance; 0: always.
 
-    Runs with another driver than the one before are asked first, and all others if none of these tells.
+    Runs with another driver than the one before are tested first, and all others if none of these qualifies.
     """
     for candidates in (_upgrades(seen), range(1, len(seen))):
         chances = [(_uneven(seen, at) * len(candidates), at) for at in candidates]
@@ -217,9 +216,7 @@ def _change(seen: Sequence[_Seen]) -> int:
 
 
 def _uneven(seen: Sequence[_Seen], at: int) -> float:
-    """Return the probability that so few of the slow runs, or fewer, would be among the first by chance
-    (hypergeometric).
-    """
+    """Return the probability that chance puts so few of the slow runs, or fewer, among the first (hypergeometric)."""
     slow, first = sum(one.is_slow for one in seen), sum(one.is_slow for one in seen[:at])
     ways = sum(comb(slow, few) * comb(len(seen) - slow, at - few) for few in range(first + 1) if at >= few)
     return ways / comb(len(seen), at)

@@ -1,4 +1,4 @@
-"""How predictions came out: in all, by cause, and for one cause beside a new price."""
+"""Summarises outcomes of predictions: in all, by cause, and for one cause next to a new price."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -11,17 +11,17 @@ from kair_engine.results.ledger import CameOfCause, LedgerEntry, LedgerSummary
 from kair_engine.results.triage import Finding, TrackRecord
 
 FEWEST_CAME: Final = 5
-"""Outcomes for a cause: of fewer nothing is told beside its prices."""
+"""Outcomes of a cause that are needed before they are shown with its prices."""
 
 
 def summary_of(entries: Iterable[LedgerEntry]) -> LedgerSummary:
-    """How many were made, came, and came true."""
-    told = list(entries)
-    return LedgerSummary(len(told), sum(one.has_come for one in told), sum(one.came == "came_true" for one in told))
+    """Return how many were made, came, and came true."""
+    made = list(entries)
+    return LedgerSummary(len(made), sum(one.has_come for one in made), sum(one.came == "came_true" for one in made))
 
 
 def by_cause(entries: Iterable[LedgerEntry]) -> tuple[CameOfCause, ...]:
-    """By cause, or action, those first that were predicted most often."""
+    """Return outcomes by cause, or action, the most often predicted first."""
     of = defaultdict[str, list[LedgerEntry]](list)
     for one in entries:
         of[one.about].append(one)
@@ -43,7 +43,7 @@ def _came(about: str, entries: Sequence[LedgerEntry]) -> CameOfCause:
 
 
 def with_track_records(findings: Iterable[Finding], entries: Sequence[LedgerEntry]) -> tuple[Finding, ...]:
-    """Return the findings, each with how prices for its cause came out, where enough did."""
+    """Return the findings, each with the outcomes of prices for its cause, if there are enough."""
     priced = [one for one in entries if one.kind == "finding" and one.has_come]
     return tuple(replace(one, track_record=_track_record(one.cause, priced)) for one in findings)
 

@@ -64,7 +64,7 @@ def open_member(path: Path) -> IO[bytes]:
 
 
 def _is_zip(archive: Path) -> bool:
-    """Whether the file begins as a zip file: a tar archive may well end with one."""
+    """Return whether the file begins as a zip file: a tar archive may well end with one."""
     with archive.open("rb") as file:
         return file.read(4) in (b"PK\x03\x04", b"PK\x05\x06")
 
@@ -80,7 +80,7 @@ def _safe_name(name: str) -> str | None:
 
 
 def _hidden(name: str) -> bool:
-    """Whether the member is hidden or macOS's metadata of another one; such files of a folder are left out, too."""
+    """Return whether the member is hidden or macOS's metadata of another; such files of a folder are left out, too."""
     return any(part.startswith(".") or part == "__MACOSX" for part in PurePosixPath(name).parts)
 
 
@@ -239,7 +239,7 @@ class _Cursor:
         cls._open = None
 
     def _forward(self, name: str) -> bool:
-        """Whether a member of that name lies ahead; if so, it becomes the current one."""
+        """Return whether a member of that name lies ahead; if so, it becomes the current one."""
         while (member := self._file.next()) is not None:
             self._file.members = []  # type: ignore[attr-defined]
             if member.isreg() and not member.issparse() and _safe_name(member.name) == name:

@@ -41,7 +41,7 @@ class Device:
 
     @property
     def info(self) -> dict[str, Any]:
-        """The host, process and rank in `info.json.N` of its folder; empty if there is none."""
+        """The host, process and rank in `info.json.N` of its folder; empty if it is missing."""
         if self.folder is None:
             return {}
         path = self.folder / f"info.json.{self.number}"
@@ -94,7 +94,7 @@ class Piece:
         return int(self.number.rpartition("_")[2])
 
     def beside(self, kind: str) -> Path | None:
-        """Return the file of another kind of the same iteration; None if there is none."""
+        """Return the file of another kind of the same iteration; None if none exists."""
         path = self.path.with_name(f"{kind}_{self.number}{self.end}")
         return path if _is_there(path) else None
 
@@ -112,7 +112,7 @@ def piece_of(path: Path) -> Piece | None:
 
 
 def slices_of(path: Path) -> list[Path]:
-    """Return all slices of the recording that a file is a slice of, in order; the file alone if it is none."""
+    """Return all slices of the recording that a file is a slice of, in order; else the file alone."""
     match = SLICE.match(path.name)
     if match is None:
         return [path]

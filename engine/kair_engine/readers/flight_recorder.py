@@ -304,7 +304,7 @@ def _is_transfer(entry: Entry) -> bool:
 
 
 def _is_of(key: object, name: str, entries: Sequence[Entry]) -> bool:
-    """Whether a status belongs to a group: its key is the number of the group's communicator."""
+    """Return whether a status belongs to a group: its key is the number of the group's communicator."""
     if entries:
         return _text(key) == _text(entries[-1].get("pg_id", name))
     return _text(key) == name
@@ -356,7 +356,7 @@ def _location(entry: Entry) -> str:
 
 
 def _count(value: object) -> int:
-    """Return a sequence number or a time; −1 if there is none. Gloo's status has them as text."""
+    """Return a sequence number or a time; −1 without one. Gloo's status has them as text."""
     if isinstance(value, str) and re.fullmatch(r"-?\d{1,18}", value):
         value = int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) and -1 <= value < 1 << 62 else -1

@@ -237,7 +237,7 @@ def is_tensorboard(head: Head) -> bool:
 
 
 def is_binary(head: Head) -> bool:
-    """Whether it is binary: it has a byte that text does not."""
+    """Return whether it is binary: it has a byte that text does not."""
     return any(byte < 9 for byte in head.content[:4096])
 
 

@@ -40,7 +40,7 @@ class Report:
         self._tables = tables
 
     def has(self, table: str, *columns: str) -> bool:
-        """Whether the table exists with these columns."""
+        """Return whether the table exists with these columns."""
         return table in self._tables and self._tables[table].issuperset(columns)
 
     def rows(self, table: str, wanted: Sequence[str], optional: Sequence[str] = ()) -> Iterator[tuple[Any, ...]]:

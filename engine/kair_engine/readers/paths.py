@@ -77,8 +77,7 @@ def _siblings(folder: Path, files: Sequence[Path]) -> list[str]:
 
 
 def _varying(numbers: Mapping[str, Sequence[str]]) -> dict[str, int]:
-    """Return by name the number that distinguishes the names; of several candidates, the one with the lowest numbers.
-    """
+    """Return by name the number that distinguishes the names; of several candidates the one with the lowest numbers."""
     columns = [[int(text) for text in column] for column in zip(*numbers.values(), strict=True)]
     candidates = [column for column in columns if len(set(column)) == len(column) > 1 and _are_ranks(column)]
     return dict(zip(numbers, min(candidates, key=max), strict=True)) if candidates else {}
@@ -111,7 +110,7 @@ SUFFIXES: Final = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.zst", ".tar.zstd")
 
 
 def is_archive_name(path: Path) -> bool:
-    """Whether the name is an archive's; only such files are opened as one."""
+    """Return whether the name is an archive's; only such files are opened as one."""
     return path.name.lower().endswith(SUFFIXES)
 
 
@@ -121,7 +120,7 @@ def archive_of(path: Path) -> Path | None:
 
 
 def is_member(path: Path) -> bool:
-    """Whether the path leads into an archive."""
+    """Return whether the path leads into an archive."""
     return archive_of(path) is not None
 
 

@@ -215,7 +215,7 @@ _WHOLE: Final = 1.5
 
 
 def between_optimizers(marks: Sequence[Mark], work: Int64s, extent: tuple[int, int]) -> Steps | None:
-    """Return the steps between the best of the marks, numbered from 0; None if there is none.
+    """Return the steps between the best of the marks, numbered from 0; None if none exists.
 
     A step ends with the optimizer's; it begins with zeroing gradients or fetching a batch. Of several optimizers the
     one that steps least often counts. `work` are the times of calls, launches or operations, in order: the part before
@@ -331,14 +331,14 @@ def _preference(name: str) -> tuple[int, str]:
 
 
 def _is_last(name: str) -> bool:
-    """Whether a step ends with it: an optimizer's work, the choice of a token, or an operation that all ranks leave at
+    """Return whether a step ends with it: an optimizer's work, the choice of a token, or one that all ranks leave at
     once.
     """
     return _preference(name)[0] < 3
 
 
 def _ends_with(name: Int64s, one: int) -> bool:
-    """Whether a recording of whole steps shows that they end with the operation `one`, and do not begin with it."""
+    """Return whether a recording of whole steps shows that they end, and do not begin, with the operation `one`."""
     return bool(name[-1] == one != name[0])
 
 
@@ -390,7 +390,7 @@ def _between_calls(
 
 
 def _holds(part: Int64s, usual: Int64s) -> bool:
-    """Whether the part contains everything in a usual one, and not much more: a whole step."""
+    """Return whether the part contains everything in a usual one, and not much more: a whole step."""
     often = np.bincount(part, minlength=len(usual))
     return bool((often >= usual).all()) and _ALIKE * often.sum() <= usual.sum()
 

@@ -271,7 +271,7 @@ def _decoded(text: bytes, begin: int, end: int) -> list[Event]:
 def last_boundary(text: bytes, limit: int, start: int = 0) -> int | None:
     """Return the position after the last `}` before `limit` that a comma and `{` follow, or `{` on another line.
 
-    None if there is none.
+    None if none exists.
     """
     brace = limit
     for _ in range(_FEW_BRACES):

@@ -130,7 +130,7 @@ class StepAssembler:
 
     @property
     def first_send(self) -> FirstSend | None:
-        """The most frequent first send of the tables made so far; None if there is none."""
+        """The most frequent first send of the tables made so far; None if none exists."""
         return self._first_sends.most_common(1)[0][0] if self._first_sends else None
 
     def table(self, records: Records, step: int) -> pa.Table:

@@ -341,7 +341,7 @@ def _steps(
 
 
 def _fits(windows: Sequence[tuple[int, int]], marked: Steps, launched: dict[int, HostEvent]) -> bool:
-    """Whether marks and executions match: linked by launches, or each execution begins in a mark's window."""
+    """Return whether marks and executions match: linked by launches, or each execution begins in a mark's window."""
     if launched:
         return True
     import numpy as np

@@ -487,7 +487,7 @@ def _thousandths(text: Text, at: int, limit: int) -> tuple[int, int]:
 
 @njit(nogil=True)
 def _rounds_up(text: Text, begin: int, end: int, is_odd: bool) -> bool:
-    """Whether the digits after the last kept one are more than half, or exactly half after an odd digit."""
+    """Return whether the digits after the last kept one are more than half, or exactly half after an odd digit."""
     if text[unsigned(begin)] != _ZERO + 5:
         return bool(text[unsigned(begin)] > _ZERO + 5)
     for i in range(begin + 1, end):

@@ -102,7 +102,7 @@ def forget(shapes: Shapes) -> None:
 
 @njit(nogil=True)
 def is_same(text: Text, at: int, texts: Text, first: int, size: int) -> bool:
-    """Whether the text at `at` equals a piece: `size` characters of `texts` from `first` on."""
+    """Return whether the text at `at` equals a piece: `size` characters of `texts` from `first` on."""
     if size < 8:
         for i in range(size):
             if text[unsigned(at + i)] != texts[unsigned(first + i)]:
