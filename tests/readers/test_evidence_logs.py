@@ -49,7 +49,7 @@ def test_the_table_of_xids_keeps_programs_and_devices_apart() -> None:
     assert all(xids.of_code(code).is_downstream for code in (45, 145, 154))
     assert not any(xids.of_code(code).is_downstream or xids.of_code(code).is_application for code in (48, 79, 149))
     assert xids.of_code(9999).words
-    assert xids.told_cause("pid=1, name=python3, Ch 00000001 caused by previous Xid 145") == 145
+    assert xids.stated_cause("pid=1, name=python3, Ch 00000001 caused by previous Xid 145") == 145
 
 
 def test_of_very_many_collectives_the_same_numbers_are_kept_on_every_rank(
