@@ -1,1 +1,1 @@
-"""The command line: the registry of commands, their options, and the way from arguments to an exit status."""
+"""The command line: the registry of commands, their options, and the processing of arguments to an exit status."""

@@ -1,4 +1,4 @@
-"""The actions of commands that have several: each has its own options, help and examples."""
+"""Actions of commands that have several: each has its own options, help and examples."""
 
 from typing import Final, Literal
 
@@ -18,8 +18,7 @@ Needs = Literal[
     "running",
     "nothing",
 ]
-"""What a command takes as input. `shell` and `runbook` run other commands; `process` launches a job; `running` observes
-one."""
+"""A command's input. `shell` and `runbook` run other commands; `process` launches a job; `running` observes one."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +29,9 @@ class Action:
     summary: str
     examples: tuple[str, ...]
     notes: str = ""
-    """What its help says after the examples."""
+    """Shown in its help after the examples."""
     needs: Needs | None = None
-    """What its function is given first, if not what the command's other actions are given."""
+    """The first argument of its function, if different from the command's other actions."""
 
 
 JOBS: Final = (

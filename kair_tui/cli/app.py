@@ -1,4 +1,4 @@
-"""The program as Typer makes it, built from the registry; a command is built only when it is asked for."""
+"""The program as Typer builds it from the registry; a command is built only when it is used."""
 
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -20,7 +20,7 @@ FIRST_PAGE: Final = {
     "Watch a running job": ("capture", "watch", "confirm"),
     "Keep jobs": ("jobs", "fleet"),
 }
-"""What `kair --help` shows, in its order: the commands that most people need."""
+"""The commands in `kair --help`, in order: those that most people need."""
 
 _HELP_NAMES: Final[dict[str, Any]] = {"help_option_names": ["-h", "--help"]}
 PLAIN: Final[dict[str, Any]] = {
@@ -29,7 +29,7 @@ PLAIN: Final[dict[str, Any]] = {
     "pretty_exceptions_enable": False,
     "context_settings": {"show_default": True, **_HELP_NAMES},
 }
-"""Of every Typer: its own completion, markup and tracebacks would load more, and write in other words."""
+"""For every Typer: its own completion, markup and tracebacks would load more, and use other wording."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -55,7 +55,7 @@ def program() -> click.Group:
 
 
 class Commands(TyperGroup):
-    """The commands of the registry, each imported when it is named."""
+    """The commands of the registry, each imported when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         """Return all names, in the order of the help."""
@@ -71,7 +71,7 @@ class Commands(TyperGroup):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the command and its arguments; a job's name or path in a command's place is for `triage`."""
         if find(args[0]) is None:
-            from kair.app.jobs import names_a_job  # what is no command costs the start a little more
+            from kair.app.jobs import names_a_job  # skipped for commands, because it slows the start a little
 
             if names_a_job(args[0]):
                 args = ["triage", *args]
@@ -91,7 +91,7 @@ class Commands(TyperGroup):
 
 
 def all_commands() -> str:
-    """Return every command with what it does, under the registry's headings."""
+    """Return every command with its summary, under the registry's headings."""
     formatter = click.HelpFormatter()
     for section, entries in groupby(COMMANDS, key=lambda entry: entry.section):
         with formatter.section(section):
@@ -108,7 +108,7 @@ class Command(TyperCommand):
 
 
 class Actions(TyperGroup):
-    """A command with several actions, each imported when it is named."""
+    """A command with several actions, each imported when it is used."""
 
     def __init__(self, entry: Entry) -> None:
         self._entry = entry
@@ -134,12 +134,12 @@ class Actions(TyperGroup):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Put the action first: options may stand before it, and the default one need not be named."""
         if ctx.resilient_parsing and _first_argument(self._entry, args) == len(args):
-            return super().parse_args(ctx, [])  # a half-typed line may still name its action
+            return super().parse_args(ctx, [])  # an unfinished line may still name its action
         entry, others = chosen(self._entry, args)
         return super().parse_args(ctx, [entry.action, *others] if entry.action else others)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Complete actions, and what the default action takes."""
+        """Complete actions, and arguments of the default action."""
         items = super().shell_complete(ctx, incomplete)
         if not self._entry.default:
             return items
@@ -165,10 +165,10 @@ class Actions(TyperGroup):
 
 
 def chosen(entry: Entry, words: Sequence[str]) -> tuple[Entry, list[str]]:
-    """Return the entry of the action that `words` name, and the other words; the command's own if it has no actions.
+    """Return the entry of the action in `words` and the other words; the command's own entry if it has no actions.
 
-    Where only the help is asked for, the command's own entry is returned. Raises UsageError for an unknown action, or
-    where none is named and the command has no default.
+    Also the command's own entry if only help is requested. Raises UsageError for an unknown action, or if none is named
+    and the command has no default.
     """
     if not entry.actions:
         return entry, list(words)
@@ -188,7 +188,7 @@ def chosen(entry: Entry, words: Sequence[str]) -> tuple[Entry, list[str]]:
 
 
 def _first_argument(entry: Entry, words: Sequence[str]) -> int:
-    """Return where the first word is that is neither an option of any action nor an option's value."""
+    """Return the index of the first word that is neither an option of any action nor an option's value."""
     if not words or not words[0].startswith("-"):
         return 0
     options = {
@@ -214,7 +214,7 @@ def _epilog(entry: Entry) -> str:
 
 @cache
 def command(entry: Entry) -> click.Command:
-    """Make one command of the registry, once: a runbook, a shell and the screens ask the same ones again."""
+    """Make one command of the registry, cached: runbooks, shells and screens use the same ones repeatedly."""
     if entry.actions:
         return Actions(entry)
     from kair_tui.cli.options import signature
@@ -222,7 +222,7 @@ def command(entry: Entry) -> click.Command:
     def answer(**_: Any) -> int:  # noqa: ANN401
         from kair_tui.cli.invoke import invoke
 
-        # As `parse` gives them, in tuples: Typer hands over lists, and None for an empty one.
+        # Tuples as `parse` gives them: Typer passes lists, and None for an empty one.
         return invoke(entry, click.get_current_context().params)
 
     answer.__signature__ = taken = signature(entry)  # type: ignore[attr-defined]
@@ -236,20 +236,20 @@ def command(entry: Entry) -> click.Command:
 
 
 def parameters(entry: Entry) -> list[click.Parameter]:
-    """Return all parameters of a command: JOB, its own options, then the shared ones; of actions the default's."""
+    """Return all parameters of a command: JOB, its own options, then the shared ones; with actions, the default's."""
     if entry.actions:
         return command(entry.typical).params if entry.default else []
     return command(entry).params
 
 
 def parse(entry: Entry, words: Sequence[str]) -> dict[str, Any]:
-    """Return the arguments that `words` give to a command, defaults included. Raises what `run` raises."""
+    """Return the arguments in `words` for a command, with defaults. Raises as `run` does."""
     entry, others = chosen(entry, words)
     return command(entry).make_context(f"kair {entry.line}", others).params
 
 
 def help_text(entry: Entry) -> str:
-    """Return what `kair COMMAND --help` prints."""
+    """Return the output of `kair COMMAND --help`."""
     built = command(entry)
     return built.get_help(built.make_context(f"kair {entry.line}", [], resilient_parsing=True))
 

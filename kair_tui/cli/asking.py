@@ -1,4 +1,4 @@
-"""How every face asks: a command's arguments become a question, the session answers it, words are put on the answer."""
+"""Answers commands for all faces: arguments become a question, the session answers it, and words are added."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -28,19 +28,19 @@ def open_session(
     progress: Watcher = unwatched,
     remembers: bool = True,
 ) -> Session:
-    """Open a job whose answers are in words. Raises InputError where there is none, or it is unreadable."""
+    """Open a job whose answers are in words. Raises InputError if it is missing or unreadable."""
     return Session.open(job, store=store, progress=progress, remembers=remembers, in_words=in_words)
 
 
 def in_words(answer: Answer) -> Answer:
-    """Return the answer with its result as people read it."""
+    """Return the answer with its result in words."""
     entry = find(answer.question.command)
     words = None if entry is None else entry.load_words()
     return answer if words is None else answer.with_result(words(answer))
 
 
 def shown(answer: Answer) -> Document:
-    """Return an answer as the formats write it."""
+    """Return an answer as a document for the output formats."""
     job = answer.job
     about = None if job is None else JobInfo(job.name, job.source, job.world_size, job.ranks, answer.steps)
     warnings = warnings_in_words(answer.warnings)
@@ -58,7 +58,7 @@ class Asker:
 
     @classmethod
     def of(cls, entry: Entry, arguments: dict[str, Any], session: Session) -> "Asker":
-        """Take the shared options of a command. Raises UsageError for what they cannot mean."""
+        """Take the shared options of a command. Raises UsageError for invalid ones."""
         steps = session.chosen(parse_steps(take(JobChoice, arguments).step))
         baseline = take(BaselineChoice, arguments).baseline if entry.takes_baseline else None
         return cls(session, steps, baseline, workers_of(entry, arguments))
@@ -69,16 +69,16 @@ class Asker:
         return self.session.narrowed(self.steps)
 
     def question(self, question: Question) -> Question:
-        """Return the question about what was chosen."""
+        """Return the question with the chosen steps, baseline and workers."""
         return replace(question, steps=self.steps, baseline=self.baseline, workers=self.workers)
 
     def ask(self, question: Question) -> Answer:
-        """Answer it about what was chosen. Raises KairError."""
+        """Answer a question about the choice. Raises KairError."""
         return self.session.ask(self.question(question))
 
 
 def answer_of_job(entry: Entry, arguments: dict[str, Any], session: Session) -> Document:
-    """Answer a command about a job, write the files that it asks for, and keep what is worth keeping.
+    """Answer a command about a job, write its files, and keep reusable results.
 
     Raises KairError.
     """
@@ -95,7 +95,7 @@ def answer_of_job(entry: Entry, arguments: dict[str, Any], session: Session) -> 
 
 
 def asked_of_job(entry: Entry, arguments: dict[str, Any], session: Session) -> Answer:
-    """Return the answer to a command that asks about a job, with its files written and kept what is worth keeping.
+    """Return the answer to a command that asks about a job; its files are written and reusable results kept.
 
     Raises KairError.
     """
@@ -119,10 +119,10 @@ def answer_of_store(entry: Entry, arguments: dict[str, Any], store: OpenStore) -
 
 
 def done(entry: Entry, result: Any) -> Document:  # noqa: ANN401
-    """Return the answer of a command that is about no job, given its result."""
+    """Return the answer of a command without a job, given its result."""
     return Document(entry.name, result, None, warnings_in_words(getattr(result, "warnings", ())))
 
 
 def _with_report(answer: Document, entry: Entry, write: Callable[[], str]) -> Document:
-    """Return the answer with what writes its report, of a command that has one."""
+    """Return the answer with a function that writes its report, if the command has one."""
     return replace(answer, report=write) if entry.has_report else answer

@@ -14,16 +14,16 @@ from kair_engine.errors import KairError
 
 Shell = Literal["bash", "zsh", "fish", "powershell", "pwsh"]
 VARIABLE = "_KAIR_COMPLETE"
-"""In which the script asks what to offer."""
+"""The variable in which the script requests completions."""
 
 
 def complete(program: click.Command) -> int:
-    """Answer the shell's question for completions, which stands in the environment; return the exit status."""
+    """Answer the shell's request for completions in the environment; return the exit status."""
     return shell_complete(program, {}, "kair", VARIABLE, os.environ[VARIABLE])
 
 
 def script(program: click.Command, shell: str) -> str:
-    """Return what makes a shell ask `kair` for completions, in the shell's language."""
+    """Return the script that makes a shell request completions from `kair`."""
     known = get_completion_class("powershell" if shell == "pwsh" else shell)
     if known is None:
         raise ValueError(shell)
@@ -31,9 +31,9 @@ def script(program: click.Command, shell: str) -> str:
 
 
 def install(program: click.Command, shell: str) -> Path:
-    """Write the script where the shell finds it, and return where that is; the shell's startup file may grow a line.
+    """Write the script where the shell finds it, and return its path; a line may be added to the shell's startup file.
 
-    Raises OSError where that cannot be done.
+    Raises OSError if that fails.
     """
     from kair_engine.trace.files import atomic_write
 
@@ -56,7 +56,7 @@ def install(program: click.Command, shell: str) -> Path:
 
 
 def job_names(incomplete: str) -> list[str]:
-    """Return the store's jobs that begin with `incomplete`; none where there is no store."""
+    """Return the store's jobs that begin with `incomplete`; empty without a store."""
     try:
         names = [job.name for job in OpenStore(store_root(None)).store.jobs()]
     except (OSError, KairError):
@@ -79,7 +79,7 @@ def _add_line(file: Path, line: str) -> None:
         before, new = startup.read(), f"\n{line}\n".encode()
         if line.encode() in before.splitlines():
             return
-        # Half a line of a startup file would be obeyed by every shell.
+        # A partial line in a startup file would be executed by every shell.
         if startup.write(new) != len(new):
             startup.truncate(len(before))
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(file))

@@ -1,6 +1,6 @@
 """Conditions of `when`, `expect` and `--fail-on`: comparisons of fields and values, joined by and, or, not.
 
-Their grammar is Python's once each word has given way to a name: Python reads it, and evaluates nothing of it.
+Each word is replaced by a name, so that the grammar is Python's: Python parses it, and evaluates nothing.
 """
 
 import ast
@@ -18,14 +18,14 @@ ValueOf = Callable[[Reference], Any]
 
 
 def _contains(whole: Any, part: Any) -> bool:  # noqa: ANN401
-    """Look for text in a text, for a value in a list, for a record of a list by its first field."""
+    """Return whether text contains a text, a list a value, or a list a record whose first field has the value."""
     if not isinstance(whole, list | tuple):
         return whole is not None and str(part) in str(whole)
     return part in whole or any(isinstance(one, dict) and next(iter(one.values()), None) == part for one in whole)
 
 
 def listed_values(value: Any) -> "list[Any] | tuple[Any, ...]":  # noqa: ANN401
-    """Return a list as it is, and text as a list with commas, whose numbers are numbers."""
+    """Return a list unchanged, and text as a list split at commas, with numbers converted."""
     if isinstance(value, list | tuple):
         return value
     return [literal(one.strip()) for one in str(value).split(",")]
@@ -44,7 +44,7 @@ _COMPARE: Final[dict[str, Callable[[Any, Any], bool]]] = {
 }
 _SIGNS: Final = dict(zip((ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.In, ast.Is), _COMPARE, strict=True))
 _KEYWORDS: Final = {"and": "and", "or": "or", "not": "not", "in": "in", "contains": "is"}
-"""How Python spells each: `is` stands for what Python lacks, and binds as `in` does."""
+"""Python's spelling of each: `is` stands for `contains`, and binds as `in` does."""
 _SIGN: Final = re.compile(r"[=!<>]=|[<>()]")
 _SIGN_OF_LIST: Final = re.compile(r"[=!<>]=|[<>(),]")
 _MOST_NESTED: Final = 100
@@ -52,14 +52,14 @@ _MOST_NESTED: Final = 100
 
 @dataclass(frozen=True)
 class Comparison:
-    """`$job.slowdown > 1.05`; without a sign, whether there is anything: not null, false, nought or empty."""
+    """`$job.slowdown > 1.05`; without an operator, whether the value is not null, false, zero or empty."""
 
     left: Word
     sign: str | None = None
     right: Word | None = None
 
     def holds(self, value_of: ValueOf) -> bool:
-        """Return whether it holds. Raises UsageError for values that cannot be compared so."""
+        """Return whether it holds. Raises UsageError for incomparable values."""
         left = self.left.value(value_of)
         if self.right is None:
             return bool(left)
@@ -73,26 +73,26 @@ class Comparison:
 
     @property
     def references(self) -> tuple[Reference, ...]:
-        """Return what it refers to."""
+        """Return its references."""
         return self.left.references + (self.right.references if self.right else ())
 
 
 @dataclass(frozen=True)
 class Joined:
-    """Conditions of which all, any, or (`not`, of one) none must hold."""
+    """Conditions of which all, any, or (`not`, with one) none must hold."""
 
     how: str
     parts: "tuple[Condition, ...]"
 
     def holds(self, value_of: ValueOf) -> bool:
-        """Return whether it holds; what comes after the part that decides is not looked at."""
+        """Return whether it holds; parts after the decisive one are not evaluated."""
         if self.how == "not":
             return not self.parts[0].holds(value_of)
         return (all if self.how == "and" else any)(part.holds(value_of) for part in self.parts)
 
     @property
     def references(self) -> tuple[Reference, ...]:
-        """Return what it refers to."""
+        """Return its references."""
         return tuple(reference for part in self.parts for reference in part.references)
 
 
@@ -100,7 +100,7 @@ Condition = Comparison | Joined
 
 
 def parse_condition(text: str) -> Condition:
-    """Read `$t.verdict == straggler and not ($t.findings[0].slowdown < 1.05)`. Raises UsageError for anything else."""
+    """Parse `$t.verdict == straggler and not ($t.findings[0].slowdown < 1.05)`. Raises UsageError for anything else."""
     text = text.strip()
     if not text:
         raise UsageError("the condition is missing")
@@ -115,7 +115,7 @@ def parse_condition(text: str) -> Condition:
 
 
 def _tokens(text: str, words: dict[str, Word]) -> list[str]:
-    """Split a condition as Python spells it; the names that its words give way to are added to `words`."""
+    """Split a condition into Python's tokens; the names that replace its words are added to `words`."""
     tokens: list[str] = []
     at, is_list = 0, False
     while at < len(text):
@@ -138,7 +138,7 @@ def _tokens(text: str, words: dict[str, Word]) -> list[str]:
 
 
 def _condition(node: ast.expr, words: dict[str, Word]) -> Condition:
-    """Build a condition from what Python read. Raises SyntaxError for what is Python, and no condition."""
+    """Build a condition from Python's syntax tree. Raises SyntaxError for Python that is no condition."""
     match node:
         case ast.BoolOp():
             how = "and" if isinstance(node.op, ast.And) else "or"
@@ -161,7 +161,7 @@ def _condition(node: ast.expr, words: dict[str, Word]) -> Condition:
 
 
 def _unread(text: str, tokens: list[str]) -> UsageError:
-    """Say why Python does not read it as a condition."""
+    """Return why Python cannot parse it as a condition."""
     if tokens.count("(") > tokens.count(")"):
         return UsageError(f"a bracket is not closed in {text!r}")
     if any(left[0] not in "_)" and right[0] not in "_(n" for left, right in pairwise(("(", *tokens, ")"))):

@@ -1,7 +1,7 @@
-"""The conditions of `--fail-on`: what a script hears of through the exit status.
+"""The conditions of `--fail-on`, which a script checks by the exit status.
 
-They are those of `when` and `expect`, about the one answer of the command: its fields stand without a name before them.
-Some answers have shorthands besides, which are fields of a named answer too: `straggler`, `$t.straggler`.
+They are those of `when` and `expect`, about the command's single answer, whose fields need no name before them. Some
+answers also have shorthands, which are fields of a named answer too: `straggler`, `$t.straggler`.
 """
 
 import re
@@ -23,9 +23,10 @@ _SLOWDOWN: Final = "slowdown"
 
 
 def slowdown_of(result: TriageResult) -> float:
-    """Divide the step's time by that without the findings, or, not replayed together, without the costliest.
+    """Return the step time divided by that without the findings, or, if not replayed together, without the costliest
+    one.
 
-    Of a log, by that before what lasts to its end.
+    For a log, divide by the step time before the last lasting change.
     """
     found = [finding.slowdown for finding in result.findings]
     if result.together is not None and len(found) > 1:
@@ -54,11 +55,11 @@ _SHORTHANDS: Final[Mapping[str, Mapping[str, Callable[[Any], Any]]]] = {
         "alert": lambda result: bool(result.open_alerts()),
     },
 }
-"""By command, what its answer is asked for by one word."""
+"""Command → the shorthands of its answer."""
 
 
 def shorthand_types(command: str) -> dict[str, Any]:
-    """Return the shorthands of the command's answer, and of which type they are."""
+    """Return the shorthands of the command's answer, with their types."""
     return {name: float if name == _SLOWDOWN else bool for name in _SHORTHANDS.get(command, ())}
 
 
@@ -68,9 +69,9 @@ def shorthands_of(command: str, result: Any) -> dict[str, Any]:  # noqa: ANN401
 
 
 def described(command: str) -> NamedType:
-    """Return what is known of a command's answer before it came: its type, its main table, its shorthands."""
+    """Return what is known of a command's answer in advance: its type, its main table, its shorthands."""
     entry = find(command)
-    assert entry is not None  # the command is being asked
+    assert entry is not None  # the command is being run
     return NamedType(entry.result_type(), entry.load_view().main, shorthand_types(command))
 
 
@@ -83,11 +84,13 @@ class Condition:
     asked: Parsed
 
     def is_met(self, result: Any) -> bool:  # noqa: ANN401
-        """Return whether `result` is so. Raises UsageError where it lacks what is compared, such as a finding."""
+        """Return whether it holds for `result`. Raises UsageError if `result` lacks a compared value, such as a
+        finding.
+        """
         return self.asked.holds(self._value_of(result))
 
     def rests_on_estimates(self, result: Any) -> bool:  # noqa: ANN401
-        """Return whether a slowdown is met, and would not be without estimates: then it is at most as large."""
+        """Return whether a slowdown only holds because of estimates, which are upper limits."""
         of_slowdown = any(one.path[:1] == (_SLOWDOWN,) for one in self.asked.references)
         if not of_slowdown or not isinstance(result, TriageResult) or not self.is_met(result):
             return False
@@ -108,9 +111,9 @@ class Condition:
 
 
 def parse_conditions(texts: Sequence[str], command: str) -> tuple[Condition, ...]:
-    """Read `straggler,verdict == inconclusive`, `slowdown>1.05`, each also by itself.
+    """Parse `straggler,verdict == inconclusive`, `slowdown>1.05`, each also by itself.
 
-    Raises UsageError for what is no condition, a field that the answer does not have, a value that a field never has.
+    Raises UsageError for anything else, an unknown field, or a value that a field never has.
     """
     answer = described(command)
     return tuple(_parsed(one.strip(), command, answer) for text in texts for one in _alternatives(text))
@@ -135,11 +138,11 @@ def _parsed(text: str, command: str, answer: NamedType) -> Condition:
 
 
 _LIST: Final = re.compile(r"\bin\s+[^\s()]+$")
-"""A list of values at the end: what stands behind its comma belongs to it, unless a blank does."""
+"""A list of values at the end: text after its comma belongs to it, unless a blank follows."""
 
 
 def _alternatives(text: str) -> Iterator[str]:
-    """Split at commas, but not at those in quotes, in brackets, and in a list behind `in`."""
+    """Split at commas outside quotes, brackets, and a list after `in`."""
     begin = depth = 0
     for at in unquoted(text, ",()"):
         if text[at] != ",":
@@ -151,10 +154,10 @@ def _alternatives(text: str) -> Iterator[str]:
 
 
 def _about(condition: Parsed, answer: NamedType, command: str) -> Parsed:
-    """Return the condition with the bare words that are fields as such.
+    """Return the condition with bare words resolved to fields.
 
-    Left of a comparison stands a field, right of it a value; where the left one is a number or in quotes, and before
-    `in` a list of the answer, it is the other way round.
+    The left side of a comparison is a field, the right side a value; the other way round if the left side is a number
+    or quoted, and before `in` with a list of the answer.
     """
     if isinstance(condition, Joined):
         return Joined(condition.how, tuple(_about(part, answer, command) for part in condition.parts))
@@ -171,7 +174,7 @@ def _about(condition: Parsed, answer: NamedType, command: str) -> Parsed:
 
 
 def _field(word: Word) -> Word | None:
-    """Return the word as a field; None where it is a number or the like, in quotes, or no path."""
+    """Return the word as a field; None if it is a constant, quoted, or no path."""
     text = word.text or ""
     named = None if word.quoted or not isinstance(literal(text), str) else field_named(text)
     if named is None:
@@ -193,7 +196,7 @@ def _is_there(word: Word | None, answer: NamedType) -> bool:
 
 
 def _require_here(reference: Reference, text: str, command: str, answer: NamedType) -> None:
-    """Raise UsageError for a lone word that is neither a field nor a shorthand of this command."""
+    """Raise UsageError for a single word that is neither a field nor a shorthand of this command."""
     name = str(reference)
     if _is_there(Word((reference,)), answer):
         return
@@ -206,6 +209,6 @@ def _require_here(reference: Reference, text: str, command: str, answer: NamedTy
 
 
 def _hint(answer: NamedType) -> str:
-    """Return what may be asked of the command."""
+    """Return a hint with the command's possible conditions."""
     words = [f"'{name}>1.05'" if name == _SLOWDOWN else name for name in answer.shorthands]
     return f"use {listed(words, ' or ')}, or compare a field: FIELD == VALUE"

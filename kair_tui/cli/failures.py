@@ -1,4 +1,4 @@
-"""Exit statuses, and the one line for the user where there is no answer: every way of ending."""
+"""Exit statuses, and the one line for the user if there is no answer: every way of ending."""
 
 import traceback
 from collections.abc import Mapping
@@ -17,34 +17,34 @@ _WITH_OPTIONS: Final[Mapping[type[KairError], str]] = {
     DamagedJobError: "import the job again with --replace",
     NameTakenError: "--replace overwrites it",
 }
-"""The ways out that an option of the command line opens: the engine, which says them without, knows no options."""
+"""Hints that name options of the command line, which the engine does not know."""
 _SAME_MEANING: Final[Mapping[str, str]] = {"--stage": "--phase"}
-"""What other programs call an option."""
+"""Other programs' names of an option."""
 
 _OF_WORKERS: Final = ("--engine", "--scheduler")
 
 
 class ExitCode(IntEnum):
-    """What the process's exit status says, of every command; part of the command-line contract."""
+    """The meanings of exit statuses, for every command; part of the command-line contract."""
 
     ANSWERED = 0
     """Answered, whether or not a straggler was found."""
     FAILED = 1
-    """The analysis failed: a defect of Kair. Or a command that `--yes` let run failed."""
+    """The analysis failed because of a defect of Kair, or a command that `--yes` ran failed."""
     USAGE = 2
     """Wrong usage or configuration."""
     INPUT = 3
-    """The input is missing, unreadable or not a trace; or what was to be written has no place."""
+    """The input is missing, unreadable or not a trace; or the output cannot be written."""
     FOUND = 10
-    """Only with `--fail-on`: what it names was found."""
+    """Only with `--fail-on`: a named condition holds."""
     INTERRUPTED = 130
     """Ctrl-C."""
     PIPE_CLOSED = 141
-    """The reader of stdout went away."""
+    """The reader of stdout closed it."""
 
 
 def report(error: BaseException, *, debug: bool = False, ascii_only: bool = False, where: str = "") -> int:
-    """Say on stderr what went wrong, and `where` before it, and return the exit status."""
+    """Write to stderr what went wrong, prefixed by `where`, and return the exit status."""
     if isinstance(error, Exit):
         return error.exit_code
     if isinstance(error, KeyboardInterrupt):
@@ -62,14 +62,14 @@ def report(error: BaseException, *, debug: bool = False, ascii_only: bool = Fals
 
 
 def traceback_of(error: BaseException) -> str:
-    """Return where it was raised, as Python writes it."""
+    """Return the traceback, formatted by Python."""
     return "".join(traceback.format_exception(error))
 
 
 def explained(error: BaseException) -> tuple[str, str | None, int]:
-    """Return what to say of an error: message, hint where there is one, and exit status."""
+    """Return the text for an error: message, hint if any, and exit status."""
     if isinstance(error, KairError):
-        # The base class itself is raised where an output has no place: a full disk, a read-only store.
+        # The base class itself is raised for unwritable outputs: a full disk, a read-only store.
         status = ExitCode.INPUT if type(error) is KairError else error.exit_code
         is_store = isinstance(error, UnwritableStoreError)
         hint = f"{error.hint} with --store" if is_store else _WITH_OPTIONS.get(type(error), error.hint)
@@ -92,7 +92,7 @@ _MEANS_TRIAGE: Final = frozenset(
 
 
 def _usage(error: click.UsageError) -> str:
-    """Return what Click found, in the words of all other errors."""
+    """Return Click's message in the wording of all other errors."""
     if isinstance(error, click.BadParameter) and error.param is not None:
         from kair_tui.cli.options import written_as
 
@@ -117,7 +117,7 @@ def _way_out(error: click.UsageError) -> str:
 
 
 def _command_meant(error: click.NoSuchCommand) -> str | None:
-    """Return the command, or the action of a command, that is most like what was typed."""
+    """Return the command, or its action, that is closest to the typed one."""
     if error.ctx is not None and error.ctx.command_path != "kair":
         return f"{error.ctx.command_path} {error.possibilities[0]}" if error.possibilities else None
     near = "triage" if error.command_name in _MEANS_TRIAGE else nearest(error.command_name)
@@ -125,7 +125,7 @@ def _command_meant(error: click.NoSuchCommand) -> str | None:
 
 
 def _option_meant(error: click.NoSuchOption) -> str | None:
-    """Find it by its meaning, else by its letters: those of --stage are nearer to --step."""
+    """Find it by its meaning, else by its letters, which for --stage are closer to --step."""
     same = _SAME_MEANING.get(error.option_name)
     there = {name for one in error.ctx.command.params for name in one.opts} if error.ctx else set()
     return same if same in there else next(iter(error.possibilities or ()), None)

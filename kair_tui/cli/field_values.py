@@ -1,6 +1,6 @@
-"""Whether a condition can hold or fail at all: what it compares a field with is held against the field's type.
+"""Checks whether a condition can hold or fail at all, by comparing its values with the types of fields.
 
-A misspelt value is never met, and `!=` always is: both are refused before anything runs.
+A misspelt value is never equal, and always `!=`: both are refused before anything runs.
 """
 
 from collections.abc import Callable
@@ -27,13 +27,13 @@ from kair_tui.cli.fields import (
 from kair_tui.cli.words import Reference, Word, literal
 
 KnownOf = Callable[[Reference], NamedType]
-"""What is known of a name. Raises UsageError where nothing has it."""
+"""Returns what is known of a name. Raises UsageError for an unknown one."""
 _NUMBERS: Final = (int, float)
 
 
 @dataclass(frozen=True)
 class _Field:
-    """A field of an answer that did not come yet."""
+    """A field of an answer that is not there yet."""
 
     called: str
     kind: Any
@@ -44,30 +44,30 @@ class _Field:
 
     @property
     def is_known(self) -> bool:
-        """Whether its type limits what it can be."""
+        """Whether its type limits its values."""
         return self.kind is not None and Any not in self.kinds and object not in self.kinds
 
 
 @dataclass(frozen=True)
 class _Constant:
-    """A value that stands in the line, or was given from outside."""
+    """A value in the line, or from outside."""
 
     value: Any
     source: Reference | None = None
 
     def shown(self, value: Any) -> str:  # noqa: ANN401
-        """Write `"stragler"`, `3`, and which name it came by."""
+        """Return `"stragler"` or `3`, with the name it came by."""
         text = f'"{value}"' if isinstance(value, str) else literal_text(value)
         return f"{text} ({self.source})" if self.source is not None else text
 
 
 def literal_text(value: Any) -> str:  # noqa: ANN401
-    """Return a plain value as it is written: `true`, `null`, `1.05`."""
+    """Return a plain value's text: `true`, `null`, `1.05`."""
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def check_condition(condition: Condition, known_of: KnownOf) -> None:
-    """Raise UsageError for a field that an answer does not have, or a value that a field never has."""
+    """Raise UsageError for an unknown field, or a value that a field never has."""
     if isinstance(condition, Joined):
         for part in condition.parts:
             check_condition(part, known_of)
@@ -81,7 +81,7 @@ def check_condition(condition: Condition, known_of: KnownOf) -> None:
 
 
 def _operand(word: Word, known_of: KnownOf) -> _Field | _Constant | None:
-    """Return a field or a constant; None where it is put together of parts, and known only once it runs."""
+    """Return a field or a constant; None if it is composed of parts, and known only at run time."""
     types = [(known_of(one), field_type(one, known_of(one))) for one in word.references]
     if (reference := word.reference) is not None:
         known, kind = types[0]
@@ -94,7 +94,7 @@ def _operand(word: Word, known_of: KnownOf) -> _Field | _Constant | None:
 
 
 def _check_alone(one: _Field | _Constant | None) -> None:
-    """Refuse to ask without a comparison for what is always there."""
+    """Raise UsageError for a bare operand that is always true."""
     if isinstance(one, _Constant) and one.source is None and isinstance(one.value, str):
         raise UsageError(f"{one.shown(one.value)} is text, and no field: nothing is asked", _NAME_A_FIELD)
     if isinstance(one, _Field) and one.is_known and all(isinstance(value, str) and value for value in one.kinds):
@@ -130,12 +130,12 @@ def _check(comparison: Comparison, left: _Field | _Constant | None, right: _Fiel
 
 
 def _only(one: _Field, kind_is: Callable[[Any], bool]) -> bool:
-    """Return whether all that it can be, but null, is of that kind."""
+    """Return whether all its possible values, except null, are of that kind."""
     return all(kind_is(kind) for kind in one.kinds if kind is not NoneType)
 
 
 def _require_number(one: _Field | _Constant | None) -> None:
-    """Raise UsageError for what is neither less nor more. A null from outside is left to the line that guards it."""
+    """Raise UsageError for an operand without an order. A null from outside is left to the line's guard."""
     if isinstance(one, _Constant) and not (one.source is not None and one.value is None):
         if isinstance(one.value, bool) or not isinstance(one.value, int | float):
             raise UsageError(f"{one.shown(one.value)} is no number, which is neither less nor more")
@@ -159,7 +159,7 @@ def _require_part(whole: _Field, part: _Constant) -> None:
 
 
 def _require_value(one: _Field, kind: Any, value: Any, given: _Constant) -> None:  # noqa: ANN401
-    """Raise UsageError where the field is never so. Whether it is null may always be asked."""
+    """Raise UsageError if the field never has that value. A comparison with null is always allowed."""
     kinds = alternatives(kind)
     if value is None or not one.is_known:
         return
@@ -195,7 +195,7 @@ def _values_in_words(one: _Field) -> str:
 
 
 def _what(kind: Any) -> str:  # noqa: ANN401
-    """Return what a value of the type is, in words."""
+    """Return a description of the type's values."""
     others = [one for one in alternatives(kind) if one is not NoneType]
     if all(isinstance(one, str) or one is str for one in others):
         return "text"
@@ -209,7 +209,7 @@ def _what(kind: Any) -> str:  # noqa: ANN401
 
 
 def _way(kind: Any, value: Any) -> str | None:  # noqa: ANN401
-    """Return what would be asked instead."""
+    """Return a hint with a possible comparison."""
     others = [other for other in alternatives(kind) if other is not NoneType]
     if isinstance(value, str):
         if any(other in _NUMBERS or other is bool for other in others) and not isinstance(literal(value), str):

@@ -1,6 +1,6 @@
-"""Fields of answers: from `$worst.rank` to a value, and before anything ran to a type.
+"""Fields of answers: from `$worst.rank` to a value, and in advance to a type.
 
-Shorthands are names that an answer has besides its fields, as `straggler` of a triage.
+Shorthands are additional names of an answer, such as `straggler` for a triage.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,48 +15,48 @@ from kair_engine.errors import UsageError
 from kair_tui.cli.words import Reference, literal
 
 COUNT: Final = "count"
-"""The length of a list, as a field of it."""
+"""The length of a list, as a field of the list."""
 UNKNOWN: Final = object()
-"""A value that is known once a command has run."""
+"""A value that is known only after a command has run."""
 _MOST_OFFERED: Final = 16
 _CAUSE: Final = "cause"
 
 
 @dataclass(frozen=True)
 class NamedType:
-    """What a name stands for, before any command ran."""
+    """What is known of a name before any command ran."""
 
     type: Any
-    """Of the answer or value; None where it is not known."""
+    """The type of the answer or value; None if unknown."""
     main: str | None = None
-    """Which of its fields is the main table."""
+    """The field that is its main table."""
     shorthands: Mapping[str, Any] = field(default_factory=dict)
-    """The types of the names that it has besides its fields."""
+    """The types of its shorthands."""
     constant: Any = UNKNOWN
-    """The value itself, where it was given from outside."""
+    """The value itself, if given from outside."""
 
 
 @dataclass(frozen=True)
 class Named:
-    """An answer that was given a name: its data as in JSON, and which of its fields is the main table."""
+    """A named answer: its data as in JSON, and the field of its main table."""
 
     data: Any
     main: str | None = None
     shorthands: Mapping[str, Any] = field(default_factory=dict)
-    """The values of the names that it has besides its fields."""
+    """The values of its shorthands."""
     described: NamedType | None = None
-    """What was known of it before it ran; None of a plain value."""
+    """What was known of it before it ran; None for a plain value."""
 
     @property
     def type_now(self) -> NamedType:
-        """What a line that follows knows of it."""
+        """What later lines know of it."""
         return self.described or NamedType(None, constant=self.data)
 
 
 def field_of(reference: Reference, named: Named) -> Any:  # noqa: ANN401
-    """Return the value at the path. Raises UsageError where there is none.
+    """Return the value at the path. Raises UsageError if it does not exist.
 
-    A field that an answer itself lacks is looked for in the first row of its main table: `$worst.rank` of localize.
+    A field that the answer itself lacks is taken from the first row of its main table: `$worst.rank` of localize.
     """
     value, path = named.data, reference.path
     if path and path[0] in named.shorthands:
@@ -83,7 +83,7 @@ def text_of(reference: Reference, value: Any) -> str:  # noqa: ANN401
 
 
 def field_type(reference: Reference, named: NamedType) -> Any:  # noqa: ANN401
-    """Return the type of the value at the path, None where it is not known. Raises UsageError where none can be."""
+    """Return the type of the value at the path, None if unknown. Raises UsageError if no such value can exist."""
     path, kind = reference.path, named.type
     fields = fields_of(kind)
     if path and path[0] in named.shorthands:
@@ -100,9 +100,9 @@ def field_type(reference: Reference, named: NamedType) -> Any:  # noqa: ANN401
 
 
 def fields_of(kind: Any) -> dict[str, Any] | None:  # noqa: ANN401
-    """Return the types of a record's fields, None of no record; warnings stand next to the data in JSON.
+    """Return the types of a record's fields, None for other types; warnings stand next to the data in JSON.
 
-    A cause is any text to the type checker: the table of causes tells which there are.
+    A cause is plain text to the type checker: the table of causes has the possible ones.
     """
     kind = plain(kind)
     if not (isinstance(kind, type) and is_dataclass(kind)):
@@ -115,19 +115,19 @@ def fields_of(kind: Any) -> dict[str, Any] | None:  # noqa: ANN401
 
 
 def item_of(kind: Any) -> Any:  # noqa: ANN401
-    """Return the type of a list's entries; None where it is not known."""
+    """Return the type of a list's entries; None if unknown."""
     arguments = get_args(plain(kind))
     return arguments[0] if arguments else None
 
 
 def key_of(record: Any) -> Any:  # noqa: ANN401
-    """Return the type by which an entry of a list goes: that of the record's first field, or the plain value's own."""
+    """Return the type of the key of a list's entries: the record's first field, or the plain value itself."""
     fields = fields_of(record)
     return record if fields is None else next(iter(fields.values()), None)
 
 
 def plain(kind: Any) -> Any:  # noqa: ANN401
-    """Return the type without `| None`, and what a name for a type stands for."""
+    """Return the type without `| None`, with type aliases resolved."""
     if get_origin(kind) in (Union, UnionType):
         others = [one for one in get_args(kind) if one is not NoneType]
         return plain(others[0]) if len(others) == 1 else kind
@@ -135,7 +135,7 @@ def plain(kind: Any) -> Any:  # noqa: ANN401
 
 
 def alternatives(kind: Any) -> tuple[Any, ...]:  # noqa: ANN401
-    """Return what a value of the type can be: types, and of a Literal its values."""
+    """Return the possible types of a value, with Literals as their values."""
     kind = getattr(kind, "__supertype__", kind)
     if get_origin(kind) in (Union, UnionType):
         return tuple(one for part in get_args(kind) for one in alternatives(part))
@@ -148,32 +148,32 @@ def is_list(kind: Any) -> bool:  # noqa: ANN401
 
 
 def is_mapping(kind: Any) -> bool:  # noqa: ANN401
-    """Return whether a value of the type is an object whose keys its type does not name."""
+    """Return whether a value of the type is an object with arbitrary keys."""
     return get_origin(kind) in (dict, Mapping) or kind in (dict, Mapping)
 
 
 def offer(names: Sequence[str], meant: str = "") -> str | None:
-    """Return what was probably meant; else what there is, of a long list the beginning."""
+    """Return a hint with the probable name; else with the existing ones, shortened if many."""
     near = nearest_of(meant, names)
     return f"did you mean {near}?" if near else f"there are: {listed(names)}" if names else None
 
 
 def nearest_of(meant: str, names: Sequence[str]) -> str | None:
-    """Return the name that was probably meant, one letter off before others; None where none is alike."""
+    """Return the probable name, preferring one that is a letter off; None if none is similar."""
     lowered = meant.lower()
     near = get_close_matches(lowered, names, n=3)
     return next((one for one in names if _one_letter_off(lowered, one)), near[0] if near else None)
 
 
 def listed(names: Sequence[str], joint: str = ", ") -> str:
-    """Write `a, b, c`; of more than sixteen the first, and how many more there are."""
+    """Return `a, b, c`; of more than sixteen the first ones, and the number of the others."""
     if len(names) <= _MOST_OFFERED:
         return f"{', '.join(names[:-1])}{joint}{names[-1]}" if len(names) > 1 else "".join(names)
     return f"{', '.join(names[:_MOST_OFFERED])} and {len(names) - _MOST_OFFERED} more"
 
 
 def _one_letter_off(one: str, other: str) -> bool:
-    """Return whether a letter was left out, put in, or is another, or two neighbours changed places."""
+    """Return whether the two differ by one letter left out, inserted or replaced, or by two swapped neighbours."""
     if len(one) > len(other):
         one, other = other, one
     at = next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), len(one))
@@ -214,7 +214,7 @@ def _entry(rows: Sequence[Any], key: str, here: Reference) -> Any:  # noqa: ANN4
 
 
 def _type_at(kind: Any, key: str | int, reference: Reference) -> Any:  # noqa: ANN401
-    """Return the type of a field; None where it is not known."""
+    """Return the type of a field; None if unknown."""
     kind = plain(kind)
     fields = fields_of(kind)
     if fields is not None:
@@ -238,7 +238,7 @@ def _type_at(kind: Any, key: str | int, reference: Reference) -> Any:  # noqa: A
 
 
 def _require_entry(key: str, item: Any, reference: Reference) -> None:  # noqa: ANN401
-    """Raise UsageError where no entry of the list can go by that key."""
+    """Raise UsageError if no entry of the list can have that key."""
     fields = fields_of(item)
     if fields is not None and key in fields:
         raise UsageError(f"{reference}: {key!r} is a field of a list's entries", f"name one of them: [0].{key}")

@@ -1,4 +1,4 @@
-"""Follows a running job: looks again and again, and writes what is new in the format asked for."""
+"""Follows a running job: polls it, and writes what is new in the chosen format."""
 
 import sys
 import time
@@ -27,21 +27,21 @@ def follow(
     is_found: "Callable[[Document], bool]",
 ) -> bool:
     """Follow until the job is over, or `is_found`; return whether it was."""
-    tell = _Teller(presenter, form, redraws=form in ("table", "wide") and is_terminal(sys.stdout) and not how.once)
+    writer = _Writer(presenter, form, redraws=form in ("table", "wide") and is_terminal(sys.stdout) and not how.once)
     once = how.once or form in ("json", "csv", "tree")
     while True:
         answer = look()
         result: WatchResult = answer.result
         found = is_found(answer)
         is_last = once or found or result.state in ("over", "failed", "unattended")
-        tell.tell(answer, is_last=is_last)
+        writer.write(answer, is_last=is_last)
         if is_last:
             return found
         time.sleep(max(how.every, _LEAST_S))
 
 
 def fitted(text: str, height: int | None) -> str:
-    """Return the first lines of a page, as many as the screen has, and how many there are more; None cuts nothing."""
+    """Return the first lines of a page that fit the height, and the number of the others; None returns all."""
     lines = text.splitlines(keepends=True)
     if height is None or len(lines) < height:
         return text
@@ -49,21 +49,21 @@ def fitted(text: str, height: int | None) -> str:
     return f"{''.join(shown)}({len(lines) - len(shown)} more lines: --once prints them all, kair-tui JOB shows them)\n"
 
 
-class _Teller:
-    """Writes the first look whole; of later ones a terminal is drawn anew, and others are told what is new."""
+class _Writer:
+    """Writes the first look whole; later ones redraw a terminal, and write only news elsewhere."""
 
     def __init__(self, presenter: Presenter, form: str, *, redraws: bool) -> None:
         self._presenter, self._form, self._redraws = presenter, form, redraws
-        self._told: set[Alert] = set()
+        self._shown: set[Alert] = set()
         self._warned: set[str] = set()
         self._is_first = True
         self._rows = 0
 
-    def tell(self, answer: "Document", *, is_last: bool) -> None:
+    def write(self, answer: "Document", *, is_last: bool) -> None:
         """Write everything, or what is new; each warning once."""
         result: WatchResult = answer.result
-        new = [alert for alert in result.alerts if alert not in self._told]
-        self._told.update(new)
+        new = [alert for alert in result.alerts if alert not in self._shown]
+        self._shown.update(new)
         if self._form == "ndjson":
             write_answer(self._records(answer, new, is_last=is_last))
         elif self._redraws:
@@ -84,7 +84,7 @@ class _Teller:
                 self._presenter.note(f"warning: {warning.message}")
 
     def _records(self, answer: "Document", new: "list[Alert]", *, is_last: bool) -> str:
-        """Write NDJSON of a stream: everything of the first look, then alerts, and one end."""
+        """Return NDJSON of a stream: everything of the first look, then alerts, and one end."""
         from kair_tui.render.document import encode, to_plain
 
         if self._is_first:

@@ -64,7 +64,7 @@ def answer_without_job(entry: Entry, arguments: dict[str, Any], progress: "Watch
 
 
 def _analyse(entry: Entry, arguments: dict[str, Any]) -> int:
-    """Find everything that can be wrong with the question before the job is opened."""
+    """Run an analysis; everything wrong with the question is found before the job is opened."""
     began = time.monotonic()
     presenter = presenter_of(entry, arguments)
     conditions = conditions_of(entry, arguments)
@@ -87,7 +87,7 @@ def _analyse(entry: Entry, arguments: dict[str, Any]) -> int:
 
 
 def require_sound(entry: Entry, arguments: dict[str, Any]) -> None:
-    """Raise UsageError for a question that is wrong whatever the job is."""
+    """Raise UsageError for a question that is wrong for any job."""
     parse_steps(take(JobChoice, arguments).step)
     workers_of(entry, arguments)
     if entry.asks:
@@ -95,18 +95,18 @@ def require_sound(entry: Entry, arguments: dict[str, Any]) -> None:
 
 
 def opened(entry: Entry, arguments: dict[str, Any], progress: "Watcher", note: Callable[[str], None]) -> Session:
-    """Return the job that was named, or the one in use, in which case `note` is told which one that is."""
+    """Return the named job, or the one in use, which is then reported by `note`."""
     choice, store = take(FilesOfJob, arguments), take(StorePlace, arguments).store
     source = located(choice.job, store, choice.files, arguments.get("log_pattern"))
     if source.why is not None:
         note(f"using job {source.name} ({source.why})")
-    # A file that is written besides is of the same model.
+    # An additional output file uses the same model.
     writes = any(isinstance(value, Path) for value in own_arguments(entry, arguments).values())
     return open_session(source, store=store, progress=progress, remembers=writes)
 
 
 def written_file(entry: Entry, arguments: dict[str, Any], session: Session) -> str:
-    """Return what a command that writes a file says of it. Raises KairError."""
+    """Write a command's file, and return its report. Raises KairError."""
     asker = Asker.of(entry, arguments, session)
     said: str = entry.load()(asker.trace, **own_arguments(entry, arguments))
     return said
@@ -147,7 +147,7 @@ def _take_terminal(entry: Entry, arguments: dict[str, Any]) -> int:
 
 
 def _run_runbook(entry: Entry, arguments: dict[str, Any]) -> int:
-    """Run a runbook: answers are written as they come, or as one document when it is through."""
+    """Run a runbook: answers are written as they come, or as one document at the end."""
     presenter = presenter_of(entry, arguments)
     presentation = take(Presentation, arguments)
     result = entry.load()(_wanted(arguments), presentation, **own_arguments(entry, arguments))
@@ -199,27 +199,27 @@ _RUN: Final = {
     "running": _follow,
     "nothing": _write_text,
 }
-"""What runs a command that is not about a trace, by what it needs."""
+"""The runner of a command without a trace, by its needs."""
 
 
 def status_of(conditions: "Iterable[Condition]", answer: Document) -> int:
-    """Return the exit status of an answer: whether `--fail-on` found what it names, and what it asked for was done."""
+    """Return the exit status of an answer: whether `--fail-on` holds, and whether its action succeeded."""
     if any(one.is_met(answer.result) for one in conditions):
         return ExitCode.FOUND
     return int(getattr(answer.result, "exit_status", ExitCode.ANSWERED))
 
 
 def presenter_of(entry: Entry, arguments: dict[str, Any]) -> Presenter:
-    """Return how the command's answer is written. Raises UsageError for a field that it does not have."""
+    """Return the presenter of the command's answer. Raises UsageError for an unknown field."""
     return Presenter(presentation_of(entry, arguments), entry.load_view, entry.result_type())
 
 
 def conditions_of(entry: Entry, arguments: dict[str, Any]) -> "tuple[Condition, ...]":
-    """Return what `--fail-on` names. Raises UsageError for what the command does not report."""
+    """Return the conditions of `--fail-on`. Raises UsageError for what the command does not report."""
     wanted = take(FailOn, arguments).fail_on if entry.fails_on else ()
     if not wanted:
         return ()
-    from kair_tui.cli.fail_on import parse_conditions  # loads results that other commands do without
+    from kair_tui.cli.fail_on import parse_conditions  # loads results that other commands do not need
 
     if arguments.get("method") == "paper":
         raise UsageError("--method paper accuses nobody: no condition of --fail-on can be met", "leave one of them out")

@@ -1,6 +1,6 @@
 """The program's entry: one command, one exit status.
 
-Runs a process for one command, without what only longer lives need.
+Runs a process for one command, without preparations for a longer life.
 """
 
 import atexit
@@ -13,13 +13,13 @@ from collections.abc import Sequence
 
 _INTERRUPTED = 130
 _ENDED_BY = 128
-"""What a shell adds to the number of the signal that ended a program."""
+"""Added by shells to the number of the signal that ended a program."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `kair` with `arguments` (the process's own when None) and return its exit status.
+    """Run `kair` with `arguments` (None: the process's own) and return its exit status.
 
-    All else is imported within: who interrupts the program while it starts is told no more than later.
+    Imports live inside, so that Ctrl-C during start-up is reported like any later interrupt.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return report(error, debug="--debug" in given, ascii_only="--ascii" in given)
     finally:
         if arguments is None and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            # The answer is out: what the interpreter still has to do may be cut short.
+            # The answer is written: the interpreter's clean-up may be cut short.
             signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
@@ -52,12 +52,12 @@ def _run(given: Sequence[str]) -> int:
 
 
 def _heed_signals(given: Sequence[str]) -> None:
-    """Let every signal that ends the program end it in order: what is half written goes, and so do its workers."""
+    """Make every terminating signal end the program in order: partial files are removed, and workers end."""
     sys.unraisablehook = _unraisable
     if given[:1] == ["tui"]:
-        return  # the full screen has an end of its own
+        return  # the full screen has its own ending
     for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is signal.SIG_DFL:  # `nohup` has SIGHUP ignored
+        if signal.getsignal(number) is signal.SIG_DFL:  # `nohup` ignores SIGHUP
             signal.signal(number, _end)
 
 
@@ -75,7 +75,7 @@ def _unraisable(unraisable: "sys.UnraisableHookArgs", /) -> None:
 
 _FULL_SCREEN = "tui"
 _OBJECTS = 50_000
-"""So many more objects before the first look for garbage: most are modules, which stay; looking costs 25 ms of 400."""
+"""Objects before the first garbage collection: most are modules, which stay; a collection costs 25 ms of 400."""
 
 
 def run() -> int:
@@ -89,7 +89,7 @@ def run() -> int:
 
 
 def _leave(status: int) -> None:
-    """End the process at once: to take all modules apart first costs 40 ms. What was to be done at its end is done."""
+    """End the process at once, after its exit handlers: unloading all modules first costs 40 ms."""
     if threading.active_count() > 1:
         return
     try:
@@ -98,5 +98,5 @@ def _leave(status: int) -> None:
             if stream is not None:
                 stream.flush()
     except (OSError, ValueError):
-        return  # the interpreter says what it could not write
+        return  # the interpreter reports what it could not write
     os._exit(status)

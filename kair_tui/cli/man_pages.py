@@ -1,4 +1,4 @@
-"""Man pages, a page for each command, made of the same declarations as the help."""
+"""Man pages, one for each command, made from the same declarations as the help."""
 
 import re
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ VARIABLES: Final = (
 
 
 def write_pages(program: click.Group, folder: str) -> int:
-    """Write kair.1 and a page for each command and action into `folder`, and return how many. Raises InputError."""
+    """Write kair.1 and a page for each command and action into `folder`, and return their number. Raises InputError."""
     from kair_engine.trace.files import atomic_write
 
     place = Path(folder)
@@ -42,12 +42,12 @@ def write_pages(program: click.Group, folder: str) -> int:
 
 
 def man_pages(program: click.Group) -> Iterator[tuple[str, str]]:
-    """Write (name, page in the language of man) of the program and of each command."""
+    """Yield (name, page in man's language) of the program and of each command."""
     yield from _pages_of(program, click.Context(program, info_name="kair"), [])
 
 
 def _pages_of(group: click.Group, context: click.Context, others: list[str]) -> Iterator[tuple[str, str]]:
-    """Write the page of a command with several parts, and then theirs."""
+    """Yield the page of a command with several parts, and then theirs."""
     name, line = context.command_path.replace(" ", "-"), context.command_path
     commands = [(part, group.get_command(context, part)) for part in group.list_commands(context)]
     known = [(part, command) for part, command in commands if command is not None]
@@ -90,12 +90,12 @@ def _item(title: str, text: str) -> list[str]:
 
 
 def _verbatim(epilog: str) -> list[str]:
-    """Return the examples and notes, line by line as the help has them."""
+    """Return the examples and notes, line by line as in the help."""
     text = re.sub(r"^\s*\x08?\s*Examples:\n", "", epilog.replace("\b\n", ""))
     return [".nf", *map(_text, text.splitlines()), ".fi"] if text.strip() else []
 
 
 def _text(text: str) -> str:
-    """Return text in which man finds no request and no escape."""
+    """Return text without requests and escapes of man."""
     escaped = text.replace("\\", "\\e").replace("-", "\\-").replace("'", "\\(aq")
     return f"\\&{escaped}" if escaped.startswith(".") else escaped

@@ -1,4 +1,4 @@
-"""The options of commands: how their annotated parameters become Typer's, and the options that commands share.
+"""The options of commands: converts annotated parameters to Typer's, and defines the options that commands share.
 
 A type and a default are declared once, in the signature of a command's `run`; a shared option once, here.
 """
@@ -27,11 +27,11 @@ from kair_tui.cli.registry import Entry
 from kair_tui.render.written import AnyFormat, Format, FormatOfGraph, FormatOfPicture, FormatOfRows, FormatOfVerdict
 
 LARGEST: Final = 1e12
-"""Of a number that need not be whole: what is worked out of larger ones may leave the floats."""
+"""Limit of a number that need not be whole: results of larger ones may exceed floats."""
 
 
 def Option(flags: str, help: str, metavar: str | None = None, minimum: int | None = None) -> Any:  # noqa: A002, ANN401, N802
-    """Describe an option: its flags, as the help writes them, and what its help says."""
+    """Describe an option: its flags, as the help shows them, and its help text."""
     return typer.Option(*flags.split(", "), help=help, metavar=metavar, min=minimum)
 
 
@@ -48,10 +48,10 @@ def Argument(  # noqa: N802
     verbatim: bool = False,
     after_job: bool = False,
 ) -> Any:  # noqa: ANN401
-    """Describe a positional parameter; `offers` completes a half-typed one, a file name where that offers none.
+    """Describe a positional parameter; `offers` completes it, else file names do.
 
-    `metavar`: its name in the help, without blanks, if not the parameter's. `verbatim`: the words of another command,
-    which may be empty. `after_job`: it comes last, and alone where no job is named.
+    `metavar`: its name in the help, without blanks, if different from the parameter's. `verbatim`: the words of another
+    command, which may be empty. `after_job`: it comes last, and may stand alone without a job.
     """
     return typer.Argument(
         help=help,
@@ -62,7 +62,7 @@ def Argument(  # noqa: N802
 
 
 def _after_job(context: click.Context, value: str | None) -> str | None:
-    """Return the argument: a single word with blanks is it, and no job, unless a job is called so."""
+    """Return the argument: a single word with blanks is the argument instead of a job, unless a job has that name."""
     from kair.app.jobs import names_a_job
 
     job = context.params.get("job")
@@ -80,7 +80,7 @@ class Number(click.ParamType[float]):
         self.minimum = minimum
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401
-        """Return the number that was typed; what is wrong with it stands after the option's name."""
+        """Return the typed number; errors follow the option's name."""
         number = None
         with suppress(ValueError, OverflowError):
             if math.isfinite(read := self._kind(value)):
@@ -95,13 +95,13 @@ class Number(click.ParamType[float]):
 
 
 class Price(Number):
-    """What a GPU hour costs, with or without its currency."""
+    """The price of a GPU hour, with or without its currency."""
 
     def __init__(self, minimum: float | None) -> None:
         super().__init__(float, minimum)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> GpuCost:  # noqa: ANN401
-        """Return the price that was typed; numbers are refused as those of other options are."""
+        """Return the typed price; numbers are checked as in other options."""
         price = GpuCost(0)
         with suppress(UsageError):
             price = GpuCost.of(value)
@@ -114,7 +114,7 @@ class Price(Number):
 
 
 class Name(click.ParamType[str]):
-    """A name, which is not empty (unless `verbatim`): an empty one is a variable that is not set."""
+    """A name, which must not be empty (unless `verbatim`): an empty one is an unset variable."""
 
     name = "text"
 
@@ -123,35 +123,35 @@ class Name(click.ParamType[str]):
         self._verbatim = verbatim
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:  # noqa: ANN401
-        """Return the name as it was typed."""
+        """Return the name as typed."""
         if not (value.strip() or self._verbatim):
             self.fail("is an empty name", param, ctx)
         return str(value)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002
-        """Complete by the names that are offered, else as a file."""
+        """Complete by offered names, else as a file."""
         offered = self._offers(incomplete) if self._offers else ()
         return [CompletionItem(name) for name in offered] or [CompletionItem(incomplete, type="file")]
 
 
 class NamedPath(click.Path):
-    """A path that names something: an empty one, of a variable that is not set, is not the current directory.
+    """A path that names something: an empty one, from an unset variable, is not the current directory.
 
-    An unreadable path is unreadable input, which the reader turns down, not wrong usage.
+    An unreadable path is unreadable input, which the reader refuses, and no wrong usage.
     """
 
     def __init__(self) -> None:
         super().__init__(readable=False, path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401
-        """Return the path as it was typed."""
+        """Return the path as typed."""
         if value == "":
             self.fail("is an empty name", param, ctx)
         return super().convert(value, param, ctx)
 
 
 def written_as(parameter: click.Parameter) -> str:
-    """Write `--rank`, the long way of writing an option; of an argument, `JOB`."""
+    """Return `--rank`, the long form of an option, or `JOB` for an argument."""
     return max(parameter.opts, key=len) if isinstance(parameter, click.Option) else parameter.human_readable_name
 
 
@@ -178,7 +178,7 @@ PERFETTO: Final = Option(
 
 RANK: Final = Option("-r, --rank", "The rank to look at.", metavar="R", minimum=0)
 ONLY_RANK: Final = Option("-r, --rank", "Show only this rank, or show it first.", metavar="R", minimum=0)
-"""Of commands about all ranks. Their parameter is not called `rank`: a shell's rank in focus is not theirs."""
+"""For commands about all ranks. Their parameter is not called `rank`: a shell's focus on a rank does not apply."""
 
 
 _JOB: Final = "A job of the store, a folder of traces, or a trace file. Default: $KAIR_JOB, else "
@@ -186,7 +186,7 @@ _JOB: Final = "A job of the store, a folder of traces, or a trace file. Default:
 
 @dataclass(frozen=True)
 class JobChoice:
-    """Which job, and which of its steps."""
+    """The job, and the choice of its steps."""
 
     job: Annotated[
         str | None, Argument(_JOB + "the job chosen with `kair use`, else the most recent one.", job_names)
@@ -198,7 +198,7 @@ class JobChoice:
 
 @dataclass(frozen=True)
 class FilesOfJob(JobChoice):
-    """The same where a shell's pattern may name the files of one job."""
+    """The same if a shell's pattern may name the files of one job."""
 
     files: Annotated[
         Sequence[Path], Argument("More trace files, or folders, of the same job: kair triage traces/*.gz.")
@@ -207,7 +207,7 @@ class FilesOfJob(JobChoice):
 
 @dataclass(frozen=True)
 class FilesOfLog(FilesOfJob):
-    """The same of a command that can answer by a job's log."""
+    """The same for a command that can use a job's log."""
 
     log_pattern: Annotated[
         str | None,
@@ -227,19 +227,19 @@ _FAIL_ON: Final = {
     "running": "Exit with status 10 as soon as one of these is noticed: slow_rank, longer_steps, stalled, silent_host, "
     "rank_died, or any alert; or a condition about a field: FIELD == VALUE. Separated by commas, or repeated.",
 }
-"""By what a command needs."""
+"""By the command's needs."""
 
 
 @dataclass(frozen=True)
 class FailOn:
-    """When the exit status should tell what was found."""
+    """When the exit status should show a finding."""
 
     fail_on: Annotated[Sequence[str], Option("--fail-on", _FAIL_ON["trace"], metavar="WHAT")] = ()
 
 
 @dataclass(frozen=True)
 class Following:
-    """How often to look, and until when."""
+    """How often to poll, and until when."""
 
     once: Annotated[bool, Option("--once", "Look once. So do -o json, csv and tree.")] = False
     every: Annotated[float, Option("--every", "How often to look.", metavar="S", minimum=0)] = 1.0
@@ -247,7 +247,7 @@ class Following:
 
 @dataclass(frozen=True)
 class BaselineChoice:
-    """What the run is compared with besides its own ranks."""
+    """What the run is compared with in addition to its own ranks."""
 
     baseline: Annotated[
         str | None,
@@ -261,7 +261,7 @@ class BaselineChoice:
 
 @dataclass(frozen=True)
 class EngineChoice:
-    """Who works out what is needed of every step."""
+    """Where per-step work is computed."""
 
     engine: Annotated[
         Literal["local", "dask"],
@@ -279,7 +279,7 @@ class EngineChoice:
 
 @dataclass(frozen=True)
 class StorePlace:
-    """Where the store is."""
+    """The store's place."""
 
     store: Annotated[
         Path | None,
@@ -293,7 +293,7 @@ class StorePlace:
 
 @dataclass(frozen=True)
 class Diagnostics:
-    """What a bug report needs."""
+    """Details for a bug report."""
 
     debug: Annotated[bool, Option("--debug", "Show the traceback of an error.")] = False
 
@@ -304,7 +304,7 @@ _FORMATS: Final = (
     ("is_query", FormatOfRows, "The output format; parquet is for files and pipes."),
     ("has_oneline", FormatOfVerdict, "The output format; oneline is for chat, pager and job comments."),
 )
-"""Of commands whose entry is so, the formats that they have."""
+"""The formats of commands whose entry has this attribute."""
 
 
 PLAIN: Final = "Draw no bars and no tables, one item a line: for screen readers."
@@ -325,25 +325,25 @@ class Presentation:
 
     @property
     def format(self) -> AnyFormat:
-        """The format asked for, in whichever way."""
+        """The chosen format, by any of its options."""
         return "json" if self.json else self.output
 
 
 @dataclass(frozen=True)
 class PresentationOfVerdict(Presentation):
-    """The same of an answer that is said on one line too."""
+    """The same for an answer that can also be written on one line."""
 
     oneline: Annotated[bool, Option("--oneline", "The same as -o oneline.")] = False
 
     @property
     def format(self) -> AnyFormat:
-        """The format asked for, in whichever way."""
+        """The chosen format, by any of its options."""
         return "oneline" if self.oneline and not self.json else super().format
 
 
 @dataclass(frozen=True)
 class PresentationOfFile:
-    """How the writing of a file is told."""
+    """How the writing of a file is reported."""
 
     quiet: Annotated[bool, Option("-q, --quiet", "Show no notes, warnings or progress.")] = False
 
@@ -367,7 +367,7 @@ GROUPS: Final[dict[str, tuple[type[Any], ...]]] = {
 
 
 def signature(entry: Entry) -> inspect.Signature:
-    """Compose what Typer reads of a command: its own parameters, then the shared ones."""
+    """Return the signature that Typer reads: the command's own parameters, then the shared ones."""
     own_words = _own_words(entry)
     taken = [*_described(entry.load(), {}), *(one for group in groups(entry) for one in _described(group, own_words))]
     if entry.is_query:
@@ -376,7 +376,7 @@ def signature(entry: Entry) -> inspect.Signature:
 
 
 def _own_words(entry: Entry) -> dict[str, Any]:
-    """Return the annotations of shared options that say something else of this command."""
+    """Return the annotations of shared options that this command words differently."""
     words: dict[str, Any] = {}
     for is_so, form, text in _FORMATS:
         if getattr(entry, is_so):
@@ -399,7 +399,7 @@ def _described(source: Callable[..., Any], own_words: dict[str, Any]) -> Iterato
 
 
 def _for_typer(annotation: Any, info: ParameterInfo) -> Any:  # noqa: ANN401
-    """Annotate with lists in place of sequences, and with the types of this module for what is typed."""
+    """Return an annotation with lists for sequences, and with this module's parameter types."""
     kind = annotation if get_origin(annotation) is Literal else (get_args(annotation) or (annotation,))[0]
     info = copy(info)
     if kind is GpuCost:
@@ -446,7 +446,7 @@ def own_arguments(entry: Entry, arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def workers_of(entry: Entry, arguments: dict[str, Any]) -> str | None:
-    """Return the address of the cluster that was asked for; None for none. Raises UsageError where none is named."""
+    """Return the address of the chosen cluster; None without one. Raises UsageError if no cluster is named."""
     chosen = take(EngineChoice, arguments) if entry.on_workers else EngineChoice()
     if chosen.engine == "local":
         if chosen.scheduler is not None:

@@ -1,6 +1,6 @@
-"""Writes to stdout and stderr: the answer to one, all else to the other; nothing but this module does.
+"""Writes to stdout and stderr: the answer to one, everything else to the other; only this module does.
 
-Long work shows on stderr how far it is: by a bar for a person who watches, for a log by a line every now and then.
+Long work shows its progress on stderr: as a bar for a person who watches, and as occasional lines for a log.
 """
 
 import os
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 MOST_SIGNS: Final = 1 << 20
-"""Of a text of commands: whoever names a device is not to fill the memory."""
+"""Limit of a text of commands: a device file must not fill the memory."""
 
 
 def write_answer(text: str) -> None:
-    """Write `text` to stdout, whole. Raises BrokenPipeError when its reader went away."""
+    """Write `text` to stdout, whole. Raises BrokenPipeError if its reader closed it."""
     if sys.stdout is None:
         return
     try:
@@ -39,7 +39,7 @@ def write_answer(text: str) -> None:
 
 
 def write_bytes(write: "Callable[[IO[bytes]], None]") -> None:
-    """Have `write` write to stdout, whole. Raises BrokenPipeError when its reader went away."""
+    """Let `write` write to stdout, whole. Raises BrokenPipeError if its reader closed it."""
     if sys.stdout is None:
         return
     try:
@@ -74,13 +74,13 @@ def is_terminal(stream: TextIO | None) -> bool:
 
 
 def wants_color(stream: TextIO | None, *, no_color: bool) -> bool:
-    """Allow colour only on a terminal that has it, and unless it was declined."""
+    """Return whether to use colour: only on a terminal that supports it, and unless it was declined."""
     declined = no_color or bool(os.environ.get("NO_COLOR"))
     return is_terminal(stream) and not declined and os.environ.get("TERM", "") not in ("", "dumb", "unknown")
 
 
 def abandon_stdout() -> None:
-    """Point stdout at nothing, so that the interpreter's flush at exit does not meet the closed pipe."""
+    """Redirect stdout to nothing, so that the interpreter's flush at exit does not meet the closed pipe."""
     with suppress(OSError, ValueError, AttributeError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
@@ -88,7 +88,7 @@ def abandon_stdout() -> None:
 
 
 def stdin_text(hint: str) -> str:
-    """Read all of stdin; `hint` says how to do without. Raises UsageError where it is closed or no text."""
+    """Read all of stdin; `hint` states the alternative. Raises UsageError if it is closed or no text."""
     if sys.stdin is None or sys.stdin.closed:
         raise UsageError("there is no terminal, and stdin is closed", hint)
     try:
@@ -101,7 +101,7 @@ def stdin_text(hint: str) -> str:
 
 
 def stdin_as_file(hint: str) -> Path:
-    """Write stdin into a file that is there until the program ends, and return it. Raises UsageError where closed."""
+    """Copy stdin into a temporary file, kept until the program ends. Raises UsageError if it is closed."""
     import atexit
     import shutil
     import tempfile
@@ -124,7 +124,7 @@ _HUNDREDTHS = 100
 
 
 class ProgressBar:
-    """What the engine reports to. Shows nothing until a piece of work proves long, and no bar once that is done."""
+    """Receives the engine's progress. Shows nothing until a piece of work proves long, and no bar once that is done."""
 
     def __init__(self, *, quiet: bool, ascii_only: bool, no_color: bool = False) -> None:
         self._quiet = quiet
@@ -145,7 +145,7 @@ class ProgressBar:
         self.end()
 
     def __call__(self, done: int, total: int, what: str, outcome: "ImportOutcome | None" = None) -> None:  # noqa: ARG002
-        """Show how far the engine is."""
+        """Show the engine's progress."""
         if self._began is None:
             self._began = self._said = time.monotonic()
         if not self._quiet and time.monotonic() - self._began >= _PATIENCE_S:
@@ -164,7 +164,7 @@ class ProgressBar:
             self._bar.update(self._task, completed=done, total=total, description=label, far=_far(done, total))
 
     def end(self) -> None:
-        """Take the bar away; the next piece of work has one of its own, once it proves long."""
+        """Remove the bar; the next long piece of work gets its own."""
         if self._bar is not None:
             self._bar.stop()
         self._bar = self._began = None
@@ -194,5 +194,5 @@ def _is_a_notebook() -> bool:
 
 
 def _far(done: int, total: int) -> str:
-    """Return `3 of 8` of files; of what is computed, which is counted in hundredths, `34 %`."""
+    """Return `3 of 8` for files, or `34 %` for computations, which count in hundredths."""
     return f"{done} %" if total == _HUNDREDTHS else f"{done} of {total}"

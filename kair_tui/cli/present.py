@@ -1,4 +1,4 @@
-"""Writes an answer in the format asked for: the answer to stdout, then its warnings to stderr."""
+"""Writes an answer in the chosen format: the answer to stdout, then its warnings to stderr."""
 
 import sys
 from collections.abc import Callable
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 class Presenter:
-    """One command's way to the terminal."""
+    """Writes one command's answers to the terminal."""
 
     def __init__(self, wanted: Presentation, load_view: "Callable[[], View[Any, Any]]", result_type: type[Any]) -> None:
-        """Raise UsageError for a field that this result does not have, and for Parquet on a terminal."""
+        """Raise UsageError for a field that this result lacks, and for Parquet on a terminal."""
         self._wanted = wanted
         self.view = load_view()
         self.ascii_only = wanted.ascii or not speaks_unicode(sys.stdout)
@@ -42,31 +42,31 @@ class Presenter:
             self.note(f"warning: {warning.message}")
 
     def text(self, answer: "Document", *, height: int | None = None) -> str:
-        """Return the answer as it is written to stdout, or to a screen of so many lines."""
+        """Return the answer's text for stdout, or for a screen of `height` lines."""
         wanted = self._wanted
         look = stdout_options(ascii_only=self.ascii_only, no_color=wanted.no_color, plain=wanted.plain)
         look = replace(look, wide=wanted.format == "wide", height=height)
         return written(answer, self.view, self._wanted.format, look, self._keep)
 
     def progress_bar(self) -> ProgressBar:
-        """Return what long work reports to."""
+        """Return the progress bar for long work."""
         wanted = self._wanted
-        ascii_only = self.ascii_only or wanted.plain  # which has no bar
+        ascii_only = self.ascii_only or wanted.plain  # plain output has no bar
         return ProgressBar(quiet=wanted.quiet, ascii_only=ascii_only, no_color=wanted.no_color)
 
     def note(self, text: str) -> None:
-        """Write a line for the person to stderr."""
+        """Write a line for a person to stderr."""
         if not self._wanted.quiet:
             say(f"kair: {text}", ascii_only=self._wanted.ascii)
 
     def detail(self, text: str) -> None:
-        """Write a line for the person who asked for more with `-v`."""
+        """Write a line for a person who asked for details with `-v`."""
         if self._wanted.verbose:
             self.note(text)
 
 
 def stdout_options(*, ascii_only: bool, no_color: bool, plain: bool = False) -> PageOptions:
-    """Return what stdout can show; `ascii_only` also where it cannot encode more. A line of `plain` is an item."""
+    """Return the capabilities of stdout; `ascii_only` also if it cannot encode more. With `plain`, a line is an item."""
     width = UNLIMITED
     if is_terminal(sys.stdout) and not plain:
         from shutil import get_terminal_size  # loads three compressions
@@ -81,7 +81,7 @@ def stdout_options(*, ascii_only: bool, no_color: bool, plain: bool = False) -> 
 
 
 def columns_to_keep(wanted: Presentation, view: "View[Any, Any]", result_type: type[Any]) -> tuple[str, ...] | None:
-    """Return the columns that `--fields` names, None for all. Raises UsageError for one that the result lacks."""
+    """Return the columns that `--fields` names, None for all. Raises UsageError for an unknown one."""
     if wanted.fields is None:
         return None
     if wanted.format in (*GRAPH_FORMATS, "svg", "oneline"):

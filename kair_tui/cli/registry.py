@@ -1,6 +1,6 @@
-"""The commands, once: the program, its help, completion and `kair spec` are derived from this list.
+"""The single list of commands: the program, its help, completion and `kair spec` are derived from it.
 
-A command's module is imported only when the command is asked for, so that `kair --help` stays quick.
+A command's module is imported only when the command is used, so that `kair --help` stays fast.
 """
 
 from collections.abc import Callable
@@ -27,51 +27,51 @@ class Entry:
 
     name: str
     section: str
-    """The heading it stands under in `kair --help`."""
+    """Its heading in `kair --help`."""
     summary: str
     examples: tuple[str, ...]
     needs: Needs = "trace"
-    """What `run` is given first."""
+    """The first argument of `run`."""
     fails_on: bool = False
     """Takes `--fail-on`."""
     takes_baseline: bool = False
     """Takes `--baseline`, and compares the run with the one in use."""
     on_workers: bool = False
-    """Takes `--engine`: what it needs of every step can be worked out on a cluster."""
+    """Takes `--engine`: its per-step work can be done on a cluster."""
     reads_logs: bool = False
-    """Can answer by a job's log: it takes `--log-pattern`, and `-` for a log on stdin."""
+    """Can use a job's log: it takes `--log-pattern`, and `-` for a log on stdin."""
     is_graph: bool = False
-    """Its answer is a graph too, and can be written as one."""
+    """Its answer is also a graph, and can be written as one."""
     is_picture: bool = False
-    """Its answer can be written as one."""
+    """Its answer can be written as a picture."""
     is_query: bool = False
-    """Its answer is rows of any length, in Parquet too; the query comes after the job, and `--tables` needs no job."""
+    """Its answer is rows of any length, also in Parquet; the query comes after the job, and `--tables` needs no job."""
     has_oneline: bool = False
     """Its answer can be written on one line: it takes `--oneline`."""
     has_report: bool = False
     """Its answer can be written as a report: its module has `markdown`, and `-o md` is the report."""
     acts: bool = False
-    """Can do something to a job or a host: it is asked anew each time, and its options are written out."""
+    """Can act on a job or a host: it runs anew each time, and its options are written out."""
     notes: str = ""
-    """What its help says after the examples."""
+    """Shown in its help after the examples."""
     module: str = ""
-    """Where `run` is, if not in a module of its name in `kair_tui.commands`."""
+    """The module of `run`, if not the one of its name in `kair_tui.commands`."""
     actions: tuple[Action, ...] = ()
-    """What it can do, if that is several things with different options."""
+    """Its actions, if it does several things with different options."""
     default: str = ""
-    """The action that is meant where none is named; none if one must be named."""
+    """The action that is used if none is named; '' if one must be named."""
     default_takes_words: bool = False
-    """A first word that names no action is an argument of the default one."""
+    """Whether a first word that names no action is an argument of the default one."""
     action: str = ""
-    """The action that this entry is about, made by `doing`."""
+    """The action of this entry, which `doing` made."""
 
     @property
     def line(self) -> str:
-        """How it is typed after `kair`: `triage`, `mitigate plan`."""
+        """The text to type after `kair`: `triage`, `mitigate plan`."""
         return f"{self.name} {self.action}".rstrip()
 
     def doing(self, name: str) -> "Entry | None":
-        """Return the entry of one action; None if there is no action of that name."""
+        """Return the entry of one action; None if it does not exist."""
         action = next((one for one in self.actions if one.name == name), None)
         if action is None:
             return None
@@ -87,7 +87,7 @@ class Entry:
 
     @property
     def typical(self) -> "Entry":
-        """The entry of the default action, or of the first; the entry itself if it has none."""
+        """The entry of the default action, or of the first; without actions, the entry itself."""
         return self.doing(self.default or self.actions[0].name) or self if self.actions else self
 
     @property
@@ -108,13 +108,13 @@ class Entry:
 
     @property
     def asks(self) -> bool:
-        """Whether its function makes a question, which the session answers; others do something themselves."""
+        """Whether its function makes a question, which the session answers; other functions act themselves."""
         from kair.app.question import Question
 
         return self.load().__annotations__.get("return") is Question
 
     def result_type(self) -> type[Any]:
-        """Return the class of its result, of a command that has one."""
+        """Return the class of its result, if it has one."""
         if (words := self.load_words()) is not None:
             return _returned(words)
         if not self.asks:
@@ -124,20 +124,20 @@ class Entry:
         return result_type(self.name)
 
     def load_words(self) -> Callable[[Any], Any] | None:
-        """Return the function that puts words on its answer; None of a command whose result needs none."""
+        """Return the function that adds words to its answer; None if its result needs none."""
         return getattr(self._module(), "in_words", None)
 
     def load_finish(self) -> Callable[..., None] | None:
-        """Return the function that writes the files which the command line asks for besides; None of most commands."""
+        """Return the function that writes the additional files on the command line; None for most commands."""
         return getattr(self._module(), "finish", None)
 
     def load_markdown(self, *of: Any) -> str:  # noqa: ANN401
-        """Return the report on an answer, of a command that has one."""
+        """Return the report on an answer, if the command has one."""
         written: str = self._module().markdown(*of)
         return written
 
     def load_view(self) -> Any:  # noqa: ANN401
-        """Return how its result is shown; only commands with a result have one."""
+        """Return the renderer of its result; only commands with a result have one."""
         module, _, view = self._module().RENDERER.partition(":")
         return getattr(import_module(module), view or "VIEW")
 
@@ -614,14 +614,14 @@ COMMANDS: Final = (
 
 
 def find(name: str) -> Entry | None:
-    """Return the command of that name, or one action of a command (`mitigate plan`); None if there is neither."""
+    """Return the command of that name, or one action of a command (`mitigate plan`); None if neither exists."""
     command, _, action = name.partition(" ")
     found = next((entry for entry in COMMANDS if entry.name == command), None)
     return found.doing(action) if found is not None and action else found
 
 
 def nearest(name: str) -> str | None:
-    """Return the command that was probably meant."""
+    """Return the probable command."""
     from difflib import get_close_matches
 
     return next(iter(get_close_matches(name, [entry.name for entry in COMMANDS], n=1)), None)

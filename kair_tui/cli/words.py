@@ -1,6 +1,6 @@
 """Words of a line: quotes, and references to results, which are replaced only after the line was split.
 
-A value that comes from a trace stays one word, whatever is in it; nothing is ever evaluated.
+A value from a trace stays one word, whatever it contains; nothing is ever evaluated.
 """
 
 import re
@@ -28,9 +28,9 @@ _LITERALS: Final[dict[str, Any]] = {"true": True, "false": False, "null": None}
 
 @dataclass(frozen=True)
 class Reference:
-    """`$worst.scores[0].rank`: a name that was given, and the way to a field of what it stands for.
+    """`$worst.scores[0].rank`: a name, and the path to a field of its value.
 
-    Without a name it is a field of the one answer that is spoken of: `scores[0].rank`.
+    Without a name it is a field of the current answer: `scores[0].rank`.
     """
 
     name: str
@@ -43,11 +43,11 @@ class Reference:
 
 @dataclass(frozen=True)
 class Word:
-    """What stands between two spaces: text, and references in it."""
+    """The text between two spaces, with its references."""
 
     parts: tuple[str | Reference, ...]
     quoted: bool = False
-    """Some of it stood in quotes: it is text, and neither a number nor a keyword."""
+    """Whether a part was quoted: it is text, and neither a number nor a keyword."""
 
     @property
     def references(self) -> tuple[Reference, ...]:
@@ -56,13 +56,13 @@ class Word:
 
     @property
     def reference(self) -> Reference | None:
-        """The reference that it is, with nothing beside it; else None."""
+        """The reference, if the word is nothing else; else None."""
         first = self.parts[0]
         return first if len(self.parts) == 1 and isinstance(first, Reference) and not self.quoted else None
 
     @property
     def text(self) -> str | None:
-        """The word, where it refers to nothing; else None."""
+        """The word without references; else None."""
         return None if self.references else "".join(str(part) for part in self.parts)
 
     def filled(self, text_of: Callable[[Reference], str]) -> str:
@@ -70,7 +70,7 @@ class Word:
         return "".join(part if isinstance(part, str) else text_of(part) for part in self.parts)
 
     def value(self, value_of: Callable[[Reference], Any]) -> Any:  # noqa: ANN401
-        """Return what it stands for: a referred value as it is, else a number, true, false, null or text."""
+        """Return its value: a referenced value unchanged, else a number, true, false, null or text."""
         if (reference := self.reference) is not None:
             return value_of(reference)
         text = self.filled(lambda reference: str(value_of(reference)))
@@ -78,7 +78,7 @@ class Word:
 
 
 def literal(text: str) -> Any:  # noqa: ANN401
-    """Return a number, true, false or null where `text` is one, else the text."""
+    """Return a number, true, false or null if `text` is one, else the text."""
     if _NUMBER.fullmatch(text):
         is_whole = not set(text.lower()) & set(".e") and len(text) <= _LONGEST_WHOLE
         return int(text) if is_whole else float(text)
@@ -86,7 +86,7 @@ def literal(text: str) -> Any:  # noqa: ANN401
 
 
 def read_word(text: str, at: int, ends: str = "") -> tuple[Word, int]:
-    """Return the word that begins at `at`, and where it ends: at a space or one of the signs `ends`."""
+    """Return the word that begins at `at`, and its end: at a space or one of the characters in `ends`."""
     parts: list[str | Reference] = []
     quoted = False
     while at < len(text) and not text[at].isspace() and text[at] not in ends:
@@ -98,7 +98,7 @@ def read_word(text: str, at: int, ends: str = "") -> tuple[Word, int]:
 
 
 def words_of(text: str) -> tuple[Word, ...]:
-    """Return the words of a line. Raises UsageError for a quote that is not closed."""
+    """Return the words of a line. Raises UsageError for an unclosed quote."""
     words: list[Word] = []
     at = 0
     while at < len(text):
@@ -111,7 +111,7 @@ def words_of(text: str) -> tuple[Word, ...]:
 
 
 def unquoted(text: str, signs: str) -> Iterator[int]:
-    """Find where one of `signs` stands outside quotes. Raises UsageError for a quote that is not closed."""
+    """Yield where one of `signs` stands outside quotes. Raises UsageError for an unclosed quote."""
     at = 0
     while at < len(text):
         match = _part(text, at)
@@ -133,14 +133,14 @@ def split_at(text: str, sign: str) -> list[str]:
 
 
 def reference_of(text: str) -> Reference:
-    """Read `worst.scores[0].rank`, without the dollar."""
+    """Parse `worst.scores[0].rank`, without the dollar."""
     name = re.match(r"\w+", text)
     assert name is not None  # what is called with text that _PATH matched
     return Reference(name[0], _path(text[name.end() :]))
 
 
 def field_named(text: str) -> Reference | None:
-    """Read `scores[0].rank` as a field of the answer that is spoken of; None where the text is no path."""
+    """Parse `scores[0].rank` as a field of the current answer; None if the text is no path."""
     return Reference("", _path(f".{text}")) if re.fullmatch(_PATH, text) else None
 
 
@@ -176,7 +176,7 @@ def _with_references(text: str) -> list[str | Reference]:
 
 
 def _joined(parts: list[str | Reference]) -> tuple[str | Reference, ...]:
-    """Join neighbouring texts; an empty word, which was quoted, has one empty text."""
+    """Join adjacent texts; an empty quoted word has one empty text."""
     joined: list[str | Reference] = []
     for part in parts:
         if isinstance(part, str) and joined and isinstance(joined[-1], str):
