@@ -66,7 +66,7 @@ class Presenter:
 
 
 def stdout_options(*, ascii_only: bool, no_color: bool, plain: bool = False) -> PageOptions:
-    """Return the capabilities of stdout; `ascii_only` also if it cannot encode more. With `plain`, a line is an item."""
+    """Return the capabilities of stdout; `ascii_only` also if it cannot encode more. `plain`: a line is an item."""
     width = UNLIMITED
     if is_terminal(sys.stdout) and not plain:
         from shutil import get_terminal_size  # loads three compressions

@@ -1,4 +1,4 @@
-"""Opens a session about a job: its state, what is written where, and batches of statements."""
+"""Opens a session about a job: its state, its output, and batches of statements."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -28,23 +28,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BatchSession:
-    """A shell's state, and how a person or a program hears of what is done on it."""
+    """A shell's state, and its output for a person or a program."""
 
     state: ShellState
     presentation: Presentation
     look: "PageOptions"
-    """What stdout can show."""
+    """The capabilities of stdout."""
     place: str
-    """What statements come from, before the number of a line; empty where they were just typed."""
+    """The source of the statements, shown before line numbers; empty if they were typed."""
     progress: ProgressBar
     debug: bool = False
 
     def printer(self, kind: type[StatementPrinter] = StatementPrinter) -> StatementPrinter:
-        """Make what writes while statements run."""
+        """Return a printer for running statements."""
         return kind(self.look, place=self.place, quiet=self.presentation.quiet, debug=self.debug)
 
     def script(self, *, for_people: bool = True, keep_going: bool = False) -> Script:
-        """Begin a run of a runbook: written as it goes, or kept as a document."""
+        """Return a run of a runbook: written as it goes, or kept as a document."""
         printer = self.printer(RunbookPrinter if for_people else ErrorPrinter)
         return Script(self.state, printer, documents=not for_people, keep_going=keep_going)
 
@@ -53,7 +53,7 @@ class BatchSession:
         self.state.named |= {name: Named(value) for name, value in values.items()}
 
     def print_ending(self, result: "RunResult", *, for_people: bool) -> None:
-        """Write how it went: people's page ends with it; next to a document it is a note."""
+        """Write how the run ended: on a person's page at the end; next to a document as a note."""
         self.progress.end()
         ending = f"{result.runbook}: {result.summary}"
         if not for_people:
@@ -66,7 +66,7 @@ class BatchSession:
 
 
 def open_session(wanted: JobWanted, presentation: Presentation, *, place: str) -> BatchSession:
-    """Take the job that was asked for in hand, not yet open. Raises InputError where there is no such job."""
+    """Locate the named job without opening it. Raises InputError if it does not exist."""
     plain = presentation.plain
     look = stdout_options(ascii_only=presentation.ascii, no_color=presentation.no_color, plain=plain)
     without_bar = look.ascii_only or plain
@@ -98,7 +98,7 @@ def run_batch(text: str, wanted: JobWanted, presentation: Presentation, *, allow
 
 
 def write_plan(book: "Runbook", wanted: JobWanted, presentation: Presentation) -> None:
-    """Write the statements as they would run, and about which job."""
+    """Write the statements that would run, and their job."""
     about = wanted.job or "the job in use"
     look = stdout_options(ascii_only=presentation.ascii, no_color=presentation.no_color)
     lines = [f"{book.name}, about {about}: nothing was run", "", *_plan_lines(book.statements, "")]

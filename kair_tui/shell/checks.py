@@ -19,7 +19,7 @@ from kair_tui.shell.runner import found, lacks_rank, require_written_out
 from kair_tui.shell.session import JOB, not_set
 
 _ANY_VALUE = "0"
-"""Stands for a value that is known once the statements before have run."""
+"""Stands for a value that is known only after earlier statements have run."""
 
 
 def check(
@@ -30,17 +30,17 @@ def check(
     pipes: bool,
     require_use: bool = True,
 ) -> None:
-    """Raise LineError for the first statement that cannot work, and UsageError for a value that nothing takes.
+    """Raise LineError for the first statement that cannot work, and UsageError for a value that nothing uses.
 
-    `given` are the names that have a value already, which with `require_use` are to be asked for; `allow_shell` lets
-    `!` pass, with `pipes` also `|`.
+    `given` are the names that have a value already, which must be used if `require_use`; `allow_shell` permits `!`, and
+    with `pipes` also `|`.
     """
     statements = tuple(statements)
     checked = _Check(given, allow_shell, pipes)
     checked.all_of(statements)
     for name in given if require_use else ():
-        if name not in checked.asked_for:
-            error = not_set(name, sorted(checked.asked_for))
+        if name not in checked.used:
+            error = not_set(name, sorted(checked.used))
             raise UsageError(f"--set {name}: nothing here asks for ${name}", error.hint)
 
 
@@ -54,10 +54,10 @@ class _Check:
         self._rank_in_focus = False
         self._allow_shell = allow_shell
         self._pipes = pipes
-        self.asked_for: set[str] = set()
+        self.used: set[str] = set()
 
     def all_of(self, statements: Iterable[Statement]) -> None:
-        """Look at each, in order."""
+        """Check each, in order."""
         for statement in statements:
             try:
                 self._one(statement)
@@ -87,7 +87,7 @@ class _Check:
             self._command(statement)
 
     def _body(self, statement: When) -> None:
-        """Check what may not run: a name that gets another kind of value there has either of them."""
+        """Check a body that may not run: names that it sets may have either kind of value afterwards."""
         before = dict(self._known)
         self.all_of(statement.body)
         for name, known in self._known.items():
@@ -97,12 +97,12 @@ class _Check:
     def _assign(self, statement: Assign) -> None:
         self._references(statement.value.references)
         if statement.is_default:
-            self.asked_for.add(statement.name)
+            self.used.add(statement.name)
         if not (statement.is_default and statement.name in self._known):
             self._known[statement.name] = self._worth(statement.value)
 
     def _worth(self, word: Word) -> NamedType:
-        """Return what is known of a value that gets a name."""
+        """Return what is known of an assigned value."""
         if (reference := word.reference) is None:
             text = word.text
             if text is None:
@@ -126,7 +126,7 @@ class _Check:
             self._known[statement.name] = described(entry.name)
 
     def _options(self, statement: Command, words: tuple[Word, ...]) -> None:
-        """Check options; a value that is not known yet cannot be wrong yet."""
+        """Check options; a value that is not known yet passes."""
         entry = found(statement)
         texts = [word.filled(lambda _: _ANY_VALUE) for word in words]
         if {"-h", "--help"} & set(texts):
@@ -153,8 +153,8 @@ class _Check:
             field_type(reference, self._known_of(reference))
 
     def _known_of(self, reference: Reference) -> NamedType:
-        """Return what is known of its name. Raises UsageError where that was given nothing."""
-        self.asked_for.add(reference.name)
+        """Return what is known of its name. Raises UsageError if it has no value."""
+        self.used.add(reference.name)
         if reference == Reference(JOB) and JOB not in self._known:
             return _JOB_NAME
         if reference.name not in self._known:

@@ -1,4 +1,4 @@
-"""What a half-typed line can go on with: commands, options, names of answers, and what the open job has."""
+"""Completes an unfinished line: commands, options, names of answers, and the open job's ranks and steps."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -26,13 +26,13 @@ Operators = Callable[[ShellState], Iterable[str]]
 
 
 def operators_of(state: ShellState) -> Iterable[str]:
-    """Return the operators of the job in hand, those first that take most time; it is asked once."""
+    """Return the operators of the current job, the most time-consuming first; computed once."""
     used = state.opened(state.job()).ask(Question.of("info", operators=True)).result.operators
     return [clean(row.operator) for row in used]
 
 
 def offers(text: str, state: ShellState, operators: Operators = operators_of) -> list[str]:
-    """Return what can take the place of the word that `text` ends with."""
+    """Return replacements for the word that `text` ends with."""
     if (match := _REFERENCE.search(text)) is not None:
         return _fields(match[1], state)
     typed = unfinished(text)
@@ -65,7 +65,7 @@ def _known(words: list[str], typed: str, state: ShellState, operators: Operators
 
 
 def _arguments(entry: Entry, typed: str) -> Iterable[str]:
-    """Return what an argument may be, as jobs or names of schemas; of files nothing."""
+    """Return possible arguments, such as jobs or names of schemas; files are not offered."""
     context = click.Context(command(entry), resilient_parsing=True)
     offered = (one.shell_complete(context, typed) for one in parameters(entry) if isinstance(one, click.Argument))
     return dict.fromkeys(item.value for items in offered for item in items if item.type == "plain")
@@ -95,7 +95,7 @@ def _of_job(what: str, state: ShellState) -> Iterable[str]:
 
 
 def _fields(typed: str, state: ShellState) -> list[str]:
-    """Complete `$worst.sc` by the fields of what stands before the last dot."""
+    """Complete `$worst.sc` by the fields of the value before the last dot."""
     before, dot, last = typed.rpartition(".")
     if not dot:
         return [f"${name}" for name in state.named if name.startswith(typed)]

@@ -20,7 +20,7 @@ Focused = Literal["job", "step", "rank"]
 
 @dataclass(frozen=True)
 class Command:
-    """A command of the registry, perhaps with a name for its answer, perhaps with a program that reads it."""
+    """A command of the registry, optionally with a name for its answer or a program that reads it."""
 
     line: int
     text: str
@@ -47,7 +47,7 @@ class Assign:
 
 @dataclass(frozen=True)
 class When:
-    """Statements that run only where the condition holds."""
+    """Statements that run only if the condition holds."""
 
     line: int
     text: str
@@ -58,7 +58,7 @@ class When:
 
 @dataclass(frozen=True)
 class Expect:
-    """A condition that, where it does not hold, is a finding."""
+    """A condition that counts as a finding if it does not hold."""
 
     line: int
     text: str
@@ -77,7 +77,7 @@ class Fail:
 
 @dataclass(frozen=True)
 class Use:
-    """`use rank 16`, `use step 40-60`, `use job NAME`: narrows all that follows; `use NAME` tells the store, too."""
+    """`use rank 16`, `use step 40-60`, `use job NAME`: narrows all that follows; `use NAME` also changes the store."""
 
     line: int
     text: str
@@ -99,7 +99,7 @@ Statement = Command | Assign | When | Expect | Fail | Use | ShellCommand
 
 
 class LineError(UsageError):
-    """What is wrong with a line of a text, and which line that is."""
+    """An error in a line of a text, with its number."""
 
     def __init__(self, line: int, error: UsageError) -> None:
         super().__init__(str(error), error.hint)
@@ -138,7 +138,7 @@ def _lines(text: str) -> Iterator[_Line]:
 
 
 def _block(lines: Sequence[_Line], at: int, indent: int) -> tuple[tuple[Statement, ...], int]:
-    """Return the statements that stand this far in, and the place of the first line that does not."""
+    """Return the statements with this indentation, and the index of the first line without it."""
     found: list[Statement] = []
     while at < len(lines) and lines[at].indent >= indent:
         line = lines[at]
@@ -159,7 +159,7 @@ def _block(lines: Sequence[_Line], at: int, indent: int) -> tuple[tuple[Statemen
 
 
 def _statements(line: _Line) -> tuple[list[Statement], _Guard | None]:
-    """Return what stands on the line, and the condition of a `when` whose body is in the lines beneath."""
+    """Return the statements on the line, and the condition of a `when` with a body on the following lines."""
     if line.text.startswith("!"):
         return [ShellCommand(line.number, line.text, line.text[1:].strip())], None
     if _first_word(line.text) == "when":
@@ -182,7 +182,7 @@ def _statements(line: _Line) -> tuple[list[Statement], _Guard | None]:
 
 
 def _when(text: str) -> tuple[_Guard, str]:
-    """Return the condition and what stands behind its colon."""
+    """Return the condition and the text after its colon."""
     colons = (at for at in unquoted(text, ":") if at + 1 == len(text) or text[at + 1].isspace())
     colon = next(colons, None)
     if colon is None:

@@ -1,4 +1,4 @@
-"""Printers: what is written while statements run, to stdout and stderr."""
+"""Printers: write to stdout and stderr while statements run."""
 
 from typing import TYPE_CHECKING
 
@@ -15,10 +15,10 @@ _DIM, _ALARM, _PLAIN = "\x1b[2m", "\x1b[1;31m", "\x1b[0m"
 
 
 class StatementPrinter:
-    """Answers to stdout and nothing else; whatever else there is to say to stderr."""
+    """Writes answers to stdout, and everything else to stderr."""
 
     def __init__(self, look: "PageOptions", *, place: str, quiet: bool = False, debug: bool = False) -> None:
-        """`place`: what the statements come from, before the number of a line; empty where they were just typed."""
+        """`place`: the source of the statements, before the line's number; empty if they were typed."""
         self.look = look
         self._place = place
         self._quiet = quiet
@@ -26,23 +26,23 @@ class StatementPrinter:
         self._said: set[str] = set()
 
     def on_start(self, statement: Statement) -> None:
-        """Say nothing."""
+        """Write nothing."""
 
     def on_answer(self, outcome: "Outcome") -> None:
         """Write the answer, then its warnings."""
         write_answer(outcome.write(self.look))
         for note in () if self._quiet else outcome.notes:
-            if note not in self._said:  # each command about a job warns of the same things
+            if note not in self._said:  # commands about one job repeat their warnings
                 self._said.add(note)
                 say(f"kair: {note}", ascii_only=self.look.ascii_only)
 
     def on_condition(self, statement: When | Expect, found: str | None) -> None:
-        """Say what does not hold, also to those who want no notes."""
+        """Report an unmet expectation, even with notes turned off."""
         if isinstance(statement, Expect) and found is not None:
             say(f"kair: {self._at(statement.line)}expected {statement.condition_text}: {found}")
 
     def on_error(self, line: int, error: BaseException) -> None:
-        """Write one line, as of any command."""
+        """Write one line, as for any command."""
         report(error, debug=self._debug, ascii_only=self.look.ascii_only, where=self._at(line))
 
     def on_fail(self, line: int, message: str) -> None:
@@ -54,7 +54,7 @@ class StatementPrinter:
 
 
 class RunbookPrinter(StatementPrinter):
-    """The same with each statement above its answer, so that a page tells the whole investigation."""
+    """The same with each statement above its answer, so that a page shows the whole investigation."""
 
     def on_start(self, statement: Statement) -> None:
         """Write a heading."""
@@ -62,7 +62,7 @@ class RunbookPrinter(StatementPrinter):
             self._line(f"{statement.line}: {statement.text}", _DIM)
 
     def on_condition(self, statement: When | Expect, found: str | None) -> None:
-        """Write what was asked, and whether it is so."""
+        """Write the condition, and whether it holds."""
         if isinstance(statement, When):
             said = "yes" if found is None else f"no, {found}"
             self._line(f"{statement.line}: when {statement.condition_text}: {said}", _DIM)
@@ -71,7 +71,7 @@ class RunbookPrinter(StatementPrinter):
         self._line(f"{statement.line}: expect {statement.condition_text}: {said}", _DIM if found is None else _ALARM)
 
     def on_answer(self, outcome: "Outcome") -> None:
-        """Write the answer, and an empty line under it. One without rows says so, where its format would not."""
+        """Write the answer, and an empty line under it. An answer without rows is reported if its format would not."""
         super().on_answer(outcome)
         if outcome.without is not None and not outcome.for_people:
             self._line(f"no {outcome.without.replace('_', ' ')}", _DIM)
@@ -87,4 +87,4 @@ class ErrorPrinter(StatementPrinter):
     """Prints only errors; results go into the final document."""
 
     def on_answer(self, outcome: "Outcome") -> None:
-        """Write nothing: the document will have it."""
+        """Write nothing: the document will contain it."""

@@ -1,4 +1,4 @@
-"""The prompt of `kair shell`: reads a line, runs it, and goes on until it is left."""
+"""The prompt of `kair shell`: reads a line, runs it, and continues until the user leaves."""
 
 import os
 from contextlib import suppress
@@ -44,9 +44,9 @@ Of this shell:
 
 
 def converse(wanted: JobWanted, presentation: Presentation) -> int:
-    """Talk with the person at the terminal, and return the exit status.
+    """Run the prompt at the terminal, and return the exit status.
 
-    Raises InputError where the job that was named cannot be opened.
+    Raises InputError if the named job cannot be opened.
     """
     session = open_session(wanted, presentation, place="")
     _open_first(session, wanted)
@@ -69,7 +69,7 @@ def converse(wanted: JobWanted, presentation: Presentation) -> int:
 
 
 def _open_first(session: BatchSession, wanted: JobWanted) -> None:
-    """Open the job while nobody has typed yet. Without one that was named, a shell about no job is of use, too."""
+    """Open the job before the first input. Without a named job, a shell is useful as well."""
     try:
         state = session.state
         state.opened(state.job())
@@ -84,7 +84,7 @@ def _open_first(session: BatchSession, wanted: JobWanted) -> None:
 
 
 def _run(line: str, session: BatchSession) -> None:
-    """Run a typed line; what is wrong with it is said, and the shell goes on."""
+    """Run a typed line; errors are reported, and the shell goes on."""
     if line.strip() in _HELP:
         write_answer(program().get_help(program().make_context("kair", [], resilient_parsing=True)) + _LANGUAGE)
         return
@@ -98,7 +98,7 @@ def _run(line: str, session: BatchSession) -> None:
 
 
 def _check(statements: tuple[Statement, ...], state: "ShellState") -> None:
-    """Check all of the line, where it is more than one command, which is checked when it is asked."""
+    """Check the line if it has more than one command; a single one is checked when it runs."""
     if len(statements) == 1 and isinstance(statements[0], Command):
         return
     check(
@@ -144,11 +144,11 @@ def _prompt(session: BatchSession) -> "PromptSession[str]":
 
 
 def _history(store: "Path") -> "History":
-    """Return what was typed about the jobs of this store: beside the user's own data, since stores may be shared."""
+    """Return the history for this store, kept with the user's own data because stores may be shared."""
     from prompt_toolkit.history import FileHistory, InMemoryHistory
 
     class _Lasting(FileHistory):
-        """A line that finds no room is not kept; the shell goes on."""
+        """A history that drops a line without room; the shell goes on."""
 
         def store_string(self, string: str) -> None:
             with suppress(OSError):

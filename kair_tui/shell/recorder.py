@@ -1,4 +1,4 @@
-"""Records a runbook: the commands that show what was looked at, one a line, for `kair run` and for reading."""
+"""Records a runbook: one line per command that was run, for `kair run` and for reading."""
 
 import shlex
 from pathlib import Path
@@ -11,19 +11,19 @@ from kair_engine.errors import UsageError
 _RUN_BY: Final = "#!/usr/bin/env -S kair run"
 _EXECUTABLE: Final = 0o111
 _JOB: Final = 2
-"""Where in a command the job stands, after `kair` and the command's name."""
+"""Index of the job in a command, after `kair` and the command's name."""
 
 
 class Recorder:
-    """Writes each command once it is asked, so that nothing is lost where the program ends."""
+    """Writes each command at once, so that nothing is lost when the program ends."""
 
     def __init__(self) -> None:
         self.file: Path | None = None
-        """Where it records to; None while it does not."""
+        """The file it records to; None while it does not."""
         self._known: set[str] = set()
 
     def start(self, path: Path, job: str) -> None:
-        """Begin a new file about `job`. Raises UsageError where `path` exists, OSError where it cannot be written."""
+        """Begin a new file about `job`. Raises UsageError if `path` exists, OSError if it cannot be written."""
         try:
             with path.open("x", encoding="utf-8") as file:
                 file.write(f"{_RUN_BY}\n# what was looked at in {' '.join(job.split())}\n")
@@ -33,7 +33,7 @@ class Recorder:
         self.file, self._known = path.absolute(), set()
 
     def add(self, command: str) -> None:
-        """Record a command, once however often it was asked. Raises OSError where the file cannot be written."""
+        """Record a command, once however often it runs. Raises OSError if the file cannot be written."""
         line = from_anywhere(command)
         if self.file is None or line in self._known:
             return
@@ -42,13 +42,13 @@ class Recorder:
         self._known.add(line)
 
     def stop(self) -> Path | None:
-        """End the recording and tell where it is."""
+        """End the recording and return its file."""
         done, self.file = self.file, None
         return done
 
 
 def from_anywhere(command: str) -> str:
-    """Return the command with the whole paths of what it names by relative ones; names of jobs in the store stay."""
+    """Return the command with absolute paths for relative ones; names of jobs in the store stay."""
     words = shlex.split(command)
     root = Path(words[words.index("--store") + 1]) if "--store" in words[:-1] else None
     for at in range(_JOB, len(words)):

@@ -1,4 +1,4 @@
-"""What a runbook did, statement by statement: the answer of `kair run`."""
+"""The result of a runbook, statement by statement: the answer of `kair run`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,19 +9,19 @@ from kair_tui.render.units import plural
 
 
 def worth_of(value: Any) -> str:  # noqa: ANN401
-    """Write a value in a sentence: `1.31`, `null`, `compute and input`; records go by their first field."""
+    """Return a value in a sentence: `1.31`, `null`, `compute and input`; records show their first field."""
     if isinstance(value, dict):
         return worth_of(next(iter(value.values()), None))
     if isinstance(value, list | tuple):
-        told = [worth_of(one) for one in value[:_MOST_TOLD]]
-        more = [f"{len(value) - _MOST_TOLD} more"] if len(value) > _MOST_TOLD else []
-        *others, last = [*told, *more] or ["empty"]
+        values = [worth_of(one) for one in value[:_MOST_VALUES]]
+        more = [f"{len(value) - _MOST_VALUES} more"] if len(value) > _MOST_VALUES else []
+        *others, last = [*values, *more] or ["empty"]
         return f"{', '.join(others)} and {last}" if others else last
     text = f"{value:.6g}" if isinstance(value, float) else literal_text(value)
     return text if len(text) <= _LONGEST_WORTH else f"{text[: _LONGEST_WORTH - 1]}…"
 
 
-_MOST_TOLD: Final = 6
+_MOST_VALUES: Final = 6
 _LONGEST_WORTH: Final = 80
 """Characters of a text from a recording."""
 
@@ -36,23 +36,23 @@ class StatementRun:
     line: int
     """Its line in the runbook, counted from 1."""
     statement: str
-    """As the runbook has it."""
+    """As in the runbook."""
     state: State
     """answered: a command; set: a value or a focus; met, not_met: a condition; skipped: a `when` above did not hold."""
     condition: str | None = None
-    """Of `when` and `expect`; null of others."""
+    """The condition of `when` and `expect`; null for others."""
     command: str | None = None
-    """The complete line that a shell needs for the same; null where no command ran."""
+    """The complete command line for a shell; null if no command ran."""
     status: int = 0
-    """The exit status that it would have had alone; 10 where an `expect` did not hold."""
+    """The exit status that it would have alone; 10 if an `expect` does not hold."""
     error: str | None = None
-    """What went wrong, or the message of `fail`; null where nothing did."""
+    """The error, or the message of `fail`; null if neither."""
     found: str | None = None
-    """Of an `expect` that does not hold: what its fields are instead, in words; null of others."""
+    """The actual values of an `expect` that does not hold, in words; null for others."""
     result: Mapping[str, Any] | None = None
-    """The whole document of the command, as it prints with --json; null where there is none."""
+    """The whole document of the command, as with --json; null if it has none."""
     duration_us: float | None = None
-    """How long it took; null where it did not run."""
+    """How long it took; null if it did not run."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +62,9 @@ class ListedRunbook:
     name: str
     """What to type after `kair run`."""
     is_bundled: bool
-    """Whether it comes with Kair; false of a file in the current folder."""
+    """Whether it comes with Kair; false for a file in the current folder."""
     about: str | None
-    """What it answers: its first comment; null if it has none."""
+    """Its purpose, from its first comment; null without one."""
 
 
 @dataclass(frozen=True)
@@ -74,15 +74,15 @@ class RunResult:
     runbook: str
     """The file, or the name of one that comes with Kair."""
     job_name: str | None
-    """The job in hand at the end; null where none was needed."""
+    """The last current job; null if none was needed."""
     status: int
-    """The exit status: of the first failure, or 10 for a finding."""
+    """The exit status: that of the first failure, or 10 for a finding."""
     summary: str
-    """How it ended, in a sentence: what failed, the verdict of the last triage, what was expected and is not so."""
+    """How it ended, in a sentence: the failure, the verdict of the last triage, unmet expectations."""
     jobs_read: int
-    """How many recordings were opened to stay; one for a runbook about one job. `compare` opens its two for itself."""
+    """The number of recordings kept open; one for a runbook about one job. `compare` opens its two itself."""
     duration_us: float
-    """All of it, the reading of the job included."""
+    """The total time, including reading the job."""
     statements: tuple[StatementRun, ...]
     """In the order in which they ran."""
     runbooks: tuple[ListedRunbook, ...] = ()
@@ -90,7 +90,7 @@ class RunResult:
 
 
 def how_it_ended(runs: Sequence[StatementRun], status: int, verdict: str | None) -> str:
-    """Return the sentence that a run ends with; `verdict` is the answer that it is about, None of none."""
+    """Return the final sentence of a run; `verdict` is the sentence of its answer, or None."""
     failed = [one for one in runs if one.state == "failed"]
     unmet = [one for one in runs if one.status and one.state != "failed"]
     parts = [f"line {one.line} failed: {one.error or f'it ended with status {one.status}'}" for one in failed[:1]]

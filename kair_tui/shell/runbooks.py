@@ -1,4 +1,4 @@
-"""Runbooks: those of a user's files, and those that come with Kair."""
+"""Runbooks: users' files, and those that come with Kair."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +35,7 @@ def bundled_names() -> tuple[str, ...]:
 
 
 def offered(incomplete: str) -> list[str]:
-    """Return the bundled ones that begin so, for completion."""
+    """Return the bundled ones with this prefix, for completion."""
     return [name for name in bundled_names() if name.startswith(incomplete)]
 
 
@@ -47,7 +47,7 @@ def listed() -> tuple[ListedRunbook, ...]:
 
 
 def _about(file: Path) -> str | None:
-    """Return the first comment of a runbook, after a line that says what runs it; None if it has none."""
+    """Return the first comment of a runbook, after any `#!` line; None without one."""
     try:
         with file.open(encoding="utf-8-sig", errors="replace") as text:
             lines = text.read(_LONGEST_BEGINNING).splitlines()
@@ -60,7 +60,7 @@ def _about(file: Path) -> str | None:
 def read_runbook(name: str, given: dict[str, Any], *, allow_shell: bool) -> Runbook:
     """Return the runbook of that file or bundled name, checked for a run with the values `given`.
 
-    Raises InputError where there is none or it is no text, UsageError with its line where something cannot work.
+    Raises InputError if it does not exist or is no text, UsageError with its line if something cannot work.
     """
     text = _text(name)
     try:
@@ -73,7 +73,7 @@ def read_runbook(name: str, given: dict[str, Any], *, allow_shell: bool) -> Runb
 
 
 def values_of(settings: tuple[str, ...]) -> dict[str, Any]:
-    """Read `--set k=v` as values by name. Raises UsageError for what is none."""
+    """Parse `--set k=v` into values by name. Raises UsageError for anything else."""
     found: dict[str, Any] = {}
     for setting in settings:
         name, is_there, value = setting.partition("=")
@@ -94,7 +94,7 @@ def _text(name: str) -> str:
         hint = f"did you mean {near}?" if near else f"there are, besides files: {', '.join(bundled_names())}"
         raise InputError(f"no runbook {name!r}, and no such file", hint)
     try:
-        with path.open(encoding="utf-8-sig") as file:  # a pipe too: `kair run <(…)`
+        with path.open(encoding="utf-8-sig") as file:  # also a pipe: `kair run <(…)`
             text = file.read(MOST_SIGNS + 1)
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is no text: byte {error.start} is not UTF-8") from None

@@ -1,4 +1,4 @@
-"""Runs one statement: on the job in hand, narrowed to the focus, with references replaced."""
+"""Runs one statement: on the current job, narrowed to the focus, with references replaced."""
 
 import shlex
 from collections.abc import Callable, Sequence
@@ -43,26 +43,26 @@ _HELP: Final = {"-h", "--help"}
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a statement answered, and the complete line that a shell needs for the same."""
+    """The result of a statement, and the complete command line for a shell."""
 
     command: str
     write: "Callable[[PageOptions], str]"
-    """Its text, for a page of these options."""
+    """Returns its text for a page with these options."""
     status: int = ExitCode.ANSWERED
     notes: tuple[str, ...] = ()
-    """Warnings, which go to stderr or stand under the answer."""
+    """Warnings, for stderr or below the answer."""
     answer: "Document | None" = None
-    """None of commands that answer in text."""
+    """None for commands that answer in text."""
     without: str | None = None
-    """The name of the main table where that is empty; None where it has rows, or there is none."""
+    """The name of the main table if it is empty; None if it has rows, or does not exist."""
     headline: "Callable[[], str] | None" = None
-    """The answer in one sentence; None of commands that answer in text."""
+    """The answer in one sentence; None for commands that answer in text."""
     for_people: bool = False
-    """Notes may stand under the text: no program reads it."""
+    """Whether notes may stand below the text, because no program reads it."""
 
 
 def run_line(line: str, state: "ShellState") -> Outcome:
-    """Run a typed line of one statement (with or without `kair` before it). Raises what the command raises."""
+    """Run a typed line of one statement (with or without `kair` before it). Raises as the command does."""
     statements = language.parse(line)
     if len(statements) != 1:
         raise UsageError("one command at a time" if statements else "no command", "? lists them")
@@ -81,7 +81,7 @@ def run_one(statement: language.Statement, state: "ShellState") -> Outcome:
 
 
 def run_command(statement: Command, state: "ShellState") -> Outcome:
-    """Ask a command, and keep the answer where it is given a name. Raises what the command raises."""
+    """Run a command, and keep a named answer. Raises as the command does."""
     filled = [_filled(word, state) for word in statement.words[1:]]
     entry, words = chosen(found(statement), filled)
     if set(words) & _HELP:
@@ -131,19 +131,19 @@ def run_command(statement: Command, state: "ShellState") -> Outcome:
 
 
 def assign(statement: Assign, state: "ShellState") -> Outcome:
-    """Give a value a name; a default gives way to what has the name already."""
+    """Give a value a name; a default yields to an existing value."""
     if not (statement.is_default and statement.name in state.named):
         state.named[statement.name] = Named(statement.value.value(state.value_of))
     return Outcome(statement.text, _silent)
 
 
 def use(statement: Use, state: "ShellState") -> Outcome:
-    """Narrow all that follows, or take another job."""
+    """Narrow all that follows, or change the job."""
     value = _filled(statement.value, state)
     if statement.tell_store:
-        told = run_command(Command(statement.line, statement.text, (Word(("use",)), statement.value)), state)
+        outcome = run_command(Command(statement.line, statement.text, (Word(("use",)), statement.value)), state)
         state.take(value)
-        return told
+        return outcome
     if statement.what == "rank":
         state.focus_rank(value)
     elif statement.what == "step":
@@ -158,14 +158,14 @@ def _silent(_: "PageOptions") -> str:
 
 
 def found(statement: Command) -> Entry:
-    """Return the command's entry: the parser let no other pass."""
+    """Return the command's entry, which the parser has checked."""
     entry = find(statement.command)
     assert entry is not None
     return entry
 
 
 def completed(entry: Entry, words: Sequence[str], state: "ShellState") -> list[str]:
-    """Return the line with the job in hand, its store and the focus, where it does not name others."""
+    """Return the line completed with the current job, its store and the focus, if it does not name others."""
     if entry.needs in ("nothing", "machine", "cache", "certificate"):
         return list(words)
     store = [] if _has(words, "--store") or state.store is None else ["--store", str(state.store)]
@@ -180,7 +180,7 @@ def completed(entry: Entry, words: Sequence[str], state: "ShellState") -> list[s
 
 
 def _mitigated(entry: Entry, words: Sequence[str], state: "ShellState") -> list[str]:
-    """Return the job in hand, where an action on a job names none."""
+    """Return the current job, if an action on a job names none."""
     if entry.name != MITIGATE or state.source is None:
         return []
     arguments = parse(entry, words)
@@ -190,14 +190,14 @@ def _mitigated(entry: Entry, words: Sequence[str], state: "ShellState") -> list[
 
 
 def _with_evidence(entry: Entry, words: Sequence[str], state: "ShellState") -> list[str]:
-    """Return the job in hand, where its evidence is to be listed and no other job is named."""
+    """Return the current job, if its evidence is to be listed and no other job is named."""
     if entry.name != EVIDENCE or state.source is None:
         return []
     return [state.source.name] if entry.action == "list" and parse(entry, words)["job"] is None else []
 
 
 def require_written_out(statement: Command, words: Sequence[str]) -> None:
-    """Raise UsageError where a value says what is done to a job, or where it would not end."""
+    """Raise UsageError if a value decides what is done to a job, or if the command would not end."""
     entry = found(statement)
     for word, text in zip(statement.words[1:], words, strict=True):
         if word.references and not isinstance(word.parts[0], str) and text.startswith("-"):
@@ -205,7 +205,7 @@ def require_written_out(statement: Command, words: Sequence[str]) -> None:
     if entry.name != MITIGATE:
         return
     try:
-        # A word that is no action stands for each value: only written out there is one.
+        # A word that is no action stands for any value: only a written word can be an action.
         of_action, others = chosen(entry, [word.filled(lambda _: "1") for word in statement.words[1:]])
     except click.NoSuchCommand:
         if not any(one.references for one in statement.words):
@@ -225,7 +225,7 @@ def _has(words: Sequence[str], option: str) -> bool:
 
 
 def lacks_rank(entry: Entry, words: Sequence[str]) -> bool:
-    """Return whether the command is about one rank, and the line does not say which."""
+    """Return whether the command is about one rank, and the line names none."""
     takes = any(one.name == "rank" and not one.multiple for one in parameters(entry))
     short = any(word.startswith("-r") and not word.startswith("--") for word in words)
     return takes and not short and not _has(words, "--rank")
@@ -245,7 +245,7 @@ def _answer(entry: Entry, arguments: dict[str, Any], state: "ShellState") -> "Do
 
 
 def _file(entry: Entry, arguments: dict[str, Any], command: str, state: "ShellState") -> Outcome:
-    """Write a file, and return what is to be said of it."""
+    """Write a file, and return the report about it."""
     parse_steps(take(JobChoice, arguments).step)
     said = written_file(entry, arguments, state.opened(_source(arguments, state)))
     return Outcome(command, lambda _: said)

@@ -22,12 +22,12 @@ TRIAGE: Final = "triage"
 
 
 class Script:
-    """One run: what each statement did, and the exit status so far."""
+    """One run: the result of each statement, and the exit status so far."""
 
     def __init__(
         self, state: "ShellState", listener: "StatementPrinter", *, documents: bool = False, keep_going: bool = False
     ) -> None:
-        """`documents`: each answer is kept as JSON has it; `keep_going`: only `fail` ends it."""
+        """`documents`: each answer is kept as in JSON; `keep_going`: only `fail` ends it."""
         self._state = state
         self._listener = listener
         self._documents = documents
@@ -35,19 +35,19 @@ class Script:
         self.status: int = ExitCode.ANSWERED
         self.runs: list[StatementRun] = []
         self._verdict: str | None = None
-        """The last triage that answered, in one sentence."""
-        self._told: dict[str, str] = {}
-        """Answers that were given a name, each in one sentence."""
-        self._asked: str | None = None
-        """That of which something was expected first that is not so."""
+        """The last triage's answer, in one sentence."""
+        self._sentences: dict[str, str] = {}
+        """Named answers, each in one sentence."""
+        self._unmet: str | None = None
+        """The answer that first failed an expectation."""
 
     @property
     def summary(self) -> str:
         """How it ended, in one sentence."""
-        return how_it_ended(self.runs, self.status, self._verdict or self._asked)
+        return how_it_ended(self.runs, self.status, self._verdict or self._unmet)
 
     def run(self, statements: Iterable[Statement]) -> bool:
-        """Run them, and tell whether what follows may run. Raises KeyboardInterrupt and BrokenPipeError."""
+        """Run them, and return whether later statements may run. Raises KeyboardInterrupt and BrokenPipeError."""
         return all(self._one(statement) for statement in statements)
 
     def _one(self, statement: Statement) -> bool:
@@ -57,7 +57,7 @@ class Script:
             return self._ran(statement, began)
         except BrokenPipeError:
             raise
-        except Exception as error:  # every command's errors end here, as they do in cli/main.py
+        except Exception as error:  # every command's errors end here, as in cli/main.py
             message, _, status = explained(error)
             self._note(statement, "failed", began, status=status, error=message, condition=_condition(statement))
             self._listener.on_error(statement.line, error)
@@ -97,20 +97,20 @@ class Script:
         holds = statement.condition.holds(self._state.value_of)
         status = ExitCode.ANSWERED if holds else ExitCode.FOUND
         found = None if holds else self._found(statement)
-        names = [one.name for one in statement.condition.references if one.name in self._told]
-        if not holds and self._asked is None and names:
-            self._asked = self._told[names[0]]
+        names = [one.name for one in statement.condition.references if one.name in self._sentences]
+        if not holds and self._unmet is None and names:
+            self._unmet = self._sentences[names[0]]
         state = "met" if holds else "not_met"
         self._note(statement, state, began, status=status, condition=_condition(statement), found=found)
         self._listener.on_condition(statement, found)
 
     def _found(self, statement: When | Expect) -> str:
-        """Return what the condition compares, as far as it is there."""
-        told: list[str] = []
+        """Return the values that the condition compares, as far as known."""
+        values: list[str] = []
         for reference in dict.fromkeys(statement.condition.references):
-            with suppress(UsageError):  # of a part that was not looked at
-                told.append(f"{reference} is {worth_of(self._state.value_of(reference))}")
-        return ", ".join(told) or f"{statement.condition_text} is not so"
+            with suppress(UsageError):  # a part that was not evaluated
+                values.append(f"{reference} is {worth_of(self._state.value_of(reference))}")
+        return ", ".join(values) or f"{statement.condition_text} is not so"
 
     def _fail(self, statement: Fail, began: float) -> bool:
         message = str(statement.message.filled(lambda reference: str(self._state.value_of(reference))))
@@ -139,18 +139,18 @@ class Script:
         )
 
     def _keep_sentence(self, statement: Command | Assign | Use, outcome: Outcome) -> None:
-        """Keep what the run's last sentence may say of the answer."""
+        """Keep the answer for the run's final sentence."""
         if outcome.answer is None or outcome.headline is None:
             return
         if outcome.answer.command == TRIAGE:
             self._verdict = outcome.headline()
         if isinstance(statement, Command) and statement.name is not None:
-            self._told[statement.name] = outcome.headline()
+            self._sentences[statement.name] = outcome.headline()
 
     def _note(self, statement: Statement, state: Any, began: float, **more: Any) -> None:  # noqa: ANN401
         took = (time.monotonic() - began) * 1e6
         self.runs.append(StatementRun(statement.line, statement.text, state, duration_us=took, **more))
-        # A failure outranks a finding that came before it: what was not looked at is not known to be well.
+        # A failure outranks an earlier finding: parts that were not examined are not known to be healthy.
         if status := more.get("status", 0):
             self.status = status if self.status in (0, ExitCode.FOUND) else self.status
 
@@ -165,7 +165,7 @@ def planned(statements: Iterable[Statement]) -> list[StatementRun]:
 
 
 def _condition(statement: Statement) -> str | None:
-    """Return the condition as it was written."""
+    """Return the condition as written."""
     return statement.condition_text if isinstance(statement, When | Expect) else None
 
 

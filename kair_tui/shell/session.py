@@ -1,4 +1,4 @@
-"""The state of a shell: the open jobs, the focus, the answers that were given a name."""
+"""The state of a shell: the open jobs, the focus, the named answers."""
 
 from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 
 JOB: Final = "job"
-"""The name that stands for the job in hand, where nothing else was given it."""
+"""The name of the current job, unless it has another value."""
 
 
 def _nobody_reads(_: str) -> None:
-    """Drop a note that nobody reads."""
+    """Drop a note."""
 
 
 class ShellState:
-    """One shell's state. A job is read once, and stays."""
+    """One shell's state. A job is read once, and stays open."""
 
     def __init__(
         self,
@@ -37,18 +37,18 @@ class ShellState:
         note: Callable[[str], None] = _nobody_reads,
     ) -> None:
         self.store = store
-        """The store that was named with `--store`."""
+        """The store from `--store`."""
         self.progress = progress
         self.note = note
         self.source: JobSource | None = None
-        """The job that commands take when none is named; None until one is asked for."""
+        """The job that commands use by default; None until one is needed."""
         self.steps = "all"
-        """The steps in focus, as `--step` has them."""
+        """The steps in focus, as in `--step`."""
         self.rank: int | None = None
         """The rank in focus."""
         self.named: dict[str, Named] = {}
         self.jobs_read = 0
-        """How often a recording was opened."""
+        """The number of recordings opened."""
         self._open: dict[Hashable, Session] = {}
 
     def hold(self, session: Session, steps: Sequence[int] | None) -> None:
@@ -60,22 +60,22 @@ class ShellState:
         self.source, self.steps = source, "all" if steps is None else step_text(steps)
 
     def job(self) -> JobSource:
-        """Return the job in hand, else the one that any command would take. Raises InputError where there is none."""
+        """Return the current job, else the default of any command. Raises InputError if it does not exist."""
         if self.source is None:
             self.source = locate(None, self.store)
             self.note(f"using job {self.source.name} ({self.source.why})")
         return self.source
 
     def take(self, name: str, files: Sequence[Path] = ()) -> JobSource:
-        """Take another job in hand, or that of several files; the focus was the other's, and goes.
+        """Switch to another job, or to that of several files, and drop the focus.
 
-        Raises InputError where there is none.
+        Raises InputError if it does not exist.
         """
         folder = store_root(self.store) / name
         try:
             self.source = locate(name, self.store, files)
         except InputError:
-            # A job that runs, and of which nothing was recorded yet.
+            # A running job of which nothing was recorded yet.
             if Path(name).name != name or not (folder / "mitigate").is_dir():
                 raise
             self.source = JobSource(name, folder, stored=True)
@@ -92,7 +92,7 @@ class ShellState:
         return self._open[source.key]
 
     def named_source(self, name: str, store: Path | None, files: Sequence[Path] = ()) -> JobSource:
-        """Return the job that a line names, which may be the one in hand; of several files, the one that they are."""
+        """Return the job that a line names, which may be the current one; several files are one job."""
         if files:
             return locate(name, store, files)
         if self.source is not None and self.source.name == name and store == self.store:
@@ -100,16 +100,16 @@ class ShellState:
         return locate(name, store)
 
     def forget(self, source: JobSource) -> None:
-        """Let go of what was read: the job was imported anew."""
+        """Close a job that was imported again."""
         self._open.pop(source.key, None)
 
     def forget_answers(self) -> None:
-        """Let go of all answers: evidence was added."""
+        """Drop all answers because evidence was added."""
         for session in self._open.values():
             session.renew(session.trace, session.read_from)
 
     def focus_steps(self, text: str) -> None:
-        """Narrow to `40-60`, `last` or `all`. Raises UsageError for what is no choice of this job's steps."""
+        """Narrow to `40-60`, `last` or `all`. Raises UsageError for steps that this job lacks."""
         choice = parse_steps(text)
         session = self.opened(self.job())
         session.narrowed(session.chosen(choice))
@@ -126,7 +126,7 @@ class ShellState:
         self.rank = int(text)
 
     def value_of(self, reference: Reference) -> Any:  # noqa: ANN401
-        """Return what a reference stands for. Raises UsageError where that is not known."""
+        """Return the value of a reference. Raises UsageError if it is unknown."""
         if reference.name not in self.named:
             if reference == Reference(JOB):
                 return self.job().name
@@ -135,7 +135,7 @@ class ShellState:
 
 
 def not_set(name: str, known: "Sequence[str] | dict[str, Any]") -> UsageError:
-    """Return the error for a name that nothing was given."""
+    """Return the error for a name without a value."""
     near = nearest_of(name, [*known])
     there = f"there are: {', '.join('$' + one for one in known)}" if known else "--set NAME=VALUE gives a value"
     return UsageError(f"${name} is not set", f"did you mean ${near}?" if near else there)

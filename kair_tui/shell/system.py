@@ -1,4 +1,4 @@
-"""Calls the system's shell: `!command`, and the program behind a `|`. Nothing from a trace is put into its line."""
+"""Calls the system's shell: `!command`, and the program after a `|`. Nothing from a trace is put into its line."""
 
 import os
 import subprocess
@@ -16,14 +16,14 @@ def call_system(command: str, state: "ShellState") -> int:
 
 
 def pipe_to(command: str, text: str, state: "ShellState") -> int:
-    """Let a program read `text`; it need not read all of it. Return its exit status."""
+    """Let a program read `text`, or a part of it. Return its exit status."""
     sys.stdout.flush()
     data = text.encode(errors="backslashreplace")
     return subprocess.run(command, shell=True, check=False, input=data, env=_environment(state)).returncode
 
 
 def _environment(state: "ShellState") -> dict[str, str]:
-    """Return the variables by which `kair` behind the `!` takes the job in hand."""
+    """Return the variables by which `kair` after `!` uses the current job."""
     job = {} if state.source is None else {"KAIR_JOB": state.source.name}
     store = {} if state.store is None else {"KAIR_STORE": str(state.store)}
     return {**os.environ, **job, **store}
