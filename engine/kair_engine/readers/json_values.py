@@ -1,6 +1,6 @@
 """Converts values of untrusted JSON and pickles: each function returns one type, empty for any other.
 
-Readers use them where a field may hold anything; a missing field is None, which has none of the types.
+Readers use them where a field may hold anything; a missing field has none of the types.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""When a job ran, and how much longer than that evidence is read for: telemetry of a day is mostly of other times."""
+"""The time for which a job's evidence is read: telemetry of a day is mostly of other times."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,13 +8,13 @@ from kair_engine.frozen import dataclass
 from kair_engine.trace.measures import EvidenceSource
 
 AROUND_NS: Final = 720 * 10**9
-"""So long before the first step and after the last one readings count: ten minutes, and two for clocks of which nobody
-says how far they are off."""
+"""Readings count from this long before the first step until this long after the last one: ten minutes, and two for
+clocks of unknown error."""
 READINGS: Final = 20
-"""Of a source that is read seldom, so many before and after: ten show that it was read regularly, five that it
+"""Number of readings of a slow source that count before and after: ten show that it was read regularly, five that it
 stopped."""
 FARTHEST_NS: Final = 7200 * 10**9
-"""What is farther off is passed over before its source is known; samplers read every 5 min at least."""
+"""Readings farther off are skipped before their source is known; samplers read at least every 5 min."""
 
 
 @dataclass(frozen=True)
@@ -25,20 +25,20 @@ class JobTime:
     end_ns: int
 
     def widened(self, by_ns: int) -> "JobTime":
-        """Return the time with so much more before and after."""
+        """Return the time extended by `by_ns` before and after."""
         return JobTime(self.begin_ns - by_ns, self.end_ns + by_ns)
 
     def around(self, sources: Sequence[EvidenceSource]) -> "JobTime | None":
-        """Return the time of which rows of these sources are looked at; None where all rows count.
+        """Return the time for which rows of these sources count; None if all rows count.
 
-        These are logs and lists, which have no interval, and what has times that are in doubt.
+        All rows count for logs and lists, which have no interval, and for sources with doubtful times.
         """
         margins = [_margin_ns(one) for one in sources]
         known = [one for one in margins if one is not None]
         return self.widened(max(known)) if known and len(known) == len(margins) else None
 
     def meets(self, first_ns: int, last_ns: int) -> bool:
-        """Return whether anything between these times, both included, belongs to it."""
+        """Return whether any time from `first_ns` to `last_ns` belongs to it."""
         return first_ns <= self.end_ns and last_ns >= self.begin_ns
 
 
@@ -50,19 +50,19 @@ def _margin_ns(source: EvidenceSource) -> int | None:
 
 
 class Near:
-    """Tells which readings of a file are near a job's time while the file is read, and keeps what the others were."""
+    """Selects readings near a job's time while a file is read, and keeps the extent of the others."""
 
     def __init__(self, when: JobTime | None) -> None:
-        """`when`: None: all are near."""
+        """With `when` None, all readings are near."""
         self._when, self._near = when, None if when is None else when.widened(FARTHEST_NS)
         self._first_ns: int | None = None
         self._knows_interval = when is None
         self.passed_over = 0
-        """Readings that are not near."""
+        """Number of skipped readings."""
         self._far: JobTime | None = None
 
     def has(self, time_ns: int) -> bool:
-        """Return whether readings of this time are to be kept; the first two times tell how often there are any."""
+        """Return whether to keep readings of this time; the first two times give the interval between readings."""
         if self._near is None or self._when is None:
             return True
         if not self._knows_interval:
@@ -77,7 +77,7 @@ class Near:
         return False
 
     def with_far(self, source: EvidenceSource) -> EvidenceSource:
-        """Return the source as it is with the readings that were passed over."""
+        """Return the source extended by the skipped readings."""
         if self._far is None:
             return source
         first = [one for one in (source.first_ns, self._far.begin_ns) if one is not None]

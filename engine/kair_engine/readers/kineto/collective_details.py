@@ -253,7 +253,7 @@ def global_peers(peers: Sequence[int], group: str | None, rank: int, counted: Pe
     """Return the other ends of one group's sends and receives on a rank, as ranks of the job.
 
     Most recordings number them within the process group, whose ranks the group's text lists; others state ranks of the
-    job. `counted` is the convention of the whole recording; if it is None, these peers may still show one.
+    job. `counted` is the convention of the whole recording; without one, these peers may still show it.
     """
     ranks = listed_ranks(group)
     of_job = any(peer >= len(ranks) or ranks[peer] == rank for peer in peers)
