@@ -1,10 +1,6 @@
-"""What every format is made from: an answer and what it is about, columns of tables, and what a page can show.
+"""What every format is made from: an answer and its job, columns of tables, and a page's capabilities.
 
-Columns of a table for people, and the styles of their cells.
-
-Chooses a table's columns by the width that there is.
-
-Options of a page: its width, and what the place that it is for can show.
+Defines the columns of tables for people and the styles of their cells, and chooses the columns that fit a width.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,32 +13,32 @@ from kair_tui.render.warnings import WarningInWords
 
 @dataclass(frozen=True)
 class JobInfo:
-    """Which job a document is about, and which of its steps were analysed."""
+    """The job of a document, and its analysed steps."""
 
     name: str
-    """Of the job."""
+    """The job's name."""
     source: str
-    """The path that it was read from."""
+    """The path it was read from."""
     world_size: int
     """Ranks of the job, whether or not they left a trace."""
     ranks: tuple[int, ...]
-    """Their numbers, sorted."""
+    """The job's rank numbers, sorted."""
     steps: tuple[int, ...]
-    """Those that were analysed."""
+    """The analysed steps."""
 
 
 @dataclass(frozen=True)
 class Document:
-    """What a format writes: a result, and what it is about."""
+    """The input of a format: a result, and its job."""
 
     command: str
     result: Any
     job: JobInfo | None
     warnings: tuple[WarningInWords, ...]
     notes: tuple[Note, ...] = ()
-    """Of the job, whatever was asked."""
+    """About the job, whatever the question."""
     report: Callable[[], str] | None = None
-    """Makes the report about it as Markdown, which asks more; None of an answer that has none."""
+    """Makes the answer's report as Markdown, which asks further questions; None without a report."""
 
 
 Row = TypeVar("Row")
@@ -52,7 +48,7 @@ DIM = "dim"
 
 
 class Styled(NamedTuple):
-    """A cell with a Rich style; the text alone must say all."""
+    """A cell with a Rich style; the text alone must say everything."""
 
     text: str
     style: str
@@ -66,20 +62,20 @@ class Column(Generic[Row]):
     """One column of a table for people."""
 
     key: str
-    """The field of the row that it shows: what `--fields` calls it."""
+    """The row's field that it shows: its name in `--fields`."""
     title: str
     show: Callable[[Row], Cell]
     align: Literal["left", "right"] = "right"
     detail: bool = False
-    """Shown with `-o wide` only."""
+    """Shown only with `-o wide`."""
     weight: int = 5
-    """On a narrow terminal the lightest columns go first; 9 stays always."""
+    """On a narrow terminal the lightest columns are dropped first; those of 9 always stay."""
     full: Callable[[Row], Cell] | None = None
-    """With `-o wide`, in the place of `show`."""
+    """Replaces `show` with `-o wide`."""
 
 
 def plain_column(name: str) -> Column[Any]:
-    """Return a column for a field that the tables for people do not have."""
+    """Return a column for a field that tables for people lack."""
 
     def show(row: object) -> str:
         value = getattr(row, name)
@@ -95,18 +91,18 @@ def plain_column(name: str) -> Column[Any]:
 GAP: Final = 2
 """Blanks between columns."""
 SHORTEST_NAME: Final = 28
-"""What a column of names may be cut to."""
+"""Shortest width of a shortened column of names."""
 ALWAYS: Final = 9
-"""The weight of columns that are never left out."""
+"""The weight of columns that are never dropped."""
 
 
 def shrinks(column: Column[Any]) -> bool:
-    """Whether a column may be cut: names, of which the beginning says most."""
+    """Return whether a column may be shortened: names, whose beginning says most."""
     return column.align == "left" and column.weight >= ALWAYS
 
 
 def fitting(columns: Sequence[Column[Any]], widths: Sequence[int], available: int) -> list[int]:
-    """Return the places of the columns to keep: the lightest go until the rest, names shortened, fits."""
+    """Return the indices of the columns to keep: the lightest are dropped until the rest, with short names, fits."""
     keep = list(range(len(columns)))
     while _needed(columns, widths, keep) > available:
         dispensable = [at for at in keep if columns[at].weight < ALWAYS]
@@ -126,22 +122,22 @@ UNLIMITED: Final = 100_000
 
 
 _HIGH: Final = 45
-"""Lines from which on a screen has room for a page's usual rows."""
+"""Lines from which a screen has room for a page's usual rows."""
 
 
 @dataclass(frozen=True)
 class PageOptions:
-    """Columns, lines, colours, signs, and whether all columns are wanted."""
+    """Columns, lines, colours and characters of a page, and whether all columns are wanted."""
 
     width: int = UNLIMITED
     color: bool = False
     ascii_only: bool = False
     plain: bool = False
-    """For a screen reader: no bars, no pictures, no tables, one item a line."""
+    """For a screen reader: no bars, no pictures, no tables, one item per line."""
     wide: bool = False
     height: int | None = None
-    """Lines of a screen that the page is drawn on anew; None of a page that can be scrolled."""
+    """Lines of a screen that is redrawn; None for a page that scrolls."""
 
     def limit(self, usual: int, low: int) -> int:
-        """Return how many rows to show: fewer on a screen of few lines."""
+        """Return the number of rows to show: fewer on a screen with few lines."""
         return usual if self.height is None or self.height >= _HIGH else low

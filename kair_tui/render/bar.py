@@ -1,4 +1,4 @@
-"""Where the GPU-time of a step goes, drawn in one bar whose shares add up to 100 %."""
+"""The GPU-time of a step, drawn as one bar whose shares add up to 100 %."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -48,18 +48,18 @@ STYLES: Final[Mapping[BarPart, str]] = {
     "job_wide": "yellow",
     "other": DIM,
 }
-"""Of Rich; the signs alone tell the parts apart."""
+"""Rich styles; the characters alone distinguish the parts."""
 _OF_STRAGGLER: Final = ("waiting for stragglers", "stragglers")
-"""What the same part is called where the verdict names one."""
+"""The names of the same part if the verdict names a straggler."""
 _UNKNOWN: Final = ("waiting for others, bubble included", "waiting")
-"""And where no replay says what of it is bubble."""
+"""And if no replay shows how much of it is bubble."""
 _WIDEST: Final = 100
 _GAP: Final = "   "
 
 
 @dataclass(frozen=True)
 class PartDrawn:
-    """One part of the bar, as it is drawn and told."""
+    """One part of the bar with its texts."""
 
     part: BarPart
     name: str
@@ -67,23 +67,23 @@ class PartDrawn:
     sign: str
     cells: int
     tenths: int
-    """Of a percent; those of a bar add up to 1000."""
+    """In tenths of a percent; those of a bar add up to 1000."""
     percents: int
     """Those of a bar add up to 100."""
 
     @property
-    def told(self) -> str:
+    def text(self) -> str:
         """`█ useful compute 61.2 %`."""
         return f"{self.sign} {self.name} {percent(self.tenths / 1000)}"
 
     @property
-    def told_briefly(self) -> str:
-        """`█compute 61`, of a list that ends with the percent sign."""
+    def brief(self) -> str:
+        """`█compute 61`, for a list that ends with the percent sign."""
         return f"{self.sign}{self.short_name} {self.percents}"
 
 
 def drawn(bar: StepBar, width: int, *, ascii_only: bool) -> tuple[PartDrawn, ...]:
-    """Return the parts of the bar in so many cells, those of nothing left out."""
+    """Return the parts of the bar in `width` cells, without empty ones."""
     shares, signs = [one.share for one in bar.parts], SIGNS_IN_ASCII if ascii_only else SIGNS
     columns = (apportioned(shares, width), apportioned(shares, 1000), apportioned(shares, 100))
     return tuple(
@@ -101,14 +101,14 @@ def drawn(bar: StepBar, width: int, *, ascii_only: bool) -> tuple[PartDrawn, ...
 
 
 def _names(bar: StepBar, part: BarPart) -> tuple[str, str]:
-    """Return a part's name, and its short one."""
+    """Return a part's name and its short name."""
     if part == "stragglers" and bar.bubble_from is None:
         return _UNKNOWN
     return _OF_STRAGGLER if part == "stragglers" and bar.names_straggler else (NAMES[part], SHORT_NAMES[part])
 
 
 def apportioned(shares: Sequence[float], whole: int) -> list[int]:
-    """`whole` divided by the shares, by largest remainder: the numbers add up to it, if any share is more than 0."""
+    """Return `whole` divided by the shares, by largest remainder: the numbers add up to it, if any share is above 0."""
     total = sum(shares)
     if total <= 0:
         return [0] * len(shares)
@@ -121,38 +121,38 @@ def apportioned(shares: Sequence[float], whole: int) -> list[int]:
 
 
 def bar_width(width: int) -> int:
-    """In how many cells it is drawn on a page of that width."""
+    """Return the number of the bar's cells on a page of that width."""
     return max(min(width, _WIDEST), 10)
 
 
 def bar_pieces(bar: StepBar, width: int, *, ascii_only: bool) -> list[tuple[str, str]]:
-    """Return the bar: texts and the styles of Rich that they have."""
+    """Return the bar as texts with their Rich styles."""
     return [(one.sign * one.cells, STYLES[one.part]) for one in drawn(bar, width, ascii_only=ascii_only)]
 
 
 def legend_lines(bar: StepBar, width: int, *, ascii_only: bool) -> list[str]:
-    """Return the parts with their shares, as many on a line as fit: never cut apart."""
+    """Return the parts with their shares, as many per line as fit, unbroken."""
     lines: list[str] = []
     for one in drawn(bar, width, ascii_only=ascii_only):
-        if lines and len(lines[-1]) + len(_GAP) + len(one.told) <= width:
-            lines[-1] += _GAP + one.told
+        if lines and len(lines[-1]) + len(_GAP) + len(one.text) <= width:
+            lines[-1] += _GAP + one.text
         else:
-            lines.append(one.told)
+            lines.append(one.text)
     return lines
 
 
 def in_one_line(bar: StepBar) -> str:
-    """Write `useful compute 61.2 %, pipeline bubble 24.1 %, …`: for a list or a cell."""
+    """Return `useful compute 61.2 %, pipeline bubble 24.1 %, …`, for a list or a cell."""
     return ", ".join(parts_in_words(bar))
 
 
 def parts_in_words(bar: StepBar) -> list[str]:
-    """Write `useful compute 61.2 %` of each part that is drawn."""
+    """Return `useful compute 61.2 %` for each drawn part."""
     return [f"{one.name} {percent(one.tenths / 1000)}" for one in drawn(bar, 1, ascii_only=True)]
 
 
 def waiting_in_words(bar: StepBar) -> str:
-    """Return what ranks wait for others, the bubble by its name; and how much of their time may be waiting, or not."""
+    """Return how long ranks wait, with the bubble named; and how much time may or may not be waiting."""
     unknown = f"{percent(bar.unknown_share)} of their time is communication that could not be matched"
     if not bar.waiting_is_known:
         return f"how long ranks wait is unknown: {unknown}"
@@ -164,7 +164,7 @@ def waiting_in_words(bar: StepBar) -> str:
 def _known_waiting(bar: StepBar) -> str:
     if bar.bubble_from is None:
         return f"ranks wait {percent(bar.waiting_share)} of their time for others, the pipeline's bubble among it"
-    shown = {one.part: percent(one.tenths / 1000) for one in drawn(bar, 1, ascii_only=True)}  # as the legend rounds
+    shown = {one.part: percent(one.tenths / 1000) for one in drawn(bar, 1, ascii_only=True)}  # rounded as in the legend
     stragglers, bubble = shown.get("stragglers", percent(0)), shown.get("bubble", percent(0))
     whom = "stragglers" if bar.names_straggler else "the last rank"
     if bar.share("bubble") <= 0:

@@ -97,7 +97,7 @@ def _grow(path: BlamePath, page: Page, whole: bool, root: Branch, safe: Callable
 
 
 def symptom(one: MergedPath, *, wide: bool = False) -> str:
-    """Who waited, in what, when and how long; or what stands out there."""
+    """Return who waited, in what, when and how long; or what stands out there."""
     node, path = one.path.symptom, one.path
     when = f"at {duration(node.start_us)} of step {path.step}"
     if one.count > 1:
@@ -110,7 +110,7 @@ def symptom(one: MergedPath, *, wide: bool = False) -> str:
 
 
 def stop_text(path: BlamePath, at: int, *, wide: bool = False) -> str:
-    """One stop under the symptom: how it held up the one before, what ran there, and at the end why."""
+    """Return one stop under the symptom: how it delayed the one before, what ran there, and at the end why."""
     chain = stops(path)
     node, before = chain[at], chain[at - 1] if at else path.symptom
     is_last = node is path.chain[-1]

@@ -1,8 +1,7 @@
-"""The merged blame graph for people: with labels, and as it is drawn, small parts put together.
+"""The merged blame graph for people: labelled, and drawn with small parts joined.
 
-The neighbourhood of a root cause: the ranks it made late, who waited for those, what else made them late.
-
-Who waited for whom, rank by rank: the merged graph as lines, the strongest first and the lesser ones folded.
+Also the neighbourhood of a root cause (the ranks it delayed, who waited for those, what else delayed them), and the
+merged graph as lines, rank by rank, the strongest first and the weak ones folded.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ if TYPE_CHECKING:
 
 
 MOST_RANKS: Final = 8
-"""Drawn one by one, of ranks that others waited for; of a job with no more, all."""
+"""Ranks that others waited for that are drawn separately; in a job with no more, all are."""
 MOST_CAUSES: Final = 12
 LEAST: Final = 0.01
-"""Of all waiting: lines below that are not drawn, and their sum is told."""
+"""Share of all waiting: thinner lines are not drawn, but their sum is stated."""
 _GREY, _OCHRE = "#6b7480", "#8a6d1a"
 _BLAMED: Final = {"fillcolor": "#f3e2b3", "color": _OCHRE, "penwidth": "2"}
-"""Where much of the waiting came from. Not red: that accuses, which only a test of triage does."""
+"""Much of the waiting came from here. Not red: that accuses, which only a test of triage does."""
 _FONT: Final = {"fontname": "Helvetica"}
 _ALL_NODES: Final = {**_FONT, "fontsize": "11", "style": "filled", "fillcolor": "#f4f4f2", "color": _GREY}
 _ALL_EDGES: Final = {**_FONT, "fontsize": "9", "color": _GREY}
@@ -41,7 +40,7 @@ Attributes = dict[str, Any]
 
 
 def graph(result: BlameResult, form: GraphFormat) -> DiGraph:
-    """Return what `-o dot` draws; else everything, with a title and labels."""
+    """Return the graph that `-o dot` draws; else everything, with a title and labels."""
     whole = waiting_graph(result)
     whole.graph["title"] = blame_headline(result)
     for _, of in whole.nodes(data=True):
@@ -52,13 +51,13 @@ def graph(result: BlameResult, form: GraphFormat) -> DiGraph:
 
 
 def drawing(whole: DiGraph) -> DiGraph:
-    """Return the graph as DOT draws it: the same sums, with few enough nodes that they can be read."""
+    """Return the graph as DOT draws it: the same sums, with few enough nodes to read."""
     import networkx as nx
 
     place = _places(whole)
     edges = _merged(whole, place)
     drawn = {ends: of for ends, of in edges.items() if of["share"] >= LEAST}
-    # Of a healthy job every line may be thin.
+    # In a healthy job every line may be thin.
     drawn = drawn or edges
     kept = {node for ends in drawn for node in ends}
     nodes = {node: of for node, of in _nodes(whole, place).items() if node in kept}
@@ -81,16 +80,16 @@ def _label(of: Mapping[str, Any]) -> str:
 
 
 def _time(of: Mapping[str, Any]) -> float:
-    """Return an edge's, in µs."""
+    """Return an edge's time, in µs."""
     time: float = of["waited_us" if of["kind"] == "waited" else "blamed_us"]
     return time
 
 
-# What is put together.
+# Joining of small parts.
 
 
 def _places(whole: DiGraph) -> dict[str, str]:
-    """For every node the one that it is drawn in: lesser ranks in one for all, lesser causes in one for their rank."""
+    """Return for every node the drawn one: weak ranks share one, weak causes one per rank."""
     ranks, causes = _of_kind(whole, "rank"), _of_kind(whole, "cause")
     awaited = {node: whole.in_degree(node, weight="share") for node in ranks}
     named = sorted(causes, key=lambda node: -causes[node]["share"])[:MOST_CAUSES]
@@ -109,7 +108,7 @@ def _of_kind(whole: DiGraph, kind: str) -> dict[str, Attributes]:
 
 
 def _merged(whole: DiGraph, place: Mapping[str, str]) -> dict[tuple[str, str], Attributes]:
-    """Return the edges between what is drawn; their times and shares are the sums."""
+    """Return the edges between drawn nodes; their times and shares are sums."""
     found: dict[tuple[str, str], Attributes] = {}
     for one, other, of in whole.edges(data=True):
         edge = found.setdefault((place[one], place[other]), {"kind": of["kind"], "time": 0.0, "share": 0.0})
@@ -126,7 +125,7 @@ def _nodes(whole: DiGraph, place: Mapping[str, str]) -> dict[str, Attributes]:
 
 
 def _together(members: Iterable[Attributes]) -> Attributes:
-    """One node for several ranks, or for several causes."""
+    """Return one node for several ranks, or for several causes."""
     members = list(members)
     ranks = tuple(sorted({of["rank"] for of in members if "rank" in of}))
     share = sum(of.get("share", 0.0) for of in members)
@@ -139,7 +138,7 @@ def _together(members: Iterable[Attributes]) -> Attributes:
     return {"kind": "others", "label": label, "share": share, "blamed_us": blamed}
 
 
-# How it is drawn.
+# Drawing.
 
 
 def _drawn_node(of: Attributes) -> Attributes:
@@ -160,7 +159,7 @@ def _drawn_edge(of: Attributes) -> Attributes:
 
 
 ALIKE: Final = 0.9
-"""Ranks that waited at least this part of what the first of them waited are told together."""
+"""Ranks that waited at least this share of what the first of them waited are listed together."""
 MOST_GROUPS: Final = 6
 MOST_OTHER_CAUSES: Final = 3
 
@@ -175,19 +174,19 @@ class WaitingLine:
     role: Literal["cause", "late", "waited", "also", "because", "awaited", "several"]
     text: str
     detail: str
-    """What more there is to know."""
+    """Further details."""
     time_us: float
     share: float
-    """Of all waiting."""
+    """Share of all waiting."""
     rank: int | None
-    """Where it leads: of ranks that waited the one that waited longest, of several that made them late; None where that
-    is not known."""
+    """Where it leads: among ranks that waited, the one that waited longest; among several that made them late, the
+    first; None if unknown."""
     ranks: tuple[int, ...] = ()
-    """Who waited, or was waited for, where they are known one by one."""
+    """The ranks that waited, or were waited for, if known individually."""
     is_last: tuple[bool, ...] = ()
-    """On each level below the top down to its own: whether nothing follows there."""
+    """For each level from the top to its own: whether nothing follows there."""
     below: tuple[WaitingLine, ...] = ()
-    """Of a rank that was waited for by whom, and what made it late; of several lesser ones their lines."""
+    """For a rank that was waited for, by whom, and what made it late; for several weak ones their lines."""
 
 
 def neighbourhood(graph: DiGraph, cause: str) -> tuple[WaitingLine, ...]:
@@ -211,12 +210,12 @@ def _late(graph: DiGraph, rank: str, edge: dict[str, Any]) -> WaitingLine:
 
 
 def _largest(edges: Any, figure: str, *, end: int) -> list[_Edge]:  # noqa: ANN401
-    """Return the edges that have the figure, as the node at the chosen end with the rest."""
+    """Return the edges with the figure, as the node at the chosen end with the rest."""
     return sorted(((edge[end], edge[2]) for edge in edges if figure in edge[2]), key=lambda edge: -edge[1][figure])
 
 
 def _waiting(graph: DiGraph, rank: str, who: Callable[[Sequence[int]], str]) -> Iterator[WaitingLine]:
-    """Who waited for a rank; those that waited nearly as long together, and the rest in the last."""
+    """Yield who waited for a rank; those that waited nearly equally long together, and the rest last."""
     groups: list[list[_Edge]] = []
     edges = _largest(graph.in_edges(rank, data=True), "waited_us", end=0)
     for edge in (edge for edge in edges if edge[0] != OTHERS):
@@ -258,7 +257,7 @@ def _sum(edges: Sequence[_Edge], figure: str) -> float:
 
 
 def _other_causes(graph: DiGraph, rank: str, cause: str) -> Iterator[WaitingLine]:
-    """Yield what else made a rank late: the largest, and the rest of it in one line."""
+    """Yield what else made a rank late: the largest cause, and the rest in one line."""
     found = [edge for edge in _largest(graph.out_edges(rank, data=True), "blamed_us", end=1) if edge[0] != cause]
     number = graph.nodes[rank]["rank"]
     for node, edge in found[:MOST_OTHER_CAUSES]:
@@ -272,24 +271,24 @@ def _other_causes(graph: DiGraph, rank: str, cause: str) -> Iterator[WaitingLine
 
 
 def times(synchronisations: int, beyond: str = "") -> str:
-    """How often: `in 4 synchronisations`."""
+    """Return how often: `in 4 synchronisations`."""
     return f"in {beyond}{plural(synchronisations, 'synchronisation')}"
 
 
 LEAST_LISTED: Final = 0.01
-"""Of all waiting: ranks that were waited for less are folded; of a rank's, edges that are less are put together."""
+"""Share of all waiting: ranks that were waited for less are folded, and a rank's smaller edges are joined."""
 FEWEST_ALONE: Final = 4
 MOST_ALONE: Final = 24
-"""Ranks with a line of their own, however much they were waited for."""
+"""Ranks that get their own line, however much they were waited for."""
 MOST_CAUSES_OF_A_RANK: Final = 4
 
 
 def rank_graph(graph: DiGraph) -> tuple[WaitingLine, ...]:
-    """Every rank that was waited for, the longest first. `graph` is that of `blame -o node-link`, with its labels.
+    """Return every rank that was waited for, the longest first. `graph` is that of `blame -o node-link`, with labels.
 
-    Lesser ranks are put together by the rank that made them late, where that is another. The times of all add up to
-    the waiting that is attributed, those of a rank's waiters to the rank's, and so do those of what made it late (not
-    where the answer was narrowed to a rank or an operator).
+    Weak ranks are joined by the rank that made them late, if that is another one. The times of all add up to the
+    attributed waiting, those of a rank's waiters to the rank's, and so do those of its causes (unless the answer was
+    narrowed to a rank or an operator).
     """
     ranks = [node for node, of in graph.nodes(data=True) if of["kind"] == "rank"]
     awaited = [one for one in (_awaited(graph, node) for node in ranks) if one.time_us > 0]
@@ -301,7 +300,7 @@ def rank_graph(graph: DiGraph) -> tuple[WaitingLine, ...]:
 
 
 def _longest_first(one: WaitingLine) -> tuple[bool, float, int]:
-    """Sort by length; what is left over stands last."""
+    """Return a sort key by length; the remainder is last."""
     return one.rank is None, -one.time_us, -1 if one.role == "several" else one.ranks[0]
 
 
@@ -336,9 +335,9 @@ def _itself(graph: DiGraph, node: str) -> str:
 
 def _waiters(graph: DiGraph, node: str, least_us: float) -> Iterator[WaitingLine]:
     groups = sorted(_waiting(graph, node, _ranks), key=lambda group: -group.time_us)
-    told = [group for group in groups if group.time_us >= least_us]
-    yield from told
-    if rest := groups[len(told) :]:
+    shown = [group for group in groups if group.time_us >= least_us]
+    yield from shown
+    if rest := groups[len(shown) :]:
         ranks = tuple(sorted(rank for group in rest for rank in group.ranks))
         detail = f"{_ranks(ranks)} waited for {duration(rest[0].time_us)} or less"
         time, share = sum(group.time_us for group in rest), sum(group.share for group in rest)
@@ -354,20 +353,20 @@ def _ranks(ranks: Sequence[int]) -> str:
 def _causes(graph: DiGraph, node: str, least_us: float) -> Iterator[WaitingLine]:
     number = graph.nodes[node]["rank"]
     found = _largest(graph.out_edges(node, data=True), "blamed_us", end=1)
-    told = [edge for edge in found[:MOST_CAUSES_OF_A_RANK] if edge[1]["blamed_us"] >= least_us]
-    for other, of in told:
+    shown = [edge for edge in found[:MOST_CAUSES_OF_A_RANK] if edge[1]["blamed_us"] >= least_us]
+    for other, of in shown:
         cause = graph.nodes[other]
         why = _why(cause, own=cause["rank"] == number)
         detail = f"rank {number}: {why} {times(of['synchronisations'])}"
         yield WaitingLine("because", why, detail, of["blamed_us"], of["share"], cause["rank"])
-    if rest := found[len(told) :]:
+    if rest := found[len(shown) :]:
         text = f"late because of {plural(len(rest), 'lesser cause')}"
         detail = f"rank {number} was {text}"
         yield WaitingLine("because", text, detail, _sum(rest, "blamed_us"), _sum(rest, "share"), number)
 
 
 def _why(cause: dict[str, Any], *, own: bool) -> str:
-    """Whose it is comes first: where there is no room, the name's end goes."""
+    """Return why; the owner comes first, because a long name is cut at its end."""
     if cause.get("operator") == STEP_BEGIN:
         return str(cause["label"]) if own else f"rank {cause['rank']} was {cause['label']}"
     whose = "its own" if own else f"rank {cause['rank']}'s"
@@ -375,7 +374,7 @@ def _why(cause: dict[str, Any], *, own: bool) -> str:
 
 
 def _lesser_together(graph: DiGraph, lesser: Sequence[WaitingLine]) -> Iterator[WaitingLine]:
-    """Lesser ranks, by the rank that made them late where that is another's doing and much of all waiting."""
+    """Yield weak ranks, joined by the rank that made them late if another's fault is large among all waiting."""
     by: dict[int, list[WaitingLine]] = defaultdict(list)
     for one in lesser:
         late: dict[int, float] = defaultdict(float)
@@ -384,10 +383,10 @@ def _lesser_together(graph: DiGraph, lesser: Sequence[WaitingLine]) -> Iterator[
         most = max(late, key=lambda rank: late[rank], default=one.rank)
         if most is not None and most != one.rank:
             by[most].append(one)
-    told = {rank: members for rank, members in by.items() if sum(one.share for one in members) >= LEAST_LISTED}
-    for rank, members in told.items():
+    joined = {rank: members for rank, members in by.items() if sum(one.share for one in members) >= LEAST_LISTED}
+    for rank, members in joined.items():
         yield _as_one(members, f"{plural(len(members), 'rank')}, late mostly because of rank {rank}", rank)
-    named = {one.rank for members in told.values() for one in members}
+    named = {one.rank for members in joined.values() for one in members}
     if rest := [one for one in lesser if one.rank not in named]:
         largest = max(one.share for one in rest)
         under = largest < LEAST_LISTED

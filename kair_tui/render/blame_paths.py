@@ -1,10 +1,7 @@
 """Blame in words: its headline and sums, and the names of root causes.
 
-Blame tells where waiting came from and accuses nobody: only a test of triage does.
-
-Merges blame paths that are alike, and folds the stops in the middle of long ones.
-
-Sorts blame paths by their root cause, and names their stops as on a line.
+Blame shows where waiting came from and accuses nobody: only a test of triage does. Also merges similar blame paths,
+folds the middle stops of long ones, sorts them by root cause, and names their stops.
 """
 
 import re
@@ -33,23 +30,21 @@ from kair_tui.render.text import short_name, spaced
 from kair_tui.render.units import duration, percent, plural, ranks_in_words, spans, waited_of
 
 WORTH_NAMING = 0.1
-"""Of all waiting: ranks below that are not in the headline."""
+"""Share of all waiting: ranks below are not in the headline."""
 _INSTEAD = 1.05
-"""An operation that takes this much of what its peers do is told to take longer."""
+"""An operation with this ratio to its peers' time is said to take longer."""
 
 
 def blame_headline(result: BlameResult) -> str:
-    """Return the ranks that most of the waiting came from; of an answer about one rank or operator, how much came from
-    it.
-    """
+    """Return the ranks that most of the waiting came from; for an answer about one rank or operator, its share."""
     where = f"step {result.step}" if result.step is not None else f"steps {spans(result.steps)}"
     if result.method == "paper":
         return _deviations(result, where)
-    asked = _asked(result)
-    if asked:
+    only = _only(result)
+    if only:
         came = sum(cause.blamed_us for cause in result.root_causes)
         share = percent(came / result.waiting_us if result.waiting_us else 0.0)
-        return f"{share} of the waiting came from {asked}: {duration(came)} of {_waited(result)} in {where}"
+        return f"{share} of the waiting came from {only}: {duration(came)} of {_waited(result)} in {where}"
     waited = duration(result.waiting_us)
     if not result.by_rank:
         collectives = plural(result.collectives, "collective")
@@ -186,7 +181,7 @@ def _deviations(result: BlameResult, where: str) -> str:
 
 
 def blame_totals(result: BlameResult) -> str:
-    """All waiting, and how much of it has a cause; the paper's method looks at none."""
+    """Return all waiting, and how much of it has a cause; the paper's method examines none."""
     if result.method == "paper":
         return "the paper's method ranks root causes by how far they deviate from the mean over the ranks: no waiting"
     bubble = ""
@@ -209,14 +204,14 @@ def _of_time(result: BlameResult) -> str:
     return f", {waited_of(share, 'their time')}" + (" (including while they compute)" if share <= 1 else "")
 
 
-def _asked(result: BlameResult) -> str:
-    asked = [] if result.only_operator is None else [f"operators with {result.only_operator!r}"]
-    asked += [] if result.only_rank is None else [f"rank {result.only_rank}"]
-    return " on ".join(asked)
+def _only(result: BlameResult) -> str:
+    only = [] if result.only_operator is None else [f"operators with {result.only_operator!r}"]
+    only += [] if result.only_rank is None else [f"rank {result.only_rank}"]
+    return " on ".join(only)
 
 
 def path_end(node: PathNode, path: BlamePath) -> str:
-    """Return what was lost at the end of a path, and why: `compute: 23.9 ms instead of 4.09 ms`."""
+    """Return the loss at the end of a path, and its cause: `compute: 23.9 ms instead of 4.09 ms`."""
     cause = spaced(path.cause)
     if node.role_in_path == "edge":
         return f"{cause}: {duration(path.lost_us)} lost there" if path.lost_us else cause
@@ -227,15 +222,13 @@ def path_end(node: PathNode, path: BlamePath) -> str:
 
 
 def part_in_words(part: PathPart) -> tuple[str, str]:
-    """Return a root cause that is not at a path's end: (who and what, how much of the lateness it explains)."""
+    """Return a root cause that is not at a path's end: (rank and operator, its share of the lateness)."""
     what = f"rank {part.rank} {operator_name(part.operator, is_edge=part.is_edge)}"
     return what, f"{spaced(part.cause)}: {percent(part.share)} of how late that was"
 
 
 def stop_in_words(before: PathNode, node: PathNode, *, is_first: bool, is_last: bool) -> str:
-    """Return what stands before a stop's operator: `rank 3 came last to `, and then what the stop `before` it waited
-    for.
-    """
+    """Return the text before a stop's operator: `rank 3 came last to `, and then what the stop `before` waited for."""
     rank = f"rank {node.rank}"
     if is_last and (node.role_in_path == "edge" or not is_first):
         return f"{rank} "
@@ -251,19 +244,19 @@ _ON_HOST = frozenset({"host", "sync", "input", "gc"})
 
 
 def hops_in_words(hops: Sequence[PathNode]) -> str:
-    """Return the stops that are folded away: `18 hops, ranks 44 → 237`."""
+    """Return the folded stops: `18 hops, ranks 44 → 237`."""
     first, last = hops[0].rank, hops[-1].rank
     which = f"rank {first}" if first == last else f"ranks {first} → {last}"
     return f"{plural(len(hops), 'hop')}, {which}"
 
 
 def cause_operator(row: RootCause) -> str:
-    """Return the operator of a root cause as people read it, or what stands for one."""
+    """Return the operator of a root cause for people, or its substitute."""
     return operator_name(row.operator, is_edge=row.is_edge)
 
 
 def operator_name(operator: str | None, *, is_edge: bool) -> str:
-    """Return the same of an operator by its name; None for many that are too small to be named."""
+    """Return an operator's name for people; None stands for many that are too small to be named."""
     if operator is None:
         return "smaller idle times" if is_edge else "smaller delays"
     if operator == STEP_BEGIN:
@@ -274,7 +267,7 @@ def operator_name(operator: str | None, *, is_edge: bool) -> str:
 
 
 MOST_STOPS = 5
-"""Of a path that is shown whole; of a longer one the stops in the middle are folded away."""
+"""Stops of a path that is shown whole; longer ones fold the stops in the middle."""
 _BEFORE_FOLD, _AFTER_FOLD = 1, 2
 
 
@@ -285,22 +278,22 @@ class MergedPath:
     path: BlamePath
     """The path with the longest wait."""
     waited_us: float
-    """Of all of them together; of a question about one root cause, what it explains."""
+    """Waiting of all of them together; for a question about one root cause, its part."""
     ranks: tuple[int, ...]
     """The rank that waited longest in each path, sorted."""
     steps: tuple[int, ...]
     count: int
     part: PathPart | None = None
-    """The root cause that is asked about, of `path`; None where that is at its end, or none is."""
+    """The queried root cause within `path`; None if it is at its end, or none was queried."""
 
 
 def stops(path: BlamePath) -> tuple[PathNode, ...]:
-    """Return what is under the symptom, the place where it began last."""
+    """Return the stops below the symptom, the origin last."""
     return tuple(node for node in path.chain if node != path.symptom)
 
 
 def merged(paths: Sequence[BlamePath], cause: RootCause | None = None) -> tuple[MergedPath, ...]:
-    """Alike paths as one, what was waited most first; with `cause` only its part of each path counts."""
+    """Return similar paths joined, the longest waiting first; with `cause` only its part of each path counts."""
     alike: dict[tuple[str, Key], list[BlamePath]] = defaultdict(list)
     for path in paths:
         alike[short_name(path.symptom.operator), end_of(path)].append(path)
@@ -308,14 +301,14 @@ def merged(paths: Sequence[BlamePath], cause: RootCause | None = None) -> tuple[
 
 
 def each(paths: Sequence[BlamePath], cause: RootCause | None = None) -> tuple[MergedPath, ...]:
-    """Every path by itself, in the same order."""
+    """Return every path by itself, in the same order."""
     return _by_waiting([_merge([path], cause) for path in paths])
 
 
 def listed_stops(path: BlamePath, *, whole: bool) -> Iterator[tuple[int, int]]:
-    """Yield (place in `stops(path)`, 0) of each stop; of a long path for those in its middle the first, and how many.
+    """Yield (index in `stops(path)`, 0) for each stop; a long path has the first of its middle stops, and their number.
 
-    The `whole` path has none that are folded away.
+    A `whole` path has no folded stops.
     """
     length = len(stops(path))
     folds = length > MOST_STOPS and not whole
@@ -352,7 +345,7 @@ def _waited_on(path: BlamePath, cause: RootCause | None) -> float:
 
 
 def _part(path: BlamePath, cause: RootCause) -> PathPart | None:
-    """Return the shares of a root cause that comes more than once, together."""
+    """Return the joined shares of a root cause that occurs more than once."""
     found = [part for part in path.parts if key_of(part) == key_of(cause)]
     return replace(found[0], share=sum(part.share for part in found)) if found else None
 
@@ -360,18 +353,18 @@ def _part(path: BlamePath, cause: RootCause) -> PathPart | None:
 _NCCL: Final = re.compile(r"^nccl(Dev)?Kernel_(?=\w)")
 
 Key = tuple[int, str | None, Cause, bool]
-"""What tells one root cause from another: rank, operator, cause, whether it is an edge."""
+"""Identifies a root cause: rank, operator, cause, whether it is an edge."""
 
 
 def key_of(cause: RootCause | PathPart) -> Key:
-    """Return the root cause's own."""
+    """Return the key of a root cause."""
     return cause.rank, cause.operator, cause.cause, cause.is_edge
 
 
 def paths_by_cause(result: BlameResult) -> Mapping[Key, Sequence[BlamePath]]:
-    """Return the paths that each root cause has a part in.
+    """Return the paths that each root cause is part of.
 
-    Those of no known parts are the root cause's at their end.
+    Paths without known parts belong to the root cause at their end.
     """
     known = {key_of(cause) for cause in result.root_causes}
     found: dict[Key, list[BlamePath]] = defaultdict(list)
@@ -386,17 +379,17 @@ def paths_by_cause(result: BlameResult) -> Mapping[Key, Sequence[BlamePath]]:
 
 
 def end_of(path: BlamePath) -> Key:
-    """Return the root cause at a path's end."""
+    """Return the key of the root cause at a path's end."""
     return path.chain[-1].rank, _operator(path), path.cause, _is_edge(path)
 
 
 def short_operator(name: str) -> str:
-    """As short as it can be told in a tree: kernels of NCCL without what all of them are called."""
+    """Return a name as short as a tree needs: kernels of NCCL without their common prefix."""
     return _NCCL.sub("", short_name(name))
 
 
 def stop_name(node: PathNode, path: BlamePath) -> str:
-    """Return the operator as people read it; of an edge the idle time before it."""
+    """Return the operator for people; for an edge, the idle time before it."""
     name = short_operator(node.operator)
     if node.role_in_path != "edge" or node.operator == STEP_END:
         return operator_name(STEP_END, is_edge=True) if node.operator == STEP_END else name
@@ -408,5 +401,5 @@ def _is_edge(path: BlamePath) -> bool:
 
 
 def _operator(path: BlamePath) -> str:
-    """As root causes call it: lateness of no known cause was there when the step began."""
+    """Return the operator in the terms of root causes: lateness of unknown cause was there when the step began."""
     return STEP_BEGIN if _is_edge(path) and path.cause == "unknown" else path.chain[-1].operator

@@ -1,4 +1,4 @@
-"""A certificate that holds, in words: what it proves, what was worked out, and the verdict."""
+"""A certificate that holds, in words: what it proves, what was computed, and the verdict."""
 
 from __future__ import annotations
 

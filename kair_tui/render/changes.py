@@ -1,6 +1,6 @@
-"""Two runs compared, in words: what the step time's change comes from, in one sentence.
+"""Two runs compared, in words: the sources of the step time's change, in one sentence.
 
-What takes longer than in a baseline, in words.
+Also operators that take longer than in a baseline.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _OF_KIND: Mapping[PoolKind, str] = {
     "communication": "communication operators",
 }
 _NAMED = 3
-"""Changes in the one sentence."""
+"""Changes in the summary sentence."""
 
 
 def summary(result: CompareResult) -> str:
@@ -32,8 +32,8 @@ def summary(result: CompareResult) -> str:
     if result.verdict == "inconclusive":
         return f"inconclusive: {steps} are too few to separate a change from chance"
     if result.verdict == "no_change":
-        told = f"the step takes {duration(result.base.step_time_us)} and {duration(result.new.step_time_us)}"
-        return f"no change: {steps}, no operator differs beyond chance; {told}"
+        times = f"the step takes {duration(result.base.step_time_us)} and {duration(result.new.step_time_us)}"
+        return f"no change: {steps}, no operator differs beyond chance; {times}"
     parts = [change_in_words(one) for one in result.changes[:_NAMED]]
     left = len(result.changes) - len(parts)
     parts += [f"and {plural(left, 'smaller change')}"] if left else []
@@ -42,7 +42,7 @@ def summary(result: CompareResult) -> str:
 
 
 def left_in_words(result: CompareResult) -> str:
-    """Return what the changes do not explain, and whether that is more than noise."""
+    """Return the unexplained change, and whether it exceeds noise."""
     left = f"{signed_duration(result.unexplained_us or 0.0)} is left over"
     if result.noise_us is None:
         return f"{left}: a single step cannot show whether that is noise"
@@ -53,7 +53,7 @@ def left_in_words(result: CompareResult) -> str:
 
 
 def change_in_words(one: OperatorChange) -> str:
-    """`+5.2 ms in attention_backward on all ranks`; of changes that were not replayed their own time."""
+    """Return `+5.2 ms in attention_backward on all ranks`; changes that were not replayed show their own time."""
     what = {"added": " (new)", "gone": " (gone)"}.get(one.change, "")
     return f"{signed_duration(_cost(one))} in {operator_in_words(one)}{what} on {whom(one)}"
 
@@ -68,12 +68,12 @@ def pool_in_words(one: PooledChange) -> str:
 
 
 def operator_in_words(one: OperatorChange) -> str:
-    """Return its short name; what has none is the host's idle time or compilation."""
+    """Return its short name; without an operator, it is the host's idle time or compilation."""
     return one.kind if one.operator is None else short_name(one.operator)
 
 
 def whom(one: OperatorChange) -> str:
-    """`all ranks`, `node1 (ranks 4-7)`, `rank 3`."""
+    """Return `all ranks`, `node1 (ranks 4-7)`, `rank 3`."""
     if not one.ranks:
         return "all ranks"
     return ranks_in_words(one.ranks) if one.host is None else f"{one.host} ({ranks_in_words(one.ranks)})"

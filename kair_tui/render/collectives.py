@@ -1,4 +1,4 @@
-"""Collectives for people: bandwidth of groups and links beside their siblings, overlap, TFLOP/s of matrix products."""
+"""Collectives for people: bandwidth of groups and links compared with their siblings, overlap, and TFLOP/s."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
 _LISTED_RANKS: Final = re.compile(r"\s*\[[\d\s,]*\]$")
 _LONGEST_NAME: Final = 24
 _OF_KINDS: Final = {"send_recv": "send", "grouped_send_recv": "grouped sends"}
-_SAID: Final = 3
-"""Slow groups and ranks that the first line names."""
+_NAMED: Final = 3
+"""Slow groups and ranks in the first line."""
 
 
 def kind_name(row: GroupTransfers) -> str:
-    """Return what a kind is called in the field: `all-reduce`."""
+    """Return the usual name of a kind: `all-reduce`."""
     return _OF_KINDS.get(row.kind, row.kind.replace("_", "-"))
 
 
 def group_name(row: GroupTransfers) -> str:
-    """`3: ranks 4-7`, `rank 4 → rank 8`; where nothing names the group its ranks alone."""
+    """Return `3: ranks 4-7`, `rank 4 → rank 8`; the ranks alone if the group has no name."""
     if row.kind == "send_recv":
         return f"rank {row.ranks[0]} → rank {row.ranks[-1]}"
     name = short_name(_LISTED_RANKS.sub("", row.group or ""), _LONGEST_NAME)
@@ -53,48 +53,48 @@ def group_name(row: GroupTransfers) -> str:
 
 
 def bandwidth(gb_per_s: float | None) -> str:
-    """`196 GB/s`, `8.20 MB/s`."""
+    """Return `196 GB/s`, `8.20 MB/s`."""
     if gb_per_s is None:
         return "–"
     return f"{significant(gb_per_s)} GB/s" if gb_per_s >= 1 else f"{significant(1e3 * gb_per_s)} MB/s"
 
 
 def compute_rate(tflop_per_s: float | None) -> str:
-    """`209 TFLOP/s`, `28.4 GFLOP/s`."""
+    """Return `209 TFLOP/s`, `28.4 GFLOP/s`."""
     if tflop_per_s is None:
         return "–"
     return f"{significant(tflop_per_s)} TFLOP/s" if tflop_per_s >= 1 else f"{significant(1e3 * tflop_per_s)} GFLOP/s"
 
 
-def beside(ratio: float | None) -> str:
-    """`0.61 ×`."""
+def relative(ratio: float | None) -> str:
+    """Return `0.61 ×`."""
     return or_dash(ratio, "{:.2f} ×".format)
 
 
 def group_text(row: GroupTransfers) -> str:
-    """`rank 4 → rank 8: send 41.0 GB/s, 0.19 × its 7 siblings (p <1e-6)`."""
+    """Return `rank 4 → rank 8: send 41.0 GB/s, 0.19 × its 7 siblings (p <1e-6)`."""
     rate = bandwidth(row.bus_gb_per_s) if row.bus_gb_per_s is not None else duration(row.transfer_us)
     siblings = "sibling" if row.siblings == 1 else plural(row.siblings, "sibling")
-    ratio = f", {beside(row.ratio)} its {siblings}" if row.siblings else ""
+    ratio = f", {relative(row.ratio)} its {siblings}" if row.siblings else ""
     chance = "" if row.p_value is None else f" (p {p_value(row.p_value)})"
     return f"{group_name(row)}: {kind_name(row)} {rate}{ratio}{chance}"
 
 
 def rank_text(row: RankRates) -> str:
-    """`rank 5: matrix products 171 TFLOP/s, 0.82 × its peers (p 0.0002)`."""
+    """Return `rank 5: matrix products 171 TFLOP/s, 0.82 × its peers (p 0.0002)`."""
     rate = compute_rate(row.product_tflop_per_s)
-    ratio = "" if row.product_ratio is None else f", {beside(row.product_ratio)} its peers"
+    ratio = "" if row.product_ratio is None else f", {relative(row.product_ratio)} its peers"
     chance = "" if row.product_p_value is None else f" (p {p_value(row.product_p_value)})"
     return f"rank {row.rank}: matrix products {rate}{ratio}{chance}"
 
 
 def collectives_headline(result: CollectivesResult) -> str:
-    """Return what is slow beside its like; else that nothing is, or that there was nothing to compare."""
+    """Return what is slower than its siblings; else that nothing is, or that there was nothing to compare."""
     slow = [group_text(row) for row in result.groups if row.slow]
     slow += [rank_text(row) for row in result.by_rank if row.products_slow]
     if slow:
-        more = f"; and {len(slow) - _SAID} more" if len(slow) > _SAID else ""
-        return f"slow: {'; '.join(slow[:_SAID])}{more}"
+        more = f"; and {len(slow) - _NAMED} more" if len(slow) > _NAMED else ""
+        return f"slow: {'; '.join(slow[:_NAMED])}{more}"
     if not result.compared and not any(row.differs for row in result.groups):
         return "nothing is compared: that takes four groups, links or ranks that do the same, and three steps"
     differing = min((row for row in result.groups if row.differs), key=lambda row: row.ratio or 1.0, default=None)
@@ -105,7 +105,7 @@ def collectives_headline(result: CollectivesResult) -> str:
 
 
 def overlap_text(result: CollectivesResult) -> str:
-    """How much of the time that communication runs is covered; the bar of a triage has the waiting apart."""
+    """Return how much of the communication is covered; the bar of a triage separates waiting."""
     if result.overlap is None or result.exposed_us is None or result.most_exposed_us is None:
         return "no communication in the chosen steps"
     return (
@@ -116,7 +116,7 @@ def overlap_text(result: CollectivesResult) -> str:
 
 
 def products_text(products: MatrixProducts | None) -> str:
-    """Return what matrix products reach."""
+    """Return the rate of matrix products."""
     if products is None:
         return "matrix products: no shapes are recorded (PyTorch's profiler records them with record_shapes=True)"
     return (
@@ -147,7 +147,7 @@ COLUMNS = (
     Column[GroupTransfers](
         "algorithm_gb_per_s", "algorithm bandwidth", lambda row: bandwidth(row.algorithm_gb_per_s), detail=True
     ),
-    Column[GroupTransfers]("ratio", "beside", lambda row: beside(row.ratio), weight=8),
+    Column[GroupTransfers]("ratio", "ratio", lambda row: relative(row.ratio), weight=8),
     Column[GroupTransfers]("siblings", "siblings", lambda row: or_dash(row.siblings or None, count), weight=6),
     Column[GroupTransfers]("p_value", "p", lambda row: p_value(row.p_value), weight=5),
     Column[GroupTransfers]("slow", "", lambda row: flag(row.slow), align="left", weight=8),
@@ -162,7 +162,7 @@ RANK_COLUMNS = (
     Column[RankRates](
         "product_tflop_per_s", "matrix products", lambda row: compute_rate(row.product_tflop_per_s), weight=9
     ),
-    Column[RankRates]("product_ratio", "vs peers", lambda row: beside(row.product_ratio), weight=8),
+    Column[RankRates]("product_ratio", "vs peers", lambda row: relative(row.product_ratio), weight=8),
     Column[RankRates]("product_p_value", "p", lambda row: p_value(row.product_p_value), weight=5),
     Column[RankRates]("products_slow", "", lambda row: flag(row.products_slow), align="left", weight=8),
 )

@@ -1,4 +1,4 @@
-"""Two runs compared, for people: what changed, on whom, and what that adds to the step."""
+"""Two runs compared, for people: what changed, on which ranks, and its effect on the step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What delays showed, for people: the verdict, by how much the step grows for whom, and what that cost the job."""
+"""Results of delays, for people: the verdict, how much the step grows for each, and their cost to the job."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ VERDICTS: Final = {
     "open": "open",
 }
 _GAINS: Final = ("confirmed", "open")
-"""Verdicts with which the accused being faster may gain something."""
+"""Verdicts under which speeding up the accused may gain something."""
 _RANKS_SHOWN: Final = 20
 _NARROWEST, _READABLE, _WIDEST = 16, 26, 90
-"""Signs of the forest plot: at least, as many as other columns leave it, and at most."""
+"""Characters of the forest plot: at least, before other columns are dropped, and at most."""
 _PAGE: Final = 100
-"""Columns of the page where it has no end."""
+"""Columns of a page without a width."""
 _BY, _STEPS, _SLACK = 10, 7, 18
-"""What these columns take, the one first that stays longest."""
+"""Widths of these columns, the most important first."""
 
 
 def verdict_in_words(result: ConfirmRun) -> str:
-    """Return what it means, as a sentence."""
+    """Return the verdict's meaning as a sentence."""
     who = ranks_in_words(result.accused) if result.accused else ""
     one = len(result.accused) == 1
     if result.verdict == "confirmed":
@@ -70,7 +70,7 @@ def verdict_in_words(result: ConfirmRun) -> str:
 
 
 def sentence(result: ConfirmRun) -> str:
-    """Return the same with the verdict before it: what is known so far."""
+    """Return the verdict with its meaning: what is known so far."""
     return f"{VERDICTS[result.verdict]}: {verdict_in_words(result)}"
 
 
@@ -81,7 +81,7 @@ def confirmed_in_words(result: ConfirmRun) -> str:
 
 
 def how(result: ConfirmRun) -> str:
-    """Return who is delayed, where and by how much, and how far that is."""
+    """Return who is delayed, where and by how much, and the share of a step."""
     who = ranks_in_words(result.accused) if result.accused else "a random half of the ranks"
     share = f" ({percent(result.dose_us / result.step_time_us)} of a step)" if result.step_time_us else ""
     parts = [f"{result.job}: {who}, {result.place.replace('_', ' ')}, by {duration(result.dose_us)}{share}"]
@@ -97,7 +97,7 @@ def how(result: ConfirmRun) -> str:
 
 
 def cost(result: ConfirmRun) -> str:
-    """Return what the delays cost the job: steps, time, and time of all its devices, and what they may cost."""
+    """Return the delays' cost to the job: steps, time, and device time, and the budget."""
     steps = f"{result.cost_us / result.step_time_us:.1f} steps, " if result.step_time_us else ""
     every = f", {significant(result.cost_us * result.ranks / 1e6)} GPU-seconds of {result.ranks} ranks"
     of = f" ({duration(result.allowed_us)})" if result.allowed_us else ""
@@ -107,7 +107,7 @@ def cost(result: ConfirmRun) -> str:
 
 
 def remarks(result: ConfirmRun) -> Iterator[str]:
-    """Yield what else is known: what a fix would gain, how far steps vary, why it ended."""
+    """Yield further facts: a fix's gain, the variation of steps, the reason for the end."""
     if result.worth is not None:
         worth = result.worth
         high_text = "more" if worth.high_us is None else duration(worth.high_us)
@@ -128,7 +128,7 @@ def remarks(result: ConfirmRun) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Tested:
-    """A row of the forest plot: who was delayed by how much, or would be faster by it, and what the step showed."""
+    """A row of the forest plot: who was delayed by how much, or would be faster by it, and the effect on the step."""
 
     who: str
     n: int
@@ -136,11 +136,11 @@ class Tested:
     change: Cell
     slack: str
     rank: int | None
-    """Where it is about a single one."""
+    """Set if it is about a single rank."""
 
 
 def tested(result: ConfirmRun) -> list[Tested]:
-    """Return a row for each rank or group that was delayed; then for each dose what a fix as large would save."""
+    """Return a row for each delayed rank or group; then for each dose the saving of an equally large fix."""
     rows = [
         Tested(
             _who(row),
@@ -162,7 +162,7 @@ def tested(result: ConfirmRun) -> list[Tested]:
 
 
 def _claimed_us(result: ConfirmRun) -> float | None:
-    """Return what the accused take longer by self times."""
+    """Return the excess of the accused by self times."""
     return result.excess_us if result.excess_us is not None and result.excess_us > 0 else None
 
 
@@ -173,7 +173,7 @@ def _by(row: Tested) -> str:
 def tested_columns(
     result: ConfirmRun, rows: Sequence[Tested], width: int, glyphs: Glyphs
 ) -> tuple[Column[Tested], ...]:
-    """Return the columns of these rows, with a forest plot of so many signs."""
+    """Return the columns of these rows, with a forest plot of `width` characters."""
     axis = axis_of([row.estimate for row in rows], _claimed_us(result), width)
     return (
         Column[Tested]("", "delayed", lambda row: row.who, align="left", weight=9),
@@ -188,7 +188,7 @@ def tested_columns(
 
 
 def plot_width(rows: Sequence[Tested], width: int) -> int:
-    """Return how many signs the plot has of so many columns, next to who was delayed and what the step showed."""
+    """Return the plot's width within `width` columns, next to the delayed ranks and the effects."""
     shown = [(row.who, row.change.text if isinstance(row.change, Styled) else row.change) for row in rows]
     room = width - max((len(who) for who, _ in shown), default=0) - max((len(text) for _, text in shown), default=0)
     room -= 2 * GAP + 1  # "±" is "+-" in ASCII
@@ -198,7 +198,7 @@ def plot_width(rows: Sequence[Tested], width: int) -> int:
 
 
 def marks(result: ConfirmRun, rows: Sequence[Tested], glyphs: Glyphs) -> str:
-    """Return what the signs of the plot stand for; empty before there is an estimate."""
+    """Return the meaning of the plot's characters; empty before there is an estimate."""
     estimates = [row.estimate for row in rows]
     claimed = _claimed_us(result)
     claim = "" if claimed is None else f"claimed {duration(claimed)} (self times)"

@@ -1,4 +1,4 @@
-"""A finding as plain text, to be pasted into a chat or a ticket: what it costs, two proofs, the part, what to do."""
+"""A finding as plain text for a chat or a ticket: its cost, two proofs, the part, and what to do."""
 
 from dataclasses import replace
 from typing import Final
@@ -14,7 +14,7 @@ _PROOFS: Final = 2
 
 
 def finding_as_text(triage: TriageResult, finding: Finding, ask: Ask) -> str:
-    """Return a line each; `ask` makes the line that asks an analysis, with options, of this job."""
+    """Return one fact per line; `ask` makes the command line of an analysis of this job, with options."""
     proofs = strongest_proofs(triage, finding, ask)[:_PROOFS]
     explained = replace(finding, explanations=tuple(one for one in finding.explanations if one.word == "explains"))
     lines = [

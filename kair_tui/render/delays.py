@@ -1,10 +1,7 @@
-"""Delays in words: those that cost nothing, threads that stand still, devices that do not work.
+"""Delays in words: those that cost nothing, stopped threads, and idle devices.
 
-Delays that cost nothing, in words: hosts that run ahead of their devices absorb them.
-
-Stops of threads in words: how often, how long, and whether ranks stand still together.
-
-What keeps devices from working, in words: late launches, the profiler, other processes.
+Delays cost nothing if hosts run ahead of their devices. Stops of threads have a number, lengths, and whether ranks stop
+together. Devices idle because of late launches, the profiler, or other processes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +23,7 @@ from kair_tui.render.units import (
 )
 
 ON_DEVICES: Final = "on the devices: hosts run ahead"
-"""Whose times the steps' are, beside a figure."""
+"""The source of the steps' times, next to a figure."""
 OF_HOSTS: Final = ("slow_input", "slow_host")
 """Faults that a host's lead over its device absorbs."""
 
@@ -34,7 +31,7 @@ Ranks = tuple[int, ...]
 
 
 def absorbed_in_words(one: Absorbed, step_us: float) -> str:
-    """Return what takes longer, why nobody waits for it, and how much more that could be."""
+    """Return what takes longer, why nobody waits for it, and how much more it could take."""
     longer = f"{_takes_longer(one)} than {its(one.ranks)} peers'"
     if one.ahead_us is None:
         return f"{longer}; {_no_shorter(one, step_us)}"
@@ -43,7 +40,7 @@ def absorbed_in_words(one: Absorbed, step_us: float) -> str:
 
 
 def absorbed_briefly(absorbed: Sequence[Absorbed], step_us: float) -> str:
-    """Return the longest of these delays, for a sentence that says more than that."""
+    """Return the longest of these delays, for use in a longer sentence."""
     one = max(absorbed, key=lambda delay: delay.longer_us_per_step)
     why = f"{its(one.ranks)} {_ahead(one.ranks, one.ahead_us)}" if one.ahead_us is not None else "hosts run ahead"
     others = f" (and {count(len(absorbed) - 1)} more)" if len(absorbed) > 1 else ""
@@ -51,14 +48,14 @@ def absorbed_briefly(absorbed: Sequence[Absorbed], step_us: float) -> str:
 
 
 def absorbed_fix_in_words(one: AbsorbedFix, step_us: float) -> str:
-    """Return that a fix saves nothing, why, and how much more the hosts that it is about could take."""
+    """Return that a fix saves nothing, why, and how much longer its hosts could take."""
     changes = abs(one.saved_us)
     same = "takes as long" if changes < WORTH_A_FIGURE * step_us else f"differs by no more than {duration(changes)}"
     return f"with {one.fix} a step {same}: {_why(one)} ({_more(one.ranks, one.slack_us_per_step)})"
 
 
 def lead_in_words(result: RankProfileResult) -> str | None:
-    """How far a rank's host is ahead of its device, and how much more that bears; None where it does not run ahead."""
+    """Return how far a rank's host is ahead of its device, and its slack; None if it does not run ahead."""
     if result.slack_us_per_step is None:
         return None
     slack = f"it could take {duration(result.slack_us_per_step)} a step longer before the device waits"
@@ -68,7 +65,7 @@ def lead_in_words(result: RankProfileResult) -> str | None:
 
 
 def absorbs_in_words(result: SensitivityResult) -> str | None:
-    """How much later hosts could be before anybody waits for them; None where they do not run ahead."""
+    """Return how much later hosts could be without anybody waiting; None if they do not run ahead."""
     if result.absorbs_us_per_step is None:
         return None
     once = "" if result.absorbs_once_us is None else f", or once {duration(result.absorbs_once_us)}"
@@ -91,7 +88,7 @@ def _why(one: AbsorbedFix) -> str:
 
 
 def _ahead(ranks: Ranks, ahead_us: float) -> str:
-    """Behind whose it is."""
+    """Return how far the hosts are ahead, as a clause after their owners."""
     if len(ranks) == 1:
         return f"host is {duration(ahead_us)} ahead of its device"
     return f"hosts are {duration(ahead_us)} ahead of their devices"
@@ -115,12 +112,12 @@ def _is_free(one: Absorbed, step_us: float) -> bool:
 
 
 def ticks_in_words(tick_us: float, share: float) -> str:
-    """Return what waits for the scheduler's ticks, and its share of the step."""
+    """Return the waiting for the scheduler's ticks, and its share of the step."""
     return filled(Ticks.waited, {"tick_us": tick_us, "share_of_step": share})
 
 
 def lack_of_cores_in_words(cores: LackOfCores, step_us: float) -> str:
-    """Return what was measured of all ranks."""
+    """Return the lack of cores measured over all ranks."""
     ready = cores.ready_by_rank_us.values()
     measured = NoCore(sum(ready) / len(ready), step_us, min(ready), max(ready))
     helped = list(cores.helpers_by_rank_us.values())
@@ -131,8 +128,8 @@ def lack_of_cores_in_words(cores: LackOfCores, step_us: float) -> str:
 
 
 def stops_in_words(figures: Mapping[str, Any], *, alone: bool = False) -> str:
-    """`32.0 times a step (half of them longer than 13.2 ms, …), 77.5 % of the step, …`, of the figures of HostStops.
+    """Return `32.0 times a step (half of them longer than 13.2 ms, …), 77.5 % of the step, …` from HostStops' figures.
 
-    `alone`: of one rank, nothing of others.
+    `alone`: about one rank, without others.
     """
     return filled(HostStops.of_rank if alone else HostStops.of_ranks(figures["together"]), figures)

@@ -1,4 +1,4 @@
-"""What differs between ranks, what changed, and what happened near the begin of a finding, in words."""
+"""Differences between ranks, changes, and events near the begin of a finding, in words."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -11,23 +11,23 @@ from kair_tui.render.text import spaced
 from kair_tui.render.units import clock, count, duration, plural, ranks_in_words, significant
 
 _SHOWN: Final = 5
-"""Of each sort: the rest is counted."""
+"""Lines of each sort: the others are counted."""
 _HOSTS_NAMED: Final = 3
 _UNSET: Final = "(unset)"
 
 
 def difference_lines(result: TriageResult, *, wide: bool = False) -> list[str]:
-    """Return a line for each difference; unless it is `wide` of the first ones alone."""
+    """Return a line for each difference; unless `wide`, only for the first ones."""
     return _first([difference_in_words(one) for one in result.differences], "difference", wide)
 
 
 def happening_lines(result: TriageResult, *, wide: bool = False) -> list[str]:
-    """Return a line for each event; unless it is `wide` of the first ones alone."""
+    """Return a line for each event; unless `wide`, only for the first ones."""
     findings = result.findings
-    told = [
+    lines = [
         happening_in_words(one, findings[one.finding - 1]) for one in result.happenings if one.finding <= len(findings)
     ]
-    return _first([f"near its begin: {line}" for line in told], "event", wide)
+    return _first([f"near its begin: {line}" for line in lines], "event", wide)
 
 
 def _first(lines: Sequence[str], noun: str, wide: bool) -> list[str]:
@@ -37,7 +37,7 @@ def _first(lines: Sequence[str], noun: str, wide: bool) -> list[str]:
 
 
 def difference_in_words(one: Difference) -> str:
-    """`differs: rank 3 (node-7): environment NCCL_ALGO is Ring; 31 others have it unset`."""
+    """Return `differs: rank 3 (node-7): environment NCCL_ALGO is Ring; 31 others have it unset`."""
     has = f"{whose(one.ranks, one.hosts)}: {one.what} is {_value(one.value)}"
     if one.against == "peers":
         others = f"{count(one.others)} {'other has' if one.others == 1 else 'others have'}"
@@ -49,7 +49,7 @@ def difference_in_words(one: Difference) -> str:
 
 
 def happening_in_words(one: Happening, finding: Finding) -> str:
-    """`14:02:40 ± 5 s: XID 63 on gpu:GPU-5f3e… (rank 3), 11 s before rank 3 became slow (…); nothing on 31 peers`."""
+    """Return `14:02:40 ± 5 s: XID 63 on gpu:GPU-5f3e… (rank 3), 11 s before rank 3 became slow (…); nothing on …`."""
     bound = f" ± {duration(one.bound_ns / 1e3)}" if one.bound_ns else ""
     where = f" on {_entity(one)}"
     ranks = f" ({ranks_in_words(one.ranks)})" if one.ranks else ""
@@ -57,7 +57,7 @@ def happening_in_words(one: Happening, finding: Finding) -> str:
 
 
 def whose(ranks: tuple[int, ...], hosts: tuple[str, ...]) -> str:
-    """`ranks 8-15 (node-1)`."""
+    """Return `ranks 8-15 (node-1)`."""
     named = ", ".join(hosts[:_HOSTS_NAMED]) + (f" and {len(hosts) - _HOSTS_NAMED} more" if hosts[_HOSTS_NAMED:] else "")
     return f"{ranks_in_words(ranks)} ({named})" if named else ranks_in_words(ranks)
 
@@ -78,7 +78,7 @@ def _what(one: Happening) -> str:
 
 
 def _entity(one: Happening) -> str:
-    """`GPU-5f3e…`, `mlx5_3/1 of node-7`, `node-7`."""
+    """Return `GPU-5f3e…`, `mlx5_3/1 of node-7`, `node-7`."""
     kind, _, name = one.entity.partition(":")
     if not name:
         return one.host or "a host that is not named"

@@ -1,4 +1,4 @@
-"""The machine-readable document around every result: JSON, and the header and end of NDJSON."""
+"""The machine-readable document of every result: JSON, and the header and end of NDJSON."""
 
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ def envelope(answer: Document) -> dict[str, Any]:
 
 
 def data_of(answer: Document) -> dict[str, Any]:
-    """Return the result as plain values, its warnings left out: they stand beside it."""
+    """Return the result as plain values without its warnings, which are separate."""
     plain: dict[str, Any] = to_plain(answer.result)
     plain.pop("warnings", None)
     return plain
@@ -37,12 +37,12 @@ def document(answer: Document, data: dict[str, Any]) -> str:
 
 
 def to_plain(value: Any) -> Any:  # noqa: ANN401
-    """Dataclasses and tuples as dicts and lists; keys that are numbers become strings, as JSON has them."""
+    """Return dataclasses and tuples as dicts and lists; number keys become strings, as JSON requires."""
     return msgspec.to_builtins(value, str_keys=True)
 
 
 def encode(value: Any, *, indent: int = 0) -> str:  # noqa: ANN401
-    """`value` as JSON in which no control character, of any kind, is left unescaped; NaN becomes null."""
+    """Return `value` as JSON with all control characters escaped; NaN becomes null."""
     text = encode_json(value)
     if indent:
         text = msgspec.json.format(text, indent=indent)

@@ -1,10 +1,7 @@
-"""Figures drawn in signs: bars, curves and rows of heat.
+"""Figures drawn in characters: bars, curves and rows of heat.
 
-Curves drawn in signs, dots of Braille or SIGNS_IN_ASCII: a rank's completion over its peers' band; shares.
-
-A horizontal bar with a mark on it: a value beside what is usual.
-
-A row of counts as glyphs of growing darkness.
+Curves (a rank's completion over its peers' band, shares) use dots of Braille or SIGNS_IN_ASCII. A horizontal bar has a
+mark for the usual value. A row of counts uses glyphs of growing darkness.
 """
 
 from bisect import bisect_left
@@ -16,16 +13,16 @@ from kair_engine.frozen import dataclass
 from kair_engine.results.rank import CurveDistance, CurvePoint
 
 Layer = Literal["", "band", "median", "distance", "rank"]
-"""What a sign stands for; the later ones are drawn over the earlier ones."""
+"""The meaning of a character; later ones are drawn over earlier ones."""
 
 _BRAILLE: Final = 0x2800
 _DOTS: Final = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
-"""The bit of each dot of a Braille sign, by column and row."""
+"""The bit of each dot of a Braille character, by column and row."""
 
 
 @dataclass(frozen=True)
 class Signs:
-    """What the layers are drawn with; `rank` None is Braille."""
+    """The characters of the layers; `rank` None is Braille."""
 
     band: str
     median: str
@@ -38,13 +35,13 @@ SIGNS_IN_ASCII: Final = Signs(band=".", median=":", distance="|", rank="*")
 
 
 def signs(*, ascii_only: bool) -> Signs:
-    """For a terminal of either kind."""
+    """Return the characters for either kind of terminal."""
     return SIGNS_IN_ASCII if ascii_only else SIGNS
 
 
 @dataclass(frozen=True)
 class Picture:
-    """Rows of equal width from 100 % down to 0, and for every sign what it stands for."""
+    """Rows of equal width from 100 % down to 0, and the meaning of every character."""
 
     rows: tuple[str, ...]
     layers: tuple[tuple[Layer, ...], ...]
@@ -55,7 +52,7 @@ class Picture:
 def draw(
     points: Sequence[CurvePoint], farthest: CurveDistance | None, *, width: int, height: int, ascii_only: bool
 ) -> Picture:
-    """Return the curves of `points` in `width` × `height` signs; time to the right up to the last point, shares
+    """Return the curves of `points` in `width` × `height` characters: time to the right up to the last point, shares
     upwards.
     """
     canvas = _Canvas(points[-1].time_us if points else 0.0, width, height, signs(ascii_only=ascii_only))
@@ -77,9 +74,9 @@ def draw(
 def draw_shares(
     steps: Sequence[tuple[float, float]], *, begin: float, width: int, height: int, ascii_only: bool
 ) -> tuple[str, ...]:
-    """Return a distribution function in `width` × `height` signs, from `begin` to its last value.
+    """Return a distribution function in `width` × `height` characters, from `begin` to its last value.
 
-    `steps` are (value, share of what is that or less), the lowest value first.
+    `steps` are (value, share up to it), the lowest value first.
     """
     canvas = _Canvas(steps[-1][0] - begin, width, height, signs(ascii_only=ascii_only))
     places, shares = [0.0], [0.0]
@@ -99,17 +96,17 @@ class _Canvas:
         self._bits = [[0] * width for _ in range(height)]
 
     def column(self, time_us: float) -> int:
-        """Return the column that a time falls in."""
+        """Return the column of a time."""
         return min(int(time_us / self._end_us * self._width), self._width - 1)
 
     def fill(self, layer: Layer, times: Sequence[float], low: Sequence[float], high: Sequence[float]) -> None:
-        """All signs between two curves, one in each column at least."""
+        """Fill the space between two curves, at least one character per column."""
         for column in range(self._width):
             time = self._time(column + 0.5, self._width)
             self._column(layer, column, _at(times, low, time), _at(times, high, time))
 
     def rising(self, layer: Layer, times: Sequence[float], shares: Sequence[float]) -> None:
-        """Draw a connected curve in whole signs."""
+        """Draw a connected curve in whole characters."""
         for column in range(self._width):
             begin, end = self._time(column, self._width), self._time(column + 1, self._width)
             self._column(layer, column, _at(times, shares, begin), _at(times, shares, end))
@@ -119,7 +116,7 @@ class _Canvas:
         self._column("distance", column, min(low, high), max(low, high))
 
     def line(self, times: Sequence[float], shares: Sequence[float]) -> None:
-        """Draw a connected curve, in dots where there is no sign for it."""
+        """Draw a connected curve, in dots if there is no character for it."""
         across, down = (1, 1) if self._signs.rank else (2, 4)
         before: int | None = None
         for dot in range(self._width * across):
@@ -131,7 +128,7 @@ class _Canvas:
             before = row
 
     def rows(self) -> tuple[str, ...]:
-        """Return the signs."""
+        """Return the rows of characters."""
         of_layer = {"": " ", "band": self._signs.band, "median": self._signs.median, "distance": self._signs.distance}
         return tuple(
             "".join(
@@ -142,7 +139,7 @@ class _Canvas:
         )
 
     def layers(self) -> tuple[tuple[Layer, ...], ...]:
-        """Return what the signs stand for."""
+        """Return the meanings of the characters."""
         return tuple(map(tuple, self._layers))
 
     def _time(self, place: float, places: int) -> float:
@@ -158,10 +155,7 @@ class _Canvas:
 
 
 def _from_to(row: int, before: int | None) -> range:
-    """Return the rows of one column of a connected curve that rises.
-
-    Up to the row before, which it has drawn already.
-    """
+    """Return the rows that a rising connected curve adds in one column, up to the row drawn before."""
     return range(row, row + 1) if before is None or before <= row else range(row, before)
 
 
@@ -178,12 +172,12 @@ _EIGHTHS: Final = " ▏▎▍▌▋▊▉"
 
 
 def mark_sign(*, ascii_only: bool) -> str:
-    """Return what marks a place on a bar."""
+    """Return the mark for a place on a bar."""
     return "|" if ascii_only else "┃"
 
 
 def bar(value: float, mark: float | None, peak: float, width: int, *, ascii_only: bool) -> str:
-    """`value` as a bar, of which `width` signs stand for `peak`, with a sign of its own where `mark` lies."""
+    """Return `value` as a bar of which `width` characters stand for `peak`, with a mark at `mark`."""
     if peak <= 0 or width < 1:
         return ""
     eighths = round(min(max(value / peak, 0.0), 1.0) * width * 8)
@@ -199,7 +193,7 @@ RAMP_ASCII = " .:-=+*#%@"
 
 
 def mean(values: Sequence[float]) -> float:
-    """Of at least one value."""
+    """Return the mean of at least one value."""
     return sum(values) / len(values)
 
 
@@ -217,19 +211,19 @@ def heat_row(
 
 
 def resampled(counts: Sequence[float], width: int, together: Callable[[Sequence[float]], float] = mean) -> list[float]:
-    """Equal stretches of `counts` put `together`, so that at most `width` values are left."""
+    """Return at most `width` values, each of equal stretches of `counts` put `together`."""
     return [together(counts[part.start : part.stop]) for part in stretches(len(counts), width)]
 
 
 def stretches(length: int, most: int) -> list[range]:
-    """Return the numbers below `length` in at most `most` stretches, as equal as can be."""
+    """Return the numbers below `length` in at most `most` stretches of nearly equal length."""
     size = min(length, max(most, 1))
     edges = [round(index * length / size) for index in range(size + 1)] if size else []
     return [range(low, high) for low, high in pairwise(edges)]
 
 
 def level(value: float, peak: float, levels: int) -> int:
-    """Which of so many levels; only zero is the lowest."""
+    """Return the level among `levels`; only zero has the lowest."""
     if value <= 0 or peak <= 0:
         return 0
     return max(1, min(levels - 1, round(value / peak * (levels - 1))))

@@ -1,4 +1,4 @@
-"""Evidence beside a job for people: the sources, how well they know the time, and what they lack."""
+"""A job's evidence for people: the sources, the accuracy of their clocks, and their gaps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NOTES: Final = 20
 
 
 def sources_in_words(sources: Sequence[EvidenceSource]) -> str:
-    """Beside a verdict: `3 sources (dcgm every 30 s, kernel log, capture every 1 s)`."""
+    """Return `3 sources (dcgm every 30 s, kernel log, capture every 1 s)`, for a verdict."""
     of_kind: dict[str, list[EvidenceSource]] = defaultdict(list)
     for one in sources:
         of_kind[one.kind].append(one)

@@ -1,4 +1,4 @@
-"""What evidence says of the parts that could make a rank slow, in words."""
+"""Evidence about the parts that could make a rank slow, in words."""
 
 import re
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ _SHOWN: Final = 3
 
 
 def explanation_in_words(one: Explanation) -> str:
-    """Return what is known of the part, its figures with their units: one sentence without its full stop."""
+    """Return what is known of the part, with figures and units: a sentence without its full stop."""
     part = _of_rank(part_in_words(one.part), one)
     if one.word == "excluded":
         return f"{part}: looked for and absent"
@@ -27,12 +27,12 @@ def explanation_in_words(one: Explanation) -> str:
 
 
 def _of_rank(words: str, one: Explanation) -> str:
-    """`rank 3's power limit`, of `its power limit`."""
+    """Return `rank 3's power limit` for `its power limit`."""
     return re.sub(r"\bits\b", f"rank {one.rank}'s", words, count=1)
 
 
 def explanation_lines(found: Sequence[Explanation], *, wide: bool = False) -> list[str]:
-    """Return what is known of all parts of one finding: what explains it first, what was not measured last."""
+    """Return what is known of all parts of one finding: the explanation first, then excluded or unobserved parts."""
     lines = []
     for one in found:
         if one.word == "explains":
@@ -51,8 +51,8 @@ def explanation_lines(found: Sequence[Explanation], *, wide: bool = False) -> li
         lines.append(f"read, but not matched with this rank (see the warning): {'; '.join(loose)}")
     unseen = [one for one in found if one.word == "not_observed"]
     if unseen:
-        told = [part_in_words(one.part) + (f" ({one.command})" if wide and one.command else "") for one in unseen]
-        lines.append(f"not measured: {_some(told, wide)}")
+        names = [part_in_words(one.part) + (f" ({one.command})" if wide and one.command else "") for one in unseen]
+        lines.append(f"not measured: {_some(names, wide)}")
     return lines
 
 
@@ -76,15 +76,15 @@ def _why_not_sure(one: Explanation) -> str:
 
 
 def part_in_words(part: str) -> str:
-    """`thermal throttling`."""
-    from kair_engine.evidence.parts import PARTS  # loads Polars, which answers without evidence do without
+    """Return `thermal throttling`."""
+    from kair_engine.evidence.parts import PARTS  # loads Polars, which answers without evidence do not need
 
     row = PARTS.get(part)
     return spaced(part) if row is None else row.words
 
 
 def remedy_of(one: Explanation) -> str | None:
-    """Return what undoes the part; None where that is not known."""
+    """Return what fixes the part; None if unknown."""
     from kair_engine.evidence.parts import PARTS
 
     row = PARTS.get(one.part)
@@ -107,7 +107,7 @@ def _figures(one: Explanation) -> list[str]:
 
 
 def _value(value: float, unit: str) -> str:
-    """Seconds per second are a share of the time."""
+    """Return a value with its unit; seconds per second are a share of the time."""
     if unit == "s/s":
         return percent(value, 1 if abs(value) < 0.1 else 0)
     if unit in ("B", "B/s"):
@@ -126,21 +126,22 @@ def _bytes(value: float) -> str:
 
 
 def _why(one: Explanation) -> list[str]:
-    told = []
+    reasons = []
     if one.at_ns is not None:
         row = MEASURES.get(one.measure or "")
         code = f" {count(int(one.own))}" if one.own is not None else ""
         what = spaced(one.measure or "") if row is None else row.words
-        told.append(f"{what}{code} {_when(one)}".strip())
+        reasons.append(f"{what}{code} {_when(one)}".strip())
     if one.text:
-        told.append(one.text)
+        reasons.append(one.text)
     if one.word == "seen":
-        told.append("the same before" if _was_before(one) else "the same on healthy ranks")
+        reasons.append("the same before" if _was_before(one) else "the same on healthy ranks")
     elif one.predicted_us is not None and one.measured_us:
-        told.append(f"enough for {percent(one.predicted_us / one.measured_us, 0)} of its {duration(one.measured_us)}")
+        share = percent(one.predicted_us / one.measured_us, 0)
+        reasons.append(f"enough for {share} of its {duration(one.measured_us)}")
     if one.tried:
-        told.append(_of_controls(one))
-    return told
+        reasons.append(_of_controls(one))
+    return reasons
 
 
 def _of_controls(one: Explanation) -> str:
@@ -150,7 +151,7 @@ def _of_controls(one: Explanation) -> str:
 
 
 def _was_before(one: Explanation) -> bool:
-    """Whether the rank itself showed it before: its peers then do not."""
+    """Return whether the rank itself showed it before, while its peers did not."""
     return one.before is not None and not one.fired
 
 

@@ -1,7 +1,4 @@
-"""The fleet for people: shares, S, groups by size, week and cause, hosts that come up again, and the costliest jobs.
-
-A fleet in words: the answer in one sentence.
-"""
+"""The fleet for people: shares, S, groups by size, week and cause, recurring hosts, and the costliest jobs."""
 
 from __future__ import annotations
 
@@ -40,38 +37,38 @@ if TYPE_CHECKING:
 
 
 def fleet_headline(result: FleetResult) -> str:
-    """How often stragglers occur, and what they cost."""
+    """Return how often stragglers occur, and their cost."""
     if not result.jobs:
         return f"no job of the store {result.store} could be priced"
-    told = f"{result.with_straggler} of {plural(len(result.jobs), 'job')} with a straggler"
+    counts = f"{result.with_straggler} of {plural(len(result.jobs), 'job')} with a straggler"
     price = "" if result.cost_per_day is None else f", {money(result.cost_per_day, result.currency)}"
     return (
-        f"{told}; fixing what was found saves {share_text(result.waste)} of all GPU time: "
+        f"{counts}; fixing what was found saves {share_text(result.waste)} of all GPU time: "
         f"{one_decimal(result.gpu_hours_per_day)} GPU-hours{price} a day"
     )
 
 
 def slow_text(figures: FleetFigures) -> str:
-    """Write which share of jobs is slow, and its range: `43 % (24 to 63)`."""
+    """Return the share of slow jobs, and its range: `43 % (24 to 63)`."""
     if figures.slow_share is None:
         return "–"
     return whole_percent(figures.slow_share) + range_in_percent(figures.slow_share_least, figures.slow_share_most)
 
 
 def waste_text(figures: FleetFigures) -> str:
-    """Write which share of GPU time is wasted, and its range: `18.1 % (13 to 22)`."""
+    """Return the share of wasted GPU time, and its range: `18.1 % (13 to 22)`."""
     return share_text(figures.waste) + range_in_percent(figures.waste_least, figures.waste_most)
 
 
 def shares_in_words(result: FleetResult) -> str:
-    """Write how many jobs are slow and what is wasted, with 95 % ranges."""
+    """Return the shares of slow jobs and of wasted time, with 95 % ranges."""
     return (
         f"jobs slowed by {SLOW_BY} or more: {slow_text(result)}; GPU time wasted: {waste_text(result)}; ranges of 95 %"
     )
 
 
 def spread_in_words(result: FleetResult) -> str:
-    """Return the distribution of S in three figures, and how many jobs it leaves out."""
+    """Return the distribution of S in three figures, and the number of jobs left out."""
     off = f"with a replay error above {whole_percent(ERROR_GATE)}"
     left_out = f"; {plural(result.inexact, 'job')} left out, {off}" if result.inexact else ""
     if result.median_slowdown is None or result.slowdown_90 is None or result.worst_slowdown is None:
@@ -94,7 +91,7 @@ def _group(row: FleetGroup) -> str:
 
 
 def who_is_accused(job: FleetJob) -> str:
-    """Return the job's culprits; a dash where there is none."""
+    """Return the job's culprits, or a dash."""
     if not job.accused_ranks:
         return "–"
     hosts = f" on {', '.join(job.accused_hosts[:3])}" if job.accused_hosts else ""
@@ -145,7 +142,7 @@ HOST_COLUMNS = (
 
 
 def accused_hosts(result: FleetResult) -> tuple[FleetHost, ...]:
-    """Those that at least one job accuses."""
+    """Return the hosts that at least one job accuses."""
     return tuple(host for host in result.hosts if host.accused)
 
 
@@ -170,15 +167,15 @@ def _body(result: FleetResult, page: Page) -> None:
 
 
 def ledger_lines(result: FleetResult) -> list[str]:
-    """How predictions came out, and who is slow in job after job, a sentence each."""
+    """Return the outcome of predictions, and the units that are slow in job after job, a sentence each."""
     from kair_tui.render.ledger import came_in_words, record_in_words
 
-    told = [] if result.ledger is None else [f"ledger: {came_in_words(result.ledger)}"]
-    return [*told, *(f"record: {record_in_words(one)}" for one in result.records)]
+    lines = [] if result.ledger is None else [f"ledger: {came_in_words(result.ledger)}"]
+    return [*lines, *(f"record: {record_in_words(one)}" for one in result.records)]
 
 
 def _distribution(result: FleetResult, page: Page) -> None:
-    """Draw the share of jobs whose S is at most what stands below it."""
+    """Draw the share of jobs with S up to each value below it."""
     page.line(spread_in_words(result))
     page.line()
     if len(result.distribution) < 2:

@@ -36,14 +36,14 @@ _MODEL: Final[dict[SynchronisedBy, str]] = {
 
 
 def _headline(result: ForecastResult) -> str:
-    told = [one for one in result.forecasts if one.lost_share is not None]
+    known = [one for one in result.forecasts if one.lost_share is not None]
     healthy = "healthy rank" if result.left_out else "rank"
     recorded = f"{percent(result.lost_share)} ({plural(result.recorded_ranks, healthy)})"
-    if not told:
+    if not known:
         first = result.forecasts[0]
         why = "" if first.why_none is None else f": {_WHY[first.why_none]}"
         return f"no forecast for {count(first.ranks)} ranks{why}; today ordinary noise costs this job {recorded}"
-    most = told[-1]
+    most = known[-1]
     part = "" if not most.causes else f", {percent(most.causes[0].lost_share)} of it by {_WORDS[most.causes[0].kind]}"
     return (
         f"at {count(most.ranks)} ranks this job would lose {percent(most.lost_share or 0.0)} of the step to ordinary "
@@ -86,7 +86,6 @@ def _body(result: ForecastResult, page: Page) -> None:
     if result.left_out:
         verb = "is" if len(result.left_out) == 1 else "are"
         page.bullet(f"{ranks_in_words(result.left_out)} {verb} left out: the cost of a slow rank is not ordinary noise")
-    without = f" without waiting for {ranks_in_words(result.left_out)}" if result.left_out else ""
     page.bullet(_MODEL[result.synchronised_by].format(meetings=plural(result.meetings, "collective")))
     page.line()
     page.line(
@@ -97,13 +96,13 @@ def _body(result: ForecastResult, page: Page) -> None:
 
 
 def _measured_step(result: ForecastResult) -> str:
-    """Return the step that the forecast starts from, which no row of the table is."""
+    """Return the measured step on which the forecast is based, which is in no row of the table."""
     without = f" without what ranks waited for {ranks_in_words(result.left_out)}" if result.left_out else ""
     return f"measured step{without}: {duration(result.step_time_us)}"
 
 
 def _hosts(result: ForecastResult) -> str:
-    """Nothing where no two hosts are known: then no rank of the forecast is on any."""
+    """Return the ranks per host; empty if no two hosts are known, since ranks of the forecast then have none."""
     unknown = any(one.code == "one_host" for one in result.warnings)
     return "" if unknown else f"{plural(result.per_host, 'rank')} a host; "
 

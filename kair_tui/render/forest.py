@@ -1,4 +1,4 @@
-"""A forest plot in signs: an estimate and its interval on each row, over one axis of time with its marks."""
+"""A forest plot in characters: an estimate and its interval per row, over one axis of time with marks."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -8,14 +8,14 @@ from kair_tui.render.terminal import Glyphs
 from kair_tui.render.units import duration
 
 _FARTHEST: Final = 3.0
-"""Times the largest dose: what lies farther out is cut off, else no interval could be read."""
+"""Limit of the axis in largest doses: a wider one would make intervals unreadable."""
 _BEFORE_ZERO: Final = 0.5
-"""Of the largest dose: so much of the axis lies below zero at least."""
+"""Minimum of the axis below zero, in largest doses."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A row: what is estimated, and the dose it is estimated for; None before anything is known."""
+    """A row: the estimate and its dose; None before anything is known."""
 
     us: float | None
     low_us: float | None
@@ -25,27 +25,27 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Axis:
-    """From where to where, and what is marked on it."""
+    """The range of the axis, and its marks."""
 
     low_us: float
     high_us: float
     claimed_us: float | None
-    """The price that was claimed before; None where nothing was."""
+    """The price that was claimed before; None without one."""
     width: int
-    """In signs."""
+    """In characters."""
 
     def at(self, us: float) -> int:
-        """Return the column of a time; what lies beyond is at the edge."""
+        """Return the column of a time; times beyond are at the edge."""
         share = (us - self.low_us) / (self.high_us - self.low_us)
         return round(min(max(share, 0.0), 1.0) * (self.width - 1))
 
     def is_beyond(self, us: float) -> bool:
-        """Whether a time lies outside."""
+        """Return whether a time lies outside."""
         return not self.low_us <= us <= self.high_us
 
 
 def axis_of(estimates: Sequence[Estimate], claimed_us: float | None, width: int) -> Axis:
-    """Return the axis that holds all intervals and the claim, as far as they are no more than some doses away."""
+    """Return the axis that holds all intervals and the claim, within some doses."""
     dose = max((one.dose_us for one in estimates), default=0.0) or 1.0
     lows = [one.low_us for one in estimates if one.low_us is not None]
     highs = [one.high_us for one in estimates if one.high_us is not None]
@@ -55,7 +55,7 @@ def axis_of(estimates: Sequence[Estimate], claimed_us: float | None, width: int)
 
 
 def forest(one: Estimate, axis: Axis, glyphs: Glyphs) -> str:
-    """Return a row: its interval over the zero line, the claim, and a mark where all of the dose lies."""
+    """Return a row: its interval over the zero line, the claim, and a mark at the full dose."""
     cells = [" "] * axis.width
     if axis.claimed_us is not None:
         cells[axis.at(axis.claimed_us)] = _claim_sign(axis, glyphs)
@@ -73,7 +73,7 @@ def forest(one: Estimate, axis: Axis, glyphs: Glyphs) -> str:
 
 
 def scale(axis: Axis, dose_us: float) -> str:
-    """Return the line over the rows: 0, the dose and the claim, as far as there is room for their figures."""
+    """Return the line over the rows: 0, the dose and the claim, if their figures fit."""
     marks = [(0.0, "0"), (dose_us, duration(dose_us))]
     if axis.claimed_us is not None and not axis.is_beyond(axis.claimed_us):
         marks.insert(1, (axis.claimed_us, duration(axis.claimed_us)))
@@ -86,7 +86,7 @@ def scale(axis: Axis, dose_us: float) -> str:
 
 
 def legend(estimates: Iterable[Estimate], axis: Axis, glyphs: Glyphs, claim: str) -> str:
-    """Return what the marks stand for; `claim` is whose the claimed price is."""
+    """Return the meaning of the marks; `claim` is the source of the claimed price."""
     signs = (glyphs.recording, "estimate ± 95 %"), (glyphs.vertical, "zero"), (glyphs.hops, "all of the delay")
     parts = [f"{sign} {means}" for sign, means in signs]
     if axis.claimed_us is not None:
@@ -95,5 +95,5 @@ def legend(estimates: Iterable[Estimate], axis: Axis, glyphs: Glyphs, claim: str
 
 
 def _claim_sign(axis: Axis, glyphs: Glyphs) -> str:
-    """Return what marks the claim: where it lies beyond the axis, a sign that points there."""
+    """Return the claim's mark: if it lies beyond the axis, a character that points there."""
     return glyphs.pointer if axis.claimed_us is not None and axis.is_beyond(axis.claimed_us) else glyphs.thumb

@@ -38,7 +38,7 @@ def _headline(result: FrequencyResult) -> str:
 
 
 def _meanwhile(result: FrequencyResult) -> str:
-    """Return what was run in most regions instead, as a clause; empty where that is no single operator."""
+    """Return what ran in most regions instead, as a clause; empty if that is no single operator."""
     (operator, regions), *_ = Counter(region.operator for region in result.regions).most_common()
     if operator is None or 2 * regions <= len(result.regions):
         return ""
@@ -90,7 +90,7 @@ def _with_heat(result: FrequencyResult, page: Page) -> tuple[Column[RankCounts],
 
 
 def _suspects_first(result: FrequencyResult) -> tuple[RankCounts, ...]:
-    """Rank order, unless there are more ranks than are shown."""
+    """Return ranks in order, or by suspicion if not all are shown."""
     if len(result.counts) <= RANKS_SHOWN:
         return result.counts
     degraded = {window.rank for window in result.degraded}

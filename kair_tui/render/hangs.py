@@ -11,19 +11,19 @@ from kair_tui.render.units import count
 
 
 def stands_still(finding: Finding) -> bool:
-    """Whether the job does not go on for it: it has no price, and no steps."""
+    """Return whether the job hangs because of it: then it has no price, and no steps."""
     return CAUSES[finding.cause].stops_job
 
 
 def held_up_at(finding: Finding) -> str:
-    """`all_gather number 4`: where the job stands."""
+    """Return `all_gather number 4`: where the job hangs."""
     sequence = next((one.figures["sequence"] for one in finding.evidence if "sequence" in one.figures), None)
     number = "" if sequence is None else f" number {count(int(sequence))}"
     return f"{short_name(finding.operator or 'a collective')}{number}"
 
 
 def nobody_to_blame(finding: Finding) -> str:
-    """Why nobody is accused though the job stands still, and what to look at."""
+    """Return why nobody is accused though the job hangs, and what to examine."""
     kinds = finding.shows
     if "died" in kinds:
         return "a failure of any other rank causes that as well: read the last lines of each rank's log"
@@ -81,7 +81,7 @@ _TO_DO: Final = {
         "at the network between them (NCCL_DEBUG=INFO, link errors, a switch)."
     ),
 }
-"""Kind of evidence → the suggestion, that of the first that is there."""
+"""Kind of evidence → the suggestion; the first kind present counts."""
 
 
 _OF_ERRORS: Final = (
@@ -101,11 +101,11 @@ _OF_ERRORS: Final = (
         "fails on this device alone, drain it (dmesg: XID).",
     ),
 )
-"""What a rank's own error shows → the suggestion."""
+"""A rank's own error → the suggestion."""
 
 
 def what_to_do(finding: Finding) -> str | None:
-    """Return the suggestion, where it is not that of the cause; `{who}` is filled in as there."""
+    """Return the suggestion, if it differs from the cause's; `{who}` is filled in likewise."""
     kinds = finding.shows
     errors = [str(one.about) for one in finding.evidence if one.kind in ("died", "last_error") and one.about]
     for pattern, text in _OF_ERRORS if finding.ranks else ():
@@ -115,7 +115,7 @@ def what_to_do(finding: Finding) -> str | None:
 
 
 def how_it_ended(finding: Finding) -> str | None:
-    """Return how ranks died, left or differed then, in one sentence; None of other findings."""
+    """Return how ranks died, left or differed, in one sentence; None for other findings."""
     ends = (one for one in finding.evidence if one.kind in ("other_step", "died", "ended_early", "unheard"))
     first = next((one for one in ends if set(one.ranks) <= set(finding.ranks or finding.seen_on)), None)
     return None if first is None else getattr(first, "sentence", None) or sentence_of(first)

@@ -1,4 +1,4 @@
-"""Who ranks are, for people: the software that they share, and the devices of each host."""
+"""Ranks' identities for people: their shared software, and the devices of each host."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,11 +22,11 @@ _NAMES: Final[Mapping[str, str]] = {
     "kernel": "kernel",
     "os": "",
 }
-"""How software is called, in the order in which it is listed; what names itself is ''."""
+"""Names of software, in the order of listing; '' for names that are part of the version."""
 
 
 def identity_facts(identities: Sequence[RankIdentity]) -> list[tuple[str, list[str]]]:
-    """(label, lines of it): software, environment and devices; a label of which nothing is known is left out."""
+    """Return (label, its lines): software, environment and devices; unknown ones are left out."""
     facts = [
         ("software", _shared(identities)),
         ("", list(_different(identities))),
@@ -38,7 +38,7 @@ def identity_facts(identities: Sequence[RankIdentity]) -> list[tuple[str, list[s
 
 
 def _by_value(identities: Sequence[RankIdentity]) -> dict[str, dict[str, list[int]]]:
-    """Name of a piece of software → version → the ranks that have it."""
+    """Return name of software → version → its ranks."""
     found: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for one in identities:
         for name, version in one.versions.items():
@@ -49,7 +49,7 @@ def _by_value(identities: Sequence[RankIdentity]) -> dict[str, dict[str, list[in
 
 
 def _shared(identities: Sequence[RankIdentity]) -> list[str]:
-    """Return what all have that tell it."""
+    """Return the software that all ranks with a record share."""
     same = [_called(name, next(iter(of))) for name, of in _by_value(identities).items() if len(of) == 1]
     return [", ".join(same)] if same else []
 
@@ -63,10 +63,10 @@ def _different(identities: Sequence[RankIdentity]) -> Iterator[str]:
 
 
 def _scheduled(identities: Sequence[RankIdentity]) -> list[str]:
-    """Return what all are part of, by its name; of what only some are part of, how many there are."""
-    told = [set(one.scheduled) for one in identities if one.scheduled]
-    shared = sorted(set.intersection(*told)) if told else []
-    kinds = Counter(name.partition(":")[0] for name in {name for of in told for name in of} - {*shared})
+    """Return the schedulers' units that all share, by name; of others the number."""
+    units = [set(one.scheduled) for one in identities if one.scheduled]
+    shared = sorted(set.intersection(*units)) if units else []
+    kinds = Counter(name.partition(":")[0] for name in {name for of in units for name in of} - {*shared})
     parts = [name.replace(":", " ", 1) for name in shared] + [plural(of, kind) for kind, of in sorted(kinds.items())]
     return [", ".join(parts)] if parts else []
 
@@ -76,14 +76,14 @@ def _called(name: str, version: str) -> str:
 
 
 def _environment(identities: Sequence[RankIdentity]) -> list[str]:
-    """How many variables are known that change how a rank runs, and how many of them are not the same on all."""
-    told = [one.environment for one in identities if one.environment]
-    names = sorted({name for of in told for name in of})
+    """Return how many variables that change how a rank runs are known, and how many of them differ between ranks."""
+    known = [one.environment for one in identities if one.environment]
+    names = sorted({name for of in known for name in of})
     if not names:
         return []
     text = plural(len(names), "variable")
-    different = [name for name in names if len({of.get(name) for of in told}) > 1]
-    if len(told) == 1:
+    different = [name for name in names if len({of.get(name) for of in known}) > 1]
+    if len(known) == 1:
         return [text]
     return [
         f"{text}, {f'{len(different)} of them not the same on all ranks' if different else 'the same on all ranks'}"
@@ -93,7 +93,7 @@ def _environment(identities: Sequence[RankIdentity]) -> list[str]:
 def _devices(identities: Sequence[RankIdentity]) -> Iterator[str]:
     """Yield a line for each device that can be looked up.
 
-    Of others one line for those of a host that are of one model.
+    Others share one line per host and model.
     """
     of_host: dict[str, list[RankIdentity]] = defaultdict(list)
     for one in sorted(identities, key=lambda one: one.rank):
@@ -111,7 +111,7 @@ def _devices(identities: Sequence[RankIdentity]) -> Iterator[str]:
 
 
 def _ordinals(some: Sequence[RankIdentity]) -> str:
-    """Which of the devices that each process sees is its rank's: ` (0-7 as their processes count)`."""
+    """Return which of the devices that each process sees is its rank's: ` (0-7 as their processes count)`."""
     numbers = [one.device.ordinal for one in some if one.device.ordinal is not None]
     if not numbers or len(numbers) < len(some):
         return ""

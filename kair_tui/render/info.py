@@ -116,7 +116,7 @@ def _attempt(one: Attempt) -> str:
 
 
 def _ahead(result: InfoResult) -> list[tuple[str, str]]:
-    """Where hosts run ahead of their devices: what that makes of steps, and how far they can."""
+    """Return, if hosts run ahead of their devices, the effect on steps, and the limit."""
     if result.timed_on == "host":
         return []
     return [("step times", f"{ON_DEVICES} of them"), ("launch queue", _launch_queue(result))]

@@ -1,6 +1,6 @@
-"""Puts into words what several accused cost: all of them together first, then the part of each as a range.
+"""The cost of several accused in words: all of them together first, then the part of each as a range.
 
-Culprits hide one another: of two ranks that are equally late, fixing one saves nothing, and fixing both saves all.
+Culprits hide one another: if two ranks are equally late, fixing one saves nothing, and fixing both saves all.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ from kair_tui.render.within_rank import cause_with_time, when_in_words
 
 @dataclass(frozen=True)
 class Joint:
-    """Several findings that accuse somebody, and what they cost together."""
+    """Several findings that accuse somebody, and their joint cost."""
 
     findings: tuple[Finding, ...]
     cost: FixPrice
@@ -34,17 +34,17 @@ class Joint:
 
     @property
     def ranks(self) -> tuple[Rank, ...]:
-        """Whom they accuse."""
+        """The accused ranks."""
         return tuple(sorted({rank for one in self.findings for rank in one.ranks}))
 
     @property
     def who(self) -> str:
-        """`ranks 1 and 6`; of links without ranks how many there are."""
+        """`ranks 1 and 6`; for links without ranks their number."""
         return ranks_named(self.ranks) if self.ranks else plural(len(self.findings), "link")
 
 
 def joint_of(result: TriageResult) -> Joint | None:
-    """Return the findings that `accused_together` is the price of; None where that is not known."""
+    """Return the findings whose price is `accused_together`; None if unknown."""
     findings = tuple(one for one in result.findings if one.pattern != "job_wide" and one.fix)
     if result.accused_together is None or len(findings) < 2:
         return None
@@ -52,23 +52,23 @@ def joint_of(result: TriageResult) -> Joint | None:
 
 
 def fixed_first(result: TriageResult) -> tuple[str, tuple[Fix, ...]]:
-    """Return what a reader would fix, in words, and what undoes it: all that are accused, else the first finding."""
+    """Return what a reader would fix, in words, with the fixes: all accused, else the first finding."""
     if (joint := joint_of(result)) is not None:
         return joint.who, tuple(fix for one in joint.findings for fix in one.fix)
     return "the first finding", result.findings[0].fix if result.findings else ()
 
 
 def headline_of(joint: Joint, peers: int) -> str:
-    """`ranks 1 and 6 (compute); together they cost 5.5 of the 36.3 ms step (…); fixing one gains nothing (…)`.
+    """Return `ranks 1 and 6 (compute); together they cost 5.5 of the 36.3 ms step (…); fixing one gains nothing (…)`.
 
-    `peers` is how many ranks of the same roles nobody accuses.
+    `peers` is the number of healthy ranks of the same roles.
     """
     who = _slower_throughout(joint, peers) or _named_by_cause(joint.findings)
     return f"{who}; {_subject(joint)} {_cost(joint, '')}; {_each(joint)}"
 
 
 def together_in_words(joint: Joint) -> str:
-    """`cost 5.5 of the 36.3 ms step (15.2 %, 29.1 GPU-hours a day)`; without the step where its time is unknown."""
+    """Return `cost 5.5 of the 36.3 ms step (15.2 %, 29.1 GPU-hours a day)`, without the step if its time is unknown."""
     return _cost(joint, f"{one_decimal(joint.cost.gpu_hours_per_day)} GPU-hours a day")
 
 
@@ -82,7 +82,7 @@ def _cost(joint: Joint, hours: str) -> str:
 
 
 def together_lines(result: TriageResult, finding: Finding | None = None) -> list[str]:
-    """Return what all that are accused cost together, and what fixing all gains; nothing of another `finding`."""
+    """Return the joint cost of all accused, and the gain of fixing all; empty for another `finding`."""
     joint = joint_of(result)
     if joint is None or (finding is not None and finding not in joint.findings):
         return []
@@ -92,12 +92,12 @@ def together_lines(result: TriageResult, finding: Finding | None = None) -> list
 
 
 def saved_of_step(joint: Joint) -> str:
-    """`5.51 ms a step (15.2 %)`."""
+    """Return `5.51 ms a step (15.2 %)`."""
     return f"{duration(joint.cost.saved_us)} a step ({percent(joint.cost.saved_share)})"
 
 
 def part_of_step(finding: Finding) -> str | None:
-    """`0.07 to 5.44 ms`, the part of one finding; None where it was not replayed, or is one figure."""
+    """Return `0.07 to 5.44 ms`, the part of one finding; None if it was not replayed, or is a single figure."""
     if finding.least_us_per_step is None or finding.most_us_per_step is None:
         return None
     least, most = finding.least_us_per_step, finding.most_us_per_step
@@ -105,7 +105,7 @@ def part_of_step(finding: Finding) -> str | None:
 
 
 def last_us(finding: Finding) -> float | None:
-    """Return what fixing it saves once all others that are accused are fixed; None where that is not known."""
+    """Return the saving of fixing it after all other accused; None if unknown."""
     least, most, first = finding.least_us_per_step, finding.most_us_per_step, finding.time_lost_us_per_step
     if least is None or most is None:
         return None
@@ -113,7 +113,7 @@ def last_us(finding: Finding) -> float | None:
 
 
 def between(least_us: float, most_us: float) -> str:
-    """Both in the unit of the larger one: `0.07 to 5.44 ms`, `67.5 to 82.0 µs`."""
+    """Return both in the unit of the larger one: `0.07 to 5.44 ms`, `67.5 to 82.0 µs`."""
     most = duration(most_us)
     number, unit = most.rsplit(" ", 1)
     per_unit = {"µs": 1.0, "ms": 1e3, "s": 1e6}[unit]
@@ -128,7 +128,7 @@ def _subject(joint: Joint) -> str:
 
 
 def _each(joint: Joint) -> str:
-    """Return what fixing one gains, and the range of the parts."""
+    """Return the gain of fixing one, and the range of the parts."""
     parts = [us for one in joint.findings for us in (one.least_us_per_step, one.most_us_per_step) if us is not None]
     gained = max(one.time_lost_us_per_step for one in joint.findings)
     each = f"each {between(min(parts), max(parts))}" if parts else ""
@@ -137,7 +137,7 @@ def _each(joint: Joint) -> str:
 
 
 def _named_by_cause(findings: Sequence[Finding]) -> str:
-    """`ranks 1 and 6 (compute)`, `rank 2 (input) and rank 6 (compute)`, the costliest first."""
+    """Return `ranks 1 and 6 (compute)`, `rank 2 (input) and rank 6 (compute)`, the costliest first."""
     causes: dict[tuple[Rank, ...], list[str]] = {}
     for one in findings:
         words = cause_with_time(one)
@@ -152,17 +152,17 @@ def _named_by_cause(findings: Sequence[Finding]) -> str:
 
 
 def _slower_throughout(joint: Joint, peers: int) -> str | None:
-    """Return how much longer all of the accused compute in every kernel, which is their devices and not the code."""
+    """Return how much longer all accused compute in every kernel, which points to devices instead of code."""
     found = [_whole_device(one) for one in joint.findings]
     ratios = [one.figures["ratio"] for one in found if one is not None]
     if len(ratios) < len(found) or peers < 1 or len(joint.ranks) < 2:
         return None
     least, most = ratio(min(ratios)), ratio(max(ratios))
     longer = least if least == most else f"{least} to {most}"
-    beside = "their peer" if peers == 1 else "peers"
+    compared = "their peer" if peers == 1 else "peers"
     when = {when_in_words(one) for one in joint.findings}
     since = when.pop() if len(when) == 1 else ""
-    return f"{ranks_named(joint.ranks)} compute {longer} as long as {beside}{since}"
+    return f"{ranks_named(joint.ranks)} compute {longer} as long as {compared}{since}"
 
 
 def _whole_device(finding: Finding) -> Evidence | None:

@@ -1,4 +1,4 @@
-"""The ledger for people: how many predictions came true, by cause; each of them; and who is slow in job after job."""
+"""The ledger for people: predictions that came true, by cause; each of them; and units that are repeatedly slow."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _WITHOUT: Final[Mapping[str, str]] = {
 
 
 def came_in_words(summary: LedgerSummary) -> str:
-    """`23 predictions, 19 within 10 %`: of those that came about; and how many others there are."""
+    """Return `23 predictions, 19 within 10 %` for those that came, and the number of others."""
     if not summary.came:
         return f"{plural(summary.predictions, 'prediction')}, none can be checked yet"
     left = summary.predictions - summary.came
@@ -52,7 +52,7 @@ def came_in_words(summary: LedgerSummary) -> str:
 
 
 def track_record_in_words(record: TrackRecord) -> str:
-    """Beside a price: how earlier ones came out."""
+    """Return the outcome of earlier prices, for use next to a price."""
     return (
         f"of {count(record.came)} earlier predictions for this cause {count(record.came_true)} came true within "
         f"{WITHIN_IN_WORDS}"
@@ -60,7 +60,7 @@ def track_record_in_words(record: TrackRecord) -> str:
 
 
 def record_in_words(record: DeviceRecord) -> str:
-    """`GPU-5f3e… was 3.1 % slower than its peers in 7 of 9 jobs since 2026-11-02 (driver 570 before: 0 of 5)`."""
+    """Return `GPU-5f3e… was 3.1 % slower than its peers in 7 of 9 jobs since 2026-11-02 (driver 570 before: …)`."""
     of = f"{_KINDS[record.kind]} " if record.kind != "device" else ""
     whose = f"{ranks_in_words(record.ranks)}: " if record.ranks else ""
     since = "" if record.since is None else f" since {record.since[:10]}"
@@ -74,15 +74,15 @@ def record_in_words(record: DeviceRecord) -> str:
         notes.append("known by its address alone")
     if record.always_rank is not None:
         notes.append(f"always as rank {record.always_rank}, whose own work it may be")
-    told = f"; {'; '.join(notes)}" if notes else ""
+    remarks = f"; {'; '.join(notes)}" if notes else ""
     return (
         f"{whose}{of}{record.name} was {percent(record.slow_share)} of the step slower than its peers in "
-        f"{count(record.slow_in)} of {plural(record.jobs, 'job')}{since}{before}{told}"
+        f"{count(record.slow_in)} of {plural(record.jobs, 'job')}{since}{before}{remarks}"
     )
 
 
 def about_in_words(about: str) -> str:
-    """Return a cause as it is called in a sentence; an action without its underscores."""
+    """Return a cause's name in a sentence; an action without underscores."""
     return CAUSES[about].words if about in CAUSES else about.replace("_", " ")
 
 
@@ -93,8 +93,8 @@ def _who(row: LedgerEntry) -> str:
 
 
 def _came(row: LedgerEntry) -> str | Styled:
-    told = _CAME[row.came] + (f": {_WHY[row.why]}" if row.why is not None else "")
-    return Styled(told, ALARM) if row.came in ("less", "more") else told
+    words = _CAME[row.came] + (f": {_WHY[row.why]}" if row.why is not None else "")
+    return Styled(words, ALARM) if row.came in ("less", "more") else words
 
 
 def _without(row: LedgerEntry) -> str:

@@ -40,7 +40,7 @@ RANKS_SHOWN = 64
 
 
 def flag(flagged: bool) -> Cell:
-    """Return the flag column: a sign and a word, so that no colour is needed to see it."""
+    """Return the flag column: a character and a word, so that it needs no colour."""
     return Styled("▲ slow", ALARM) if flagged else ""
 
 
@@ -71,11 +71,11 @@ def _headline(result: LocalizeResult) -> str:
 
 
 _DELAYS_STAND_OUT: Final = 1.0
-"""A rank with a lower score takes no longer than its peers usually differ: its delays accuse it."""
+"""A rank with a lower score is within its peers' usual differences: its delays accuse it."""
 
 
 def _reason(row: RankScore) -> str:
-    """Return what stands out: what it takes longer in every step, else how many delays it had."""
+    """Return what stands out: the excess in every step, else the number of delays."""
     if row.large_delays and row.score < _DELAYS_STAND_OUT:
         return f"{plural(row.large_delays, 'large delay')}, p {p_value(row.p_value)}"
     if not row.excess_us:
@@ -85,7 +85,7 @@ def _reason(row: RankScore) -> str:
 
 
 def _largest_excess(row: RankScore) -> str:
-    """Return the two classes that matter most."""
+    """Return the two most important classes."""
     largest = sorted(row.excess_us.items(), key=lambda item: -abs(item[1]))[:2]
     return ", ".join(f"{name} {signed_duration(us)}" for name, us in largest if us) or "–"
 
@@ -95,7 +95,7 @@ def _every_excess(row: RankScore) -> str:
 
 
 def figures_in_words(row: JobPattern) -> str:
-    """Return a pattern's figures with their units: shares and a correlation, or the stages' compute."""
+    """Return a pattern's figures with units: shares and a correlation, or the stages' compute."""
     if row.cause == "stage_imbalance":
         return ", ".join(f"{stage} {duration(us)}" for stage, us in row.figures.items())
     if row.cause == "position_imbalance":
@@ -192,12 +192,12 @@ def _body(result: LocalizeResult, page: Page) -> None:
 
 
 FIGURES_OF = 16
-"""Ranks whose distances fit on a line as figures; of more they are shaded."""
+"""Ranks whose distances fit on a line as figures; more are shaded."""
 _MATRIX_MARGIN, _MATRIX_ROWS = 14, 64
 
 
 def _distances(matrix: tuple[tuple[float, ...], ...], ranks: list[Rank], page: Page) -> None:
-    """Write the pairwise K–S distances, in rank order: as figures, of many ranks as shades that fit the line."""
+    """Write the pairwise K–S distances, in rank order: as figures, or for many ranks as shades that fit the line."""
     page.line("Kolmogorov–Smirnov distance of every two ranks, in rank order")
     largest = max(map(max, matrix), default=0.0)
     digits = distance_digits(largest)
@@ -207,7 +207,7 @@ def _distances(matrix: tuple[tuple[float, ...], ...], ranks: list[Rank], page: P
         return
     width = min(len(matrix), max(page.options.width - _MATRIX_MARGIN, 10))
     for rows in stretches(len(matrix), min(width, _MATRIX_ROWS)):
-        # Of several a far one must not vanish in a mean.
+        # The maximum, because a mean would hide a distant one.
         worst = [max(matrix[row][other] for row in rows) for other in range(len(matrix))]
         drawn = heat_row(worst, largest, width, ascii_only=page.options.ascii_only, together=max)
         page.line(f"{spans(tuple(ranks[rows.start : rows.stop]), 1):<{_MATRIX_MARGIN - 2}}|{drawn}|")
@@ -217,7 +217,7 @@ def _distances(matrix: tuple[tuple[float, ...], ...], ranks: list[Rank], page: P
 
 
 def distance_digits(largest: float) -> int:
-    """Decimals of K–S distances: they are shares of one, or counts of operators."""
+    """Return the decimals of K–S distances, which are shares of one, or counts of operators."""
     return 4 if largest <= 1 else 1
 
 

@@ -1,4 +1,4 @@
-"""What is done about a job's stragglers, for people."""
+"""Mitigation of a job's stragglers, for people."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _headline(result: MitigateResult) -> str:
 
 
 def _audit_text(audited: MitigationAudit, shards: MitigationShards | None, *, is_end: bool) -> str:
-    """`is_end`: of the service that gave the shards out."""
+    """Return an audit in words; `is_end`: of the service that assigned the shards."""
     epochs = plural(audited.epochs, "whole epoch")
     if is_end and shards is not None and audited.epochs < shards.epochs:
         return f"stopped: {_shards_text(shards)}; the same command goes on"
@@ -72,7 +72,7 @@ def _audit_text(audited: MitigationAudit, shards: MitigationShards | None, *, is
 
 
 def shares_text(plan: MitigationPlan) -> str:
-    """Return what the ranks take, in how many batches where these differ, and until when."""
+    """Return the ranks' samples, the number of batches if these differ, and the last step."""
     rate = f", learning rate × {plan.learning_rate:.3g}" if plan.learning_rate != 1 else ""
     if plan.claims:
         samples = plural(sum(plan.sizes), "sample")
@@ -83,7 +83,7 @@ def shares_text(plan: MitigationPlan) -> str:
 
 
 def sizes_text(sizes: tuple[int, ...]) -> str:
-    """Return what the ranks take: even, one by one, or how far apart."""
+    """Return the ranks' samples: even, one by one, or their range."""
     if len(set(sizes)) == 1:
         return f"{count(sizes[0])} samples a step on each of {plural(len(sizes), 'rank')}"
     if len(sizes) <= _MOST_SIZES:
@@ -108,7 +108,7 @@ def _figures(proposal: MitigationProposal) -> str:
 
 
 def what(proposal: MitigationProposal) -> str:
-    """`resize to 21,6,21 samples a step`."""
+    """Return `resize to 21,6,21 samples a step`."""
     doing = _ACTIONS.get(proposal.action, proposal.action)
     if proposal.action == "claim":
         return "ranks claim their samples while a step runs"
@@ -119,7 +119,7 @@ def what(proposal: MitigationProposal) -> str:
 
 
 def break_even(proposal: MitigationProposal) -> str:
-    """From when on it has saved more than it costs."""
+    """Return when it has saved more than it costs."""
     of = proposal.figures
     if "now_s" not in of or "after_s" not in of:
         return "–"
@@ -130,20 +130,20 @@ def break_even(proposal: MitigationProposal) -> str:
 
 
 def evidence(proposal: MitigationProposal) -> str:
-    """By what it was decided, in words; figures that are not known here by their names."""
+    """Return the evidence of a proposal in words; unknown figures by their names."""
     of = dict(proposal.figures)
-    told = []
+    texts = []
     now, after = of.pop("now_s", 0.0), of.pop("after_s", None)
     worst = of.pop("worst_after_s", after)
     of.pop("saving", None)
     if now > 0 and after is not None and worst is not None:
         best, least = 1 - after / now, 1 - worst / now
         span = percent(best) if best - least < 0.001 else f"{percent(min(best, least))} to {percent(best)}"
-        told.append(f"saves {span} of a step")
-        told.append(f"pays {break_even(proposal)}")
-    told += [f"{words} {duration(1e6 * of.pop(name))}" for name, words in _SECONDS.items() if name in of]
-    told += [f"{plural(int(of.pop(name)), noun)} {does}" for name, noun, does in _COUNTS if name in of]
-    return ", ".join([*told, *(f"{name} {value:.3g}" for name, value in of.items())])
+        texts.append(f"saves {span} of a step")
+        texts.append(f"pays {break_even(proposal)}")
+    texts += [f"{words} {duration(1e6 * of.pop(name))}" for name, words in _SECONDS.items() if name in of]
+    texts += [f"{plural(int(of.pop(name)), noun)} {does}" for name, noun, does in _COUNTS if name in of]
+    return ", ".join([*texts, *(f"{name} {value:.3g}" for name, value in of.items())])
 
 
 def decided(proposal: MitigationProposal) -> str:
@@ -213,23 +213,23 @@ RATES = (
 
 @dataclass(frozen=True)
 class RankSizes:
-    """What a rank takes of a step, has taken, and what a sample costs it."""
+    """A rank's samples per step, its earlier ones, and its cost per sample."""
 
     rank: int
     samples: int
     differs: int
-    """From the median of all ranks."""
+    """Difference from the median of all ranks."""
     us_per_sample: float | None
     fixed_us: float | None
-    """Both None of a job that is not captured."""
+    """Both are None for a job that is not captured."""
     taken: tuple[int, ...]
-    """By the plans that were in force, the oldest first; 0 before the job had this rank."""
+    """By plan, the oldest first; 0 before the job had this rank."""
 
 
 def ranks_of(result: MitigateResult) -> list[RankSizes]:
-    """All ranks: first those whose samples differ most from the median, then those that took the most different ones.
+    """Return all ranks: by the samples' difference from the median, then by the range of earlier ones.
 
-    Of equal ones those first that take longest for a sample.
+    Equal ones are ordered by the time per sample, the longest first.
     """
     if result.plan is None:
         return []
@@ -242,7 +242,7 @@ def ranks_of(result: MitigateResult) -> list[RankSizes]:
         slope, fixed = (None, None) if rate is None else (rate.us_per_sample, rate.fixed_us)
         taken = tuple(plan[rank] if rank < len(plan) else 0 for plan in plans)
         rows.append(RankSizes(rank, samples, abs(samples - usual), slope, fixed, taken))
-    # By two figures, so that ranks alike do not change places whenever they are looked at.
+    # Two figures, so that similar ranks do not change places at every look.
     slow = [float(f"{row.us_per_sample or 0.0:.1e}") for row in rows]
     return sorted(rows, key=lambda row: (-row.differs, min(row.taken) - max(row.taken), -slow[row.rank]))
 
@@ -250,8 +250,7 @@ def ranks_of(result: MitigateResult) -> list[RankSizes]:
 def sizes_over_steps(
     taken: tuple[int, ...], begins: tuple[int, ...], end: int, most: int, *, width: int, bars: str
 ) -> str:
-    """Return a rank's samples from the first of `begins` to the step `end`: one of `bars` for each stretch, blank for
-    none.
+    """Return a rank's samples from the first of `begins` to the step `end`: one of `bars` per stretch, blank for none.
 
     The highest bar is `most`.
     """
@@ -262,10 +261,10 @@ def sizes_over_steps(
 
 
 def taken_in_words(row: RankSizes, begins: tuple[int, ...]) -> str:
-    """`8 samples from step 0, 4 from step 48`: the last few changes of a rank."""
+    """Return `8 samples from step 0, 4 from step 48`: the last few changes of a rank."""
     changes = [at for at in range(len(begins)) if at == 0 or row.taken[at] != row.taken[at - 1]]
-    told = [f"{count(row.taken[at])} from step {count(begins[at])}" for at in changes[-_MOST_CHANGES:]]
-    return ("… " if len(changes) > _MOST_CHANGES else "") + ", ".join(told)
+    texts = [f"{count(row.taken[at])} from step {count(begins[at])}" for at in changes[-_MOST_CHANGES:]]
+    return ("… " if len(changes) > _MOST_CHANGES else "") + ", ".join(texts)
 
 
 _MOST_CHANGES: Final = 4
@@ -281,7 +280,7 @@ SIMULATED = (
 
 
 def savings_in_words(rows: Sequence[SimulatedPolicy], replay: RecordedReplay) -> str:
-    """Say what the best policy would save the recorded job, or that there is nothing to save."""
+    """Return what the best policy would save the recorded job, or that there is nothing to save."""
     row = next((row for row in rows if row.policy == replay.saves), None)
     if row is not None and row.saved_us is not None and row.step_us is not None:
         steps = f"{duration(replay.step_us)} to {duration(row.step_us)}"
@@ -294,7 +293,7 @@ def savings_in_words(rows: Sequence[SimulatedPolicy], replay: RecordedReplay) ->
 
 
 def _saved(row: SimulatedPolicy) -> str:
-    """`about 12.2 ms (11.6 to 12.9)`."""
+    """Return `about 12.2 ms (11.6 to 12.9)`."""
     if not row.saved_us or row.least_saved_us is None or row.most_saved_us is None:
         return "nothing"
     saved = duration(row.saved_us)
@@ -303,7 +302,7 @@ def _saved(row: SimulatedPolicy) -> str:
 
 
 def orders_in_words(row: SimulatedPolicy, replay: RecordedReplay) -> str:
-    """Say what a policy would have ordered: the last sizes, a deadline, or nothing."""
+    """Return a policy's orders: the last sizes, a deadline, or nothing."""
     spread = ",".join(map(str, row.sizes)) if len(row.sizes) <= _MOST_SIZES else f"{min(row.sizes)} to {max(row.sizes)}"
     least = min(range(len(row.sizes)), key=row.sizes.__getitem__, default=0)
     of = "% of the usual batch" if replay.is_in_per_cent else "samples"
@@ -330,7 +329,7 @@ def replayed_columns(replay: RecordedReplay) -> tuple[Column[SimulatedPolicy], .
 
 
 def assumed_in_words(replay: RecordedReplay) -> list[str]:
-    """Say what the savings rest on."""
+    """Return the assumptions behind the savings."""
     least, most = min(replay.fixed_shares), max(replay.fixed_shares)
     shares = percent(most, 0) if least == most else f"{100 * least:.0f} to {percent(most, 0)}"
     steps = plural(replay.steps, "recorded step")

@@ -19,18 +19,18 @@ from kair_tui.render.verdict import (
 )
 
 LONGEST: Final = 200
-"""Characters: what a pager shows at once, and Slurm keeps of a comment."""
+"""Characters that a pager shows at once, and that Slurm keeps of a comment."""
 _NAME: Final = 40
 """Characters of a name from the recording."""
 _RUNS: Final = 3
-"""`0-3, 8` are two: ranks in more are counted."""
+"""`0-3, 8` are two runs: ranks in more are counted."""
 _UUID: Final = re.compile(r"\b(GPU|MIG)-([0-9a-f]{8})-[0-9a-f-]{27}\b")
 
 
 def oneline(result: TriageResult, job: str) -> str:
-    """Job, verdict, who and where, cause and part, cost, money, p, and how many steps: 200 characters at most.
+    """Return job, verdict, who and where, cause and part, cost, money, p, and the number of steps, in 200 characters.
 
-    The device goes first where that is longer, then the number of other findings; then names are cut.
+    A longer text loses the device first, then the number of other findings; then names are cut.
     """
     lines = (_line(result, job, with_device=device, with_others=others) for device, others in _WITH)
     fitting = next((line for line in lines if len(line) <= LONGEST), None)
@@ -41,12 +41,12 @@ _WITH: Final = ((True, True), (False, True), (False, False))
 
 
 def chosen_finding(result: TriageResult) -> Finding | None:
-    """Return the first that accuses somebody, else the first; None where there is none."""
+    """Return the first finding that accuses somebody, else the first; None without findings."""
     return next((one for one in result.findings if one.ranks), next(iter(result.findings), None))
 
 
 def cost_in_words(finding: Finding, result: TriageResult) -> str:
-    """`41 ms a step (12.0 %)`; its part of what several cost, then all of it; of a job that stands still, where."""
+    """Return `41 ms a step (12.0 %)`; for one of several its part, then all of it; for a hung job where it hangs."""
     if (joint := joint_of(result)) is not None and part_of_step(finding) is not None:
         others = tuple(rank for rank in joint.ranks if rank not in finding.ranks)
         whom = f"together with {ranks_named(others)}" if others else "all of it"
@@ -60,7 +60,7 @@ def cost_in_words(finding: Finding, result: TriageResult) -> str:
 
 
 def part_of(finding: Finding) -> str | None:
-    """Return the part that evidence explains it by, in words; None where it does not."""
+    """Return the part that evidence explains it by, in words; None without one."""
     explained = next((one for one in finding.explanations if one.word == "explains"), None)
     if explained is None:
         return None
@@ -73,7 +73,7 @@ def _line(result: TriageResult, job: str, *, with_device: bool, with_others: boo
     name = _name(job)
     finding = chosen_finding(result)
     if finding is None:
-        # It says why, and of how many ranks and steps.
+        # The summary says why, and over how many ranks and steps.
         return f"{name}: {clean(summary(result))}"
     findings: tuple[Finding, ...]
     joint = joint_of(result)
@@ -94,13 +94,13 @@ def _line(result: TriageResult, job: str, *, with_device: bool, with_others: boo
 
 
 def _gained(finding: Finding) -> list[str]:
-    """Return what a fix saves a day; nothing where it alone saves nothing, or nothing outside the recorded steps."""
+    """Return a fix's saving per day; empty if it alone saves nothing, or nothing outside the recorded steps."""
     saves_nothing = why_no_cost(finding) is not None or CAUSES[finding.cause].of_recording
     return [] if saves_nothing else _money(finding)
 
 
 def _money(without: Finding | FixPrice) -> list[str]:
-    """`56.37 USD a day`, where the price of a GPU hour is known."""
+    """Return `56.37 USD a day` if the price of a GPU hour is known."""
     return [] if without.cost_per_day is None else [f"{money(without.cost_per_day, without.currency)} a day"]
 
 
@@ -124,7 +124,7 @@ def _who(finding: Finding, *, with_device: bool) -> str:
 
 
 def _device(words: str) -> str:
-    """As one looks it up; of its UUID the first digits, which tell it from others."""
+    """Return a device's names for looking it up; a UUID's first digits distinguish it."""
     return _cut(_UUID.sub(r"\1-\2", clean(words)), 2 * _NAME)
 
 

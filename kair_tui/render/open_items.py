@@ -1,6 +1,6 @@
-"""Puts into words what a triage leaves open: how much, on whom, in which steps, and what would settle it.
+"""The open items of a triage in words: how much, which ranks and steps, and what would settle them.
 
-And how much a recording without findings could hide, or shows next to them in its bar.
+Also what a recording without findings could hide, or shows in its bar.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ from kair_tui.render.units import (
 )
 
 _NOTABLE_JOB_WIDE: Final = 0.1
-"""Of the bar: a job that loses a tenth of its step is 1.1 times slower, which the published study calls straggling."""
+"""Share of the bar: a job that loses a tenth of its step is 1.1 times slower, which the published study calls
+straggling."""
 _NOTABLE_WAITING: Final = 0.05
-"""Of the bar: the smallest share that triage reports as unexplained unless it is asked otherwise."""
+"""Share of the bar: the smallest that triage reports as unexplained by default."""
 
 
 def open_in_words(item: OpenItem, step_time_us: float) -> OpenItem:
@@ -40,9 +41,9 @@ def open_in_words(item: OpenItem, step_time_us: float) -> OpenItem:
 
 
 def largest_open(result: TriageResult) -> str | None:
-    """Return the largest open item with what would settle it, and how many more there are; None where none is.
+    """Return the largest open item with what would settle it, and the number of others; None without one.
 
-    Where no rank can be tested that is the largest, and the next one follows.
+    If no rank can be tested, that is the largest, and the next one follows.
     """
     if not result.open:
         return None
@@ -50,8 +51,8 @@ def largest_open(result: TriageResult) -> str | None:
     shown = items[: 1 + items[0].is_whole]
     left = len(items) - len(shown)
     more = f"; {plural(left, 'smaller item')} {'is' if left == 1 else 'are'} open" if left else ""
-    told = (open_in_words(one, result.step_time_us) for one in shown)
-    return "; ".join(dict.fromkeys(part for one in told for part in (one.sentence, one.settled_by))) + more
+    worded = (open_in_words(one, result.step_time_us) for one in shown)
+    return "; ".join(dict.fromkeys(part for one in worded for part in (one.sentence, one.settled_by))) + more
 
 
 def open_lines(result: TriageResult, *, below: str = "") -> list[str]:
@@ -67,8 +68,8 @@ def open_lines(result: TriageResult, *, below: str = "") -> list[str]:
 
 
 def _lines(item: OpenItem, result: TriageResult, below: str) -> list[str]:
-    told = open_in_words(item, result.step_time_us)
-    line = f"{told.sentence}; {told.settled_by}"
+    worded = open_in_words(item, result.step_time_us)
+    line = f"{worded.sentence}; {worded.settled_by}"
     said = [] if line in below else [line]
     if item.operator and short_name(item.operator) not in line:
         said.append(_longest_operator(item))
@@ -76,7 +77,7 @@ def _lines(item: OpenItem, result: TriageResult, below: str) -> list[str]:
 
 
 def _longest_operator(item: OpenItem) -> str:
-    """`in step 19 rank 0 ran nvjet_tst_128x256 longest`: the name that a first line has no room for."""
+    """Return `in step 19 rank 0 ran nvjet_tst_128x256 longest`: the name that does not fit into a first line."""
     steps = f"in {'step' if len(item.steps) == 1 else 'steps'} {spans(item.steps)} " if item.steps else ""
     return (
         f"{steps}{ranks_named(item.ranks) if item.ranks else 'all ranks'} ran {short_name(item.operator or '')} longest"
@@ -92,13 +93,13 @@ def unseen_in_words(result: TriageResult) -> str | None:
 
 
 def nothing_hidden(smallest_share: float) -> str:
-    """`each unexplained part is below 4 % of the step`; rounded up, so that it is never claimed of less."""
+    """Return `each unexplained part is below 4 % of the step`; rounded up, so that it never claims too much."""
     share = max(math.ceil(round(100 * smallest_share, 6)), 1) / 100
     return f"each unexplained part is below {whole_percent(share)} of the step"
 
 
 def next_to_bar(bar: StepBar | None) -> str:
-    """Return what the bar shows that no rank is accused of, as the end of a sentence; empty where it is little."""
+    """Return what the bar shows that no rank is accused of, as the end of a sentence; empty if it is small."""
     if bar is None:
         return ""
     job_wide, waiting = bar.share("job_wide"), bar.share("stragglers")
@@ -123,11 +124,11 @@ _DID: Final[Mapping[str, str]] = {
 }
 """Cause → what a rank did while the others waited for it."""
 _NAME_IN_LINE: Final = 30
-"""Characters of an operator's name in a first line: a longer one stands below it."""
+"""Characters of an operator's name in a first line: longer ones stand below it."""
 
 
 def _words(item: OpenItem, step_time_us: float) -> dict[str, Any]:
-    """Return what templates name: the item's fields, and the rest of it in words."""
+    """Return the values of templates: the item's fields, and others in words."""
     more = "more steps" if item.more_steps is None else f"{count(item.more_steps)} more steps"
     return {
         **vars(item),
@@ -142,7 +143,7 @@ def _words(item: OpenItem, step_time_us: float) -> dict[str, Any]:
 
 
 def _of_step(item: OpenItem, step_time_us: float) -> str:
-    """`3.60 of the 51.8 ms step (7.0 %)`."""
+    """Return `3.60 of the 51.8 ms step (7.0 %)`."""
     lost = duration(item.us_per_step)
     if step_time_us <= 0:
         return f"{lost} a step"
@@ -151,14 +152,14 @@ def _of_step(item: OpenItem, step_time_us: float) -> str:
 
 
 def _why(item: OpenItem) -> str:
-    """` (evaluation)`: the operator, else the cause; empty where neither is known."""
+    """Return ` (evaluation)`: the operator, else the cause; empty if neither is known."""
     if item.operator:
         return f" ({short_name(item.operator)})"
     return "" if item.cause in (None, "unknown") else f" ({CAUSES[item.cause].words})"
 
 
 def _deed(item: OpenItem) -> str | None:
-    """`, which computed alone (evaluate)`: the deed in words, then where, unless that is a long name."""
+    """Return `, which computed alone (evaluate)`: the deed in words, then where, unless that is a long name."""
     if (deed := _DID.get(item.cause or "")) is None:
         return None
     name = short_name(item.operator) if item.operator else ""

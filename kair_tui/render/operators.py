@@ -16,26 +16,26 @@ if TYPE_CHECKING:
 
 _STRIP: Final = 24
 IDLE: Final = "(idle: nothing to do)"
-"""In the place of an operator's name."""
+"""Replaces an operator's name."""
 
 
 def type_name(row: TypeTime | OperatorTime) -> str:
-    """Return what a type is called."""
+    """Return a type's name."""
     return spaced(row.type)
 
 
 def operator_text(row: OperatorTime) -> str:
-    """Its name, short."""
+    """Return its short name."""
     return IDLE if row.operator is None else short_name(row.operator)
 
 
 def most_text(row: TypeTime | OperatorTime) -> str:
-    """Where most is spent on it, beside what is usual: `6.10 ms on rank 105, median 4.10 ms`."""
+    """Return where most is spent on it, compared with the usual: `6.10 ms on rank 105, median 4.10 ms`."""
     return f"{duration(row.max_us)} on rank {row.max_rank}, median {duration(row.median_us)}"
 
 
 def operators_headline(result: OperatorsResult) -> str:
-    """Which types take most of the time."""
+    """Return the types that take most of the time."""
     if not result.by_type:
         return "no operation took any time in the chosen steps"
     largest = ", ".join(f"{type_name(row)} {percent(row.share)}" for row in result.by_type[:3])
@@ -93,7 +93,7 @@ def _body(result: OperatorsResult, page: Page) -> None:
 
 
 def _columns(result: OperatorsResult, page: Page) -> tuple[Column[OperatorTime], ...]:
-    """With a strip of all ranks where those were asked for."""
+    """Return the columns, with a strip of all ranks if requested."""
     if not any(row.by_rank_us for row in result.operators):
         return COLUMNS
 

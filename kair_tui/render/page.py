@@ -1,4 +1,4 @@
-"""A page for people: lines, tables and trees laid out by Rich into text, nothing in them interpreted."""
+"""A page for people: lines, tables and trees laid out by Rich as text, nothing in them interpreted."""
 
 import io
 from collections.abc import Callable, Iterable, Sequence
@@ -26,20 +26,20 @@ _LABEL_WIDTH = 14
 
 
 class Branch(Protocol):
-    """A node of a tree under which more can be put."""
+    """A node of a tree that can have children."""
 
     def add(self, label: Any) -> "Branch":  # noqa: ANN401
         """Put `label` under this node and return the new node."""
 
 
 class _Items:
-    """A tree's nodes as lines, each with how deep it lies."""
+    """A tree's nodes as lines with their depth."""
 
     def __init__(self, page: "Page", depth: int) -> None:
         self._page, self._depth = page, depth
 
     def add(self, label: Any) -> Branch:  # noqa: ANN401
-        """Put `label` into a line and return what takes those below it."""
+        """Put `label` into a line and return its node for children."""
         self._page.line(f"{self._depth}: {label}")
         return _Items(self._page, self._depth + 1)
 
@@ -57,11 +57,11 @@ class _Buffer(io.StringIO):
 
 
 class Page:
-    """Collects what a person reads. Every string is cleaned on its way in."""
+    """Collects text for a person. Every string is cleaned when it is added."""
 
     def __init__(self, options: PageOptions) -> None:
         self._in_ascii = options.ascii_only
-        # What is drawn in signs that no sentence has can be told from text, and left out.
+        # Drawings use characters that no sentence has, so that they can be recognised and left out.
         self.options = replace(options, ascii_only=options.ascii_only and not options.plain)
         self._buffer = _Buffer("ascii" if options.ascii_only else "utf-8")
         self._console = Console(
@@ -85,17 +85,17 @@ class Page:
         return to_ascii(text.replace("…", "~")) if self._in_ascii else text
 
     def line(self, text: str = "", style: str = "", indent: int = 0) -> None:
-        """One line, wrapped at words where the terminal is narrower."""
+        """Write one line, wrapped at words if the terminal is narrower."""
         self._hanging(" " * indent, text, style)
 
     def pieces(self, pieces: Sequence[tuple[str, str]]) -> None:
-        """One line of texts in styles of their own, never wrapped: a picture's."""
+        """Write one line of styled texts, never wrapped: a picture's."""
         if self.options.plain:
             return
         self._console.print(Text.assemble(*(self.text(text, style) for text, style in pieces)), soft_wrap=True)
 
     def step_bar(self, bar: "StepBar") -> None:
-        """Where a step goes: the bar as wide as the page, and what its signs stand for."""
+        """Draw a step's bar as wide as the page, and the meaning of its characters."""
         from kair_tui.render.bar import bar_pieces, bar_width, legend_lines, parts_in_words  # few pages have one
 
         if self.options.plain:
@@ -108,20 +108,20 @@ class Page:
             self.line(line)
 
     def bullet(self, text: str) -> None:
-        """Write a sentence of a list, wrapped under itself."""
+        """Write a sentence of a list, wrapped with a hanging indent."""
         self._hanging("   • ", text)
 
     def lines_of(self, texts: Iterable[str]) -> None:
-        """Write a line, and what belongs to it as a list."""
+        """Write a line, and its details as a list."""
         for number, text in enumerate(texts):
             (self.bullet if number else self.line)(text)
 
     def numbered(self, number: int, text: str, style: str = "") -> None:
-        """Write the title of what is counted, wrapped under itself."""
+        """Write a numbered title, wrapped with a hanging indent."""
         self._hanging(f"{number}. ", text, style)
 
     def fact(self, label: str, value: str) -> None:
-        """Write a name and its value, which is wrapped under itself."""
+        """Write a name and its value, wrapped with a hanging indent."""
         self._hanging(f"{label:<{_LABEL_WIDTH}}", value)
 
     def _hanging(self, lead: str, text: str, style: str = "") -> None:
@@ -134,12 +134,12 @@ class Page:
             margin = Text(" " * margin.cell_len)
 
     def text(self, text: str, style: str = "") -> Text:
-        """`text` made safe, in Rich's form."""
+        """Return `text` made safe, as Rich's Text."""
         shown = clean(text, ascii_only=self.options.ascii_only)
         return Text(plain_text(shown) if self.options.plain else shown, style=style)
 
     def table(self, columns: Sequence[Column[Row]], rows: Sequence[Row], *, limit: int | None = None) -> None:
-        """`rows` as an aligned table; without `wide` only the first `limit`, and how many more."""
+        """Write `rows` as an aligned table; without `wide` only the first `limit`, and the number of others."""
         shown = rows if limit is None or self.options.wide else rows[:limit]
         chosen = [column for column in columns if self.options.wide or not column.detail]
         cells = [[self._cell(column, row) for row in shown] for column in chosen]
@@ -162,10 +162,10 @@ class Page:
         self._say_left(len(rows) - len(shown))
 
     def _items(self, columns: Sequence[Column[Row]], cells: Sequence[Sequence[Text]], left: int) -> None:
-        """Each row in a line of its own, every value with its column's name."""
+        """Write each row as one line, every value with its column's name."""
         for row in zip(*cells, strict=True):
-            told = zip(columns, (cell.plain.strip() for cell in row), strict=True)
-            self.line("; ".join(f"{column.title} {value}".strip() for column, value in told if value))
+            pairs = zip(columns, (cell.plain.strip() for cell in row), strict=True)
+            self.line("; ".join(f"{column.title} {value}".strip() for column, value in pairs if value))
         self._say_left(left)
 
     def _say_left(self, rows: int) -> None:
@@ -173,7 +173,7 @@ class Page:
             self.line(f"… and {count(rows)} more (-o wide shows all)", DIM)
 
     def tree(self, label: Cell, grow: Callable[[Branch, Callable[[Cell], Text]], None]) -> None:
-        """Write a tree under `label`; `grow` is given its root and the function that makes labels safe."""
+        """Write a tree under `label`; `grow` gets its root and the function that makes labels safe."""
         from rich.tree import Tree  # few pages have a tree
 
         if self.options.plain:
@@ -185,7 +185,7 @@ class Page:
         self._console.print(root, width=self.options.width)
 
     def _says_something(self, column: Column[Row], cells: list[Text]) -> bool:
-        """Whether a column is worth its width: not when nothing is known of any row."""
+        """Return whether a column is worth its width: not if nothing is known of any row."""
         texts = {cell.plain for cell in cells}
         return self.options.wide or not texts <= ({"–", "-"} if column.title else {""})
 
@@ -197,7 +197,7 @@ class Page:
         return self.text(cell.text, cell.style) if isinstance(cell, Styled) else self.text(cell)
 
     def _fit(self, columns: list[Column[Row]], cells: list[list[Text]]) -> tuple[list[Column[Row]], list[list[Text]]]:
-        """Leaves out the lightest columns until the rest, names shortened, fits the width."""
+        """Drop the lightest columns until the rest, with shortened names, fits the width."""
         if self.options.wide:
             return columns, cells
         widths = [

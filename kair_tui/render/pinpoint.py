@@ -1,6 +1,6 @@
 """Stage 2 for people: one rank's outlying operations.
 
-Outliers of one operator as one row, with their number.
+Outliers of one operator share a row, with their number.
 """
 
 from __future__ import annotations
@@ -82,11 +82,11 @@ VIEW = View[PinpointResult, Outlier](
 
 @dataclass(frozen=True)
 class AlikeOutliers(Outlier):
-    """The most outlying of them, and what they come to together."""
+    """The worst of similar outliers, and their sums."""
 
     count: int = 1
     excess_us: float = 0.0
-    """What they take longer than among peers, summed; those that only began late add nothing."""
+    """Sum of the excess over peers; those that only began late add nothing."""
 
 
 _BEFORE: Final = 2
@@ -95,11 +95,11 @@ _OF_ALL: Final = (
     Column[AlikeOutliers]("excess_us", "lost", lambda row: duration(row.excess_us), weight=8),
 )
 ALIKE_COLUMNS: Final[tuple[Column[Any], ...]] = (*COLUMNS[:_BEFORE], *_OF_ALL, *COLUMNS[_BEFORE:])
-"""Those of a single outlier, and of the row how many it stands for."""
+"""The columns of a single outlier, and the number that a row stands for."""
 
 
 def alike(outliers: Sequence[Outlier]) -> tuple[AlikeOutliers, ...]:
-    """Return a row for each operator and phase, in the order of their worst, which the row is about."""
+    """Return a row for each operator and phase, about their worst, in that order."""
     found: dict[tuple[str, str | None], list[Outlier]] = defaultdict(list)
     for row in outliers:
         found[row.operator, row.phase].append(row)
@@ -107,7 +107,7 @@ def alike(outliers: Sequence[Outlier]) -> tuple[AlikeOutliers, ...]:
 
 
 def each(outliers: Sequence[Outlier]) -> tuple[AlikeOutliers, ...]:
-    """Every one by itself."""
+    """Return every outlier by itself."""
     return tuple(_together([row]) for row in outliers)
 
 

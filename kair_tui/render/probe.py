@@ -1,6 +1,6 @@
-"""A probe for people: a line a measurement, beside its peers' where there are some; then the machine.
+"""A probe for people: a line per measurement, compared with its peers' if there are any; then the machine.
 
-A comparison of probes in words: whether it confirms the accusation, in one sentence.
+A comparison of probes also has a sentence: whether it confirms the accusation.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ NAMES: Final[dict[MeasureName, str]] = {
 PUBLISHED: Final = (
     "identical GPUs were published to differ by 8 % on average (Sinha et al., “Not All GPUs Are Created Equal”, SC'22)"
 )
-_TOLD: Final = 3
+_NAMED: Final = 3
 """Measurements that a sentence names; the table has them all."""
 
 
 def probe_in_words(result: ProbeResult) -> ProbeResult:
-    """Return the result, told."""
+    """Return the result with its sentence."""
     return replace(result, summary=None if result.verdict is None else _summary(result))
 
 
 def who(machine: ProbedMachine) -> str:
-    """`rank 5`, or the host of one that was probed without a rank."""
+    """Return `rank 5`, or the host of a probe without a rank."""
     return machine.host if machine.rank is None else f"rank {machine.rank}"
 
 
 def change(slowdown: float) -> str:
-    """`12 % slower`, `3 % faster`; three times and more as `3.1 times as long`."""
+    """Return `12 % slower`, `3 % faster`; from three times on `3.1 times as long`."""
     if slowdown >= 3:
         return f"{slowdown:.1f} times as long"
     whole = round(100 * (slowdown - 1))
@@ -55,7 +55,7 @@ def change(slowdown: float) -> str:
 
 
 def interval(row: Measurement) -> str:
-    """`10–14 %`, in times where it reaches three; a minus for faster."""
+    """Return `10–14 %`, as factors from three times on; with a minus for faster."""
     low, high = row.slowdown_low, row.slowdown_high
     if low is None or high is None:
         return "–"
@@ -80,14 +80,14 @@ def _summary(result: ProbeResult) -> str:
 
 
 def _with_verdict(result: ProbeResult, verdict: str) -> list[Measurement]:
-    """Those rows, the slowest first."""
+    """Return the rows with this verdict, the slowest first."""
     rows = [row for row in result.measurements if row.verdict == verdict]
     return sorted(rows, key=lambda row: -(row.slowdown or 0))
 
 
 def _all_of(rows: Sequence[Measurement]) -> str:
-    told = [f"{NAMES[row.name]} is {change(row.slowdown or 1)} ({interval(row)})" for row in rows[:_TOLD]]
-    return ", ".join(told) + (f" and {len(rows) - _TOLD} more" if len(rows) > _TOLD else "")
+    shown = [f"{NAMES[row.name]} is {change(row.slowdown or 1)} ({interval(row)})" for row in rows[:_NAMED]]
+    return ", ".join(shown) + (f" and {len(rows) - _NAMED} more" if len(rows) > _NAMED else "")
 
 
 def _busy(machine: ProbedMachine) -> str:
@@ -97,7 +97,7 @@ def _busy(machine: ProbedMachine) -> str:
 
 
 def _spells(result: ProbeResult) -> str:
-    """Medians hide what is slow now and then."""
+    """Return the measurements that are slow now and then, which medians hide."""
     rows = [NAMES[row.name] for row in result.measurements if row.pattern == "spells"]
     return f"; its {', '.join(rows)} came in spells, which a longer probe shows better" if rows else ""
 

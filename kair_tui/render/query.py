@@ -1,4 +1,4 @@
-"""The rows of a query for people: as many columns as fit and rows as can be read, and what is left out."""
+"""The rows of a query for people: the columns that fit, readable rows, and what is left out."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Row = dict[str, Cell]
 ROWS_SHOWN: Final = 100
 _MEASURED: Final = 100
-"""Rows looked at for how many columns fit."""
+"""Rows examined for the number of columns that fit."""
 
 TABLE_COLUMNS: Final = (
     Column[Row]("table", "table", lambda row: str(row["table"]), align="left", weight=8),
@@ -29,11 +29,11 @@ TABLE_COLUMNS: Final = (
     Column[Row]("unit", "unit", lambda row: str(row["unit"] or row["type"]), align="left", weight=8),
     Column[Row]("about", "meaning", lambda row: str(row["about"]), align="left", weight=9),
 )
-"""Of the tables that are described."""
+"""For the description of tables."""
 
 
 def cell_text(value: Cell) -> str:
-    """Return a value as SQL has it; of numbers what a person reads."""
+    """Return a value as in SQL; numbers for people."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -44,7 +44,7 @@ def cell_text(value: Cell) -> str:
 
 
 def columns_of(result: QueryResult) -> tuple[Column[Row], ...]:
-    """Return the columns of a table, texts to the left; of the description of all tables those it has on a page."""
+    """Return the columns of a table, texts left-aligned; for the description of all tables, its own columns."""
     if result.sql is None:
         return TABLE_COLUMNS
 
@@ -55,7 +55,7 @@ def columns_of(result: QueryResult) -> tuple[Column[Row], ...]:
 
 
 def query_headline(result: QueryResult) -> str:
-    """Return how many rows there are; of `--tables` what they describe."""
+    """Return the number of rows; for `--tables` what they describe."""
     if result.sql is None:
         named = dict.fromkeys(str(row["table"]) for row in result.rows)
         return f"{plural(len(named), 'table')}: {', '.join(named)}"
@@ -63,7 +63,7 @@ def query_headline(result: QueryResult) -> str:
 
 
 def fitting_columns(result: QueryResult, width: int, first: int = 0) -> int:
-    """Return how many columns fit, from the first on that is shown: one at least."""
+    """Return the number of columns that fit, counted from the first shown one: at least one."""
     needed = accumulate(_width(result, column) + GAP for column in result.columns[first:])
     return max(sum(until - GAP <= width for until in needed), 1)
 

@@ -1,4 +1,4 @@
-"""One rank for people: the parts of its step beside its role's, and its completion curve in its peers' band."""
+"""One rank for people: the parts of its step compared with its role's, and its completion curve in its peers' band."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kair_tui.render.page import Page
 
 NAMES: Final = {"communication": "exposed communication"}
-"""Where the engine's word for a part says too little."""
+"""Names that say more than the engine's word."""
 _BAR = 24
 _SUBGRAPHS_SHOWN = 14
 _WIDEST, _HEIGHT = 100, 12
@@ -27,17 +27,17 @@ _LABELS: Final = {0: "100 %", _HEIGHT // 2: "50 %", _HEIGHT - 1: "0 %"}
 
 
 def part_name(row: PartOfStep) -> str:
-    """Return what a part is called."""
+    """Return a part's name."""
     return NAMES.get(row.part, row.part)
 
 
 def difference_us(row: PartOfStep) -> float | None:
-    """Return what the rank spends beyond its role's median."""
+    """Return the excess over the role's median."""
     return None if row.typical_us is None else row.own_us - row.typical_us
 
 
 def distance_text(farthest: CurveDistance) -> str:
-    """Where the curve lies farthest from a peer's."""
+    """Return where the curve is farthest from a peer's."""
     return (
         f"largest distance {percent(farthest.distance)} from rank {farthest.peer} at {duration(farthest.time_us)}: "
         f"{percent(farthest.completed)} completed, {percent(farthest.peer_completed)} there"
@@ -45,7 +45,7 @@ def distance_text(farthest: CurveDistance) -> str:
 
 
 def rank_headline(result: RankProfileResult) -> str:
-    """Return what its step takes, and what stands out in it."""
+    """Return the rank's step time, and what stands out in it."""
     role = "" if result.typical_step_time_us is None else f", its role's {duration(result.typical_step_time_us)}"
     where = f" ({ON_DEVICES})" if result.timed_on == "device" else ""
     return f"rank {result.rank}: {outstanding(result)}; its step takes {duration(result.step_time_us)}{where}{role}"
@@ -64,7 +64,7 @@ def outstanding(result: RankProfileResult) -> str:
 
 
 def difference_text(row: PartOfStep) -> str:
-    """Return the same in words."""
+    """Return the excess over the role's median in words."""
     return or_dash(difference_us(row), signed_duration)
 
 
@@ -139,7 +139,7 @@ def _curve(result: RankProfileResult, page: Page) -> None:
 
 
 def axis(result: RankProfileResult, at: int | None, width: int) -> str:
-    """Return what stands under a curve of that width: 0, the time of the largest distance, and the end."""
+    """Return the line under a curve of that width: 0, the time of the largest distance, and the end."""
     end = duration(result.curve[-1].time_us)
     line = "0".ljust(width - len(end)) + end
     if at is None or result.farthest is None:

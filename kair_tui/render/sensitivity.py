@@ -1,7 +1,4 @@
-"""The sensitivity of a recording for people: the smallest faults, and what keeps smaller ones from being found.
-
-A sensitivity analysis in words: what limits each smallest fault, and what would help.
-"""
+"""The sensitivity of a recording for people: the smallest detectable faults, their limits, and what would help."""
 
 from __future__ import annotations
 
@@ -22,12 +19,12 @@ if TYPE_CHECKING:
 
 
 def sensitivity_in_words(result: SensitivityResult) -> SensitivityResult:
-    """Return the same answer, told."""
+    """Return the answer with its sentences."""
     return replace(result, faults=tuple(replace(one, reason=reason_in_words(one)) for one in result.faults))
 
 
 def reason_in_words(fault: DetectableFault) -> str:
-    """Say what limits the fault, as a sentence."""
+    """Return what limits the fault, as a sentence."""
     reason = fault.because
     what = "links" if fault.fault == "slow_link" else "ranks"
     return filled(reason.wording(), {**reason.figures, "reason": reason, "what": what})
@@ -81,7 +78,7 @@ COLUMNS = (
 
 
 def _in_more_steps(result: SensitivityResult) -> tuple[Column[DetectableFault], ...]:
-    """Return a column for every longer recording: what share of the step would be enough there."""
+    """Return a column for every longer recording: the share of the step that it would detect."""
     lengths = next(([one.steps for one in fault.longer] for fault in result.faults if fault.longer), [])
 
     def column(at: int, steps: int) -> Column[DetectableFault]:
@@ -110,11 +107,11 @@ def _body(result: SensitivityResult, page: Page) -> None:
 _ARROW: Final = "→"
 """Between the two ends of a pipeline edge."""
 _LISTED: Final = 3
-"""Kinds of links, and links of each, that are listed unless all are asked for."""
+"""Kinds of links, and links of each, that are listed by default."""
 
 
 def _of_untested(result: SensitivityResult, *, wide: bool) -> list[str]:
-    """Links of which the recording can tell nothing."""
+    """Return the links that the recording cannot test."""
     if result.untested_links is None:
         return ["slow link: steps are too large to list the links that are compared with no others"]
     kinds = result.untested_links if wide else result.untested_links[:_LISTED]

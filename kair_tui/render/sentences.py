@@ -27,22 +27,22 @@ from kair_tui.render.units import (
 
 
 def sentence_of(evidence: Evidence) -> str:
-    """Return what the evidence says."""
+    """Return the evidence as a sentence."""
     return filled(evidence.wording(), evidence)
 
 
 def filled(template: str, source: object) -> str:
-    """Fill a template with attributes of `source`, or with its values where it is a mapping."""
+    """Fill a template with attributes of `source`, or with its values if it is a mapping."""
     return _FILLER.vformat(template, (), source if isinstance(source, Mapping) else _Attributes(source))
 
 
 def kernels_in_words(what: str) -> str:
-    """Return what a family of kernels is called, `attention kernels`; of an operator its short name."""
+    """Return the name of a family of kernels, `attention kernels`; for an operator its short name."""
     return KERNEL_FAMILIES.get(what) or short_name(what)
 
 
 class _Attributes(dict[str, Any]):
-    """What a template may name: any attribute of a record, or `self` for the record."""
+    """The names in a template: any attribute of a record, or `self` for the record."""
 
     def __init__(self, record: object) -> None:
         super().__init__(self=record)
@@ -85,7 +85,7 @@ def _spread(one: Any) -> str:  # noqa: ANN401
 
 
 def _per_unit(one: Any) -> str:  # noqa: ANN401
-    """Give three digits of what is so little: `0.158 µs`."""
+    """Return three digits of small times: `0.158 µs`."""
     own, usual = (f"{us:.3g} µs" if us < 100 else duration(us) for us in (one.us_per_unit, one.usual_us_per_unit))
     return f"the same {own}" if own == usual else f"{own} (peers {usual})"
 
@@ -129,4 +129,4 @@ _FORMATS: Final[Mapping[str, Callable[[Any], str]]] = {
     "whole percent": whole_percent,
     "why as long": _why_as_long,
 }
-"""What a template may ask of a value, by name; anything else is a format of Python's."""
+"""Formats of templates by name; anything else is a format of Python's."""

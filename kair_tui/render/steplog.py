@@ -1,4 +1,4 @@
-"""What a job's log says of its steps, in words: the answer in one sentence, what was found, what to record next."""
+"""A job's log of steps in words: the answer in one sentence, findings, and what to record next."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,7 +13,7 @@ _NAMES_NOBODY: Final = "all ranks wait for the slowest, so the log names no rank
 
 
 def log_in_words(log: LogOfSteps) -> LogOfSteps:
-    """Return the same with its sentences."""
+    """Return the log with its sentences."""
     return replace(
         log,
         changes=tuple(replace(one, sentence=_change(one, log)) for one in log.changes),
@@ -54,7 +54,7 @@ def _costs_more(change: LogChange, period: LogPeriod, log: LogOfSteps) -> bool:
 
 
 def log_lines(log: LogOfSteps | None, *, names_ranks: bool = True) -> list[str]:
-    """Return what was found, the costliest first, and what to record next; without ranks that findings name."""
+    """Return the findings, the costliest first, and what to record next; without ranks that findings name."""
     if log is None:
         return []
     worded = log_in_words(log)
@@ -94,7 +94,7 @@ def _listed(log: LogOfSteps) -> str:
 
 
 def log_totals(log: LogOfSteps) -> str:
-    """Return what was looked at."""
+    """Return what was examined."""
     if not log.attempts:
         return f"log of {log.format}: no step has a time"
     last = log.attempts[-1]

@@ -1,4 +1,4 @@
-"""Step times for people: one line a step; every step on every rank is for machines."""
+"""Step times for people: one line per step; every step on every rank is for machines."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ _SCOPES = (
 
 
 def _in_words(scopes: Sequence[ScopeTime]) -> str:
-    """Return the change that matters most."""
+    """Return the most important change."""
     first = scopes[0]
     if first.change_us is None or first.waits or first.change_us < 0:
         return "no rank became slower than before, compared with the others, in any part of the step"
@@ -110,8 +110,8 @@ def _body(result: StepsResult, page: Page) -> None:
         page.table(_SCOPES, result.scopes, limit=len(result.scopes) if page.options.wide else SCOPES_SHOWN)
     if page.options.wide:
         page.line()
-        told = {"host_us": result.timed_on != "host", "own_us": any(row.own_us is not None for row in result.steps)}
-        page.table([column for column in COLUMNS if told.get(column.key, True)], result.steps)
+        known = {"host_us": result.timed_on != "host", "own_us": any(row.own_us is not None for row in result.steps)}
+        page.table([column for column in COLUMNS if known.get(column.key, True)], result.steps)
 
 
 def _mark(row: StepSummary) -> Cell:
@@ -125,7 +125,7 @@ _OWN = (
     Column[StepSummary]("own_rank", "on rank", lambda row: str(row.own_rank), weight=8),
     Column[StepSummary]("", "", _mark, align="left", weight=7),
 )
-"""Of recorded steps: ranks that wait for one another take equally long, and their own times differ."""
+"""For recorded steps: ranks that wait for one another take equally long, but their own times differ."""
 
 
 def _spread(row: StepSummary) -> str:

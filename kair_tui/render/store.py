@@ -1,4 +1,4 @@
-"""What is kept, for people: jobs, the one in use, imports, baselines, the cache."""
+"""The store for people: jobs, the one in use, imports, baselines, the cache."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from kair_tui.render.document import data_of, encode, envelope, to_plain
 from kair_tui.render.text import clean
 from kair_tui.render.view import View
 
-# A spreadsheet takes a text cell that starts with one of these for a formula.
+# A spreadsheet takes a cell that begins with one of these for a formula.
 _FORMULA_SIGNS = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 
 
@@ -24,11 +24,11 @@ def field_names(result_type: type, main: str | None) -> tuple[str, ...]:
     return tuple(field.name for field in fields(row_type) if field.name != "warnings")
 
 
-def chosen_fields(asked: str | None, known: Sequence[str]) -> tuple[str, ...] | None:
+def chosen_fields(wanted: str | None, known: Sequence[str]) -> tuple[str, ...] | None:
     """Return the columns named in `a,b`, in that order; None for all. Raises UsageError for an unknown one."""
-    if asked is None:
+    if wanted is None:
         return None
-    names = tuple(dict.fromkeys(name.strip() for name in asked.split(",") if name.strip()))
+    names = tuple(dict.fromkeys(name.strip() for name in wanted.split(",") if name.strip()))
     unknown = [name for name in names if name not in known]
     if unknown or not names:
         what = f"no field {unknown[0]!r}" if unknown else "--fields names no field"
@@ -62,9 +62,9 @@ def ndjson(answer: Document, view: View[Any, Any], keep: Sequence[str] | None) -
 
 
 def csv_table(answer: Document, view: View[Any, Any], keep: Sequence[str] | None) -> str:
-    """Return the main table, or the one made for CSV, as RFC 4180 has it but for lines that end with LF.
+    """Return the main table, or the one for CSV, as in RFC 4180 except for lines that end with LF.
 
-    What is nested has a column for each of its values: `excess_us.compute`.
+    Nested values get a column each: `excess_us.compute`.
     """
     names = keep or csv_names(type(answer.result), view)
     flat = [dict(_flat(row, names)) for row in _rows(answer, view)]
@@ -94,7 +94,7 @@ def _flat(row: dict[str, Any], names: Sequence[str]) -> Iterator[tuple[str, Any]
 
 
 def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401
-    """(column, cell) of a value: of objects and lists of objects one for each of their values."""
+    """Yield (column, cell) of a value: for objects and lists of objects one per value."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from _leaves(f"{name}.{key}", inner)
@@ -106,9 +106,7 @@ def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401
 
 
 def _columns_of(name: str, rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Return the columns that a field takes, in the order in which they come first; its own where all rows are without
-    it.
-    """
+    """Return the columns of a field, in the order of first use; its own if all rows lack it."""
     found = dict.fromkeys(column for row in rows for column in row if column == name or column.startswith(f"{name}."))
     if len(found) > 1:
         found.pop(name, None)  # empty in all rows that have it: elsewhere it is nested
@@ -116,7 +114,9 @@ def _columns_of(name: str, rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _cell(value: Any) -> Any:  # noqa: ANN401
-    """Numbers as they are, lists of them set apart by blanks, of texts by semicolons, text harmless."""
+    """Return a cell: numbers unchanged, lists of them separated by blanks, lists of texts by semicolons, text made
+    safe.
+    """
     if value is None or isinstance(value, int | float):
         return value
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""Capabilities of the terminal, and the signs that are drawn on it, each with its twin in ASCII."""
+"""Capabilities of the terminal, and the characters that are drawn on it, each with its ASCII counterpart."""
 
 import os
 import sys
@@ -18,13 +18,13 @@ SMALLEST_HEIGHT: Final = 20
 _NO_TERMINAL: Final = "the same answers come from kair triage, kair localize, kair blame …; kair --help lists them"
 _UNSUPPORTED_TERMINALS: Final = ("", "dumb", "unknown")
 _COERCED: Final = "C.UTF-8"
-"""What Python itself puts into $LC_CTYPE when it finds the C locale (PEP 538)."""
+"""Python's own value of $LC_CTYPE in the C locale (PEP 538)."""
 _LIGHT_BACKGROUNDS: Final = ("7", "15")
 
 
 @dataclass(frozen=True)
 class Glyphs:
-    """Every sign of the screens that is not text."""
+    """Every character of the screens that is no text."""
 
     levels: str = "·░▒▓█"
     """A cell of the grid, from ordinary to far out."""
@@ -51,7 +51,7 @@ class Glyphs:
     edge: str = "└┄ "
     """A branch to a delay between two operations."""
     hops: str = "⋮"
-    """Stops of a path that are folded away."""
+    """Folded stops of a path."""
     folded: str = "▸"
     unfolded: str = "▾"
     ascending: str = "↑"
@@ -89,7 +89,7 @@ ASCII: Final = Glyphs(
     descending="v",
 )
 PLAIN: Final = replace(UNICODE, levels=" ░▒▓█")
-"""For screen readers: what draws is in signs that no sentence has, and goes out as blanks."""
+"""For screen readers: drawings use characters that no sentence has, and are replaced by blanks."""
 PLAIN_ASCII: Final = replace(
     ASCII, dot=";", **{name: signs for name, signs in vars(PLAIN).items() if plain_text(signs) != signs}
 )
@@ -101,29 +101,31 @@ class Look:
 
     ascii_only: bool = False
     plain: bool = False
-    """For a screen reader: nothing is drawn, and ranks stand in a line each."""
+    """For a screen reader: nothing is drawn, and each rank has a line."""
     colours: Colours = "truecolor"
     light: bool = False
 
     @property
     def draws_ascii(self) -> bool:
-        """Whether pictures are drawn in ASCII; for a screen reader they are not, or nothing could be left out."""
+        """Whether pictures are drawn in ASCII; never for a screen reader, where they must be recognisable to be left
+        out.
+        """
         return self.ascii_only and not self.plain
 
     @property
     def glyphs(self) -> Glyphs:
-        """The signs to draw with."""
+        """The characters to draw with."""
         if self.plain:
             return PLAIN_ASCII if self.ascii_only else PLAIN
         return ASCII if self.ascii_only else UNICODE
 
     def safe(self, text: str) -> str:
-        """Return `text` as it may be sent to the terminal."""
+        """Return `text` made safe for the terminal."""
         return clean(plain_text(text, instead=" ") if self.plain else text, ascii_only=self.ascii_only)
 
 
 def refuse_no_terminal(environment: Mapping[str, str]) -> None:
-    """Raise UsageError where a full screen cannot be drawn: no terminal at either end, or one that cannot."""
+    """Raise UsageError if a full screen cannot be drawn: a missing terminal, or an incapable one."""
     for stream, name in ((0, "stdin"), (1, "stdout"), (2, "stderr")):
         if not os.isatty(stream):
             raise UsageError(f"kair-tui needs a terminal, and {name} is not one", _NO_TERMINAL)
@@ -140,7 +142,7 @@ def look_of(
     no_color: bool = False,
     theme: ThemeChoice | None = None,
 ) -> Look:
-    """Return what the options and the environment allow together."""
+    """Return what the options and the environment permit together."""
     return Look(
         ascii_only=ascii_only or not (_locale_is_utf8(environment) and speaks_unicode(sys.stdout)),
         plain=plain,
@@ -150,7 +152,7 @@ def look_of(
 
 
 def _colours(environment: Mapping[str, str]) -> Colours:
-    """Return what the terminal announces, as terminfo and $COLORTERM have it."""
+    """Return the terminal's colours, according to terminfo and $COLORTERM."""
     kind = environment.get("TERM", "")
     if environment.get("COLORTERM", "").lower() in ("truecolor", "24bit") or kind.endswith("-direct"):
         return "truecolor"
@@ -160,7 +162,7 @@ def _colours(environment: Mapping[str, str]) -> Colours:
 
 
 def _locale_is_utf8(environment: Mapping[str, str]) -> bool:
-    """Whether the terminal was told to expect UTF-8: in the C locale Python writes it all the same."""
+    """Return whether the terminal expects UTF-8: in the C locale Python writes it nevertheless."""
     names = ["LC_ALL", "LC_CTYPE", "LANG"]
     if sys.flags.utf8_mode and environment.get("LC_CTYPE") == _COERCED:
         names.remove("LC_CTYPE")
@@ -169,5 +171,5 @@ def _locale_is_utf8(environment: Mapping[str, str]) -> bool:
 
 
 def _has_light_background(environment: Mapping[str, str]) -> bool:
-    """$COLORFGBG is `foreground;background`, set by some terminals."""
+    """Return whether $COLORFGBG (`foreground;background`, set by some terminals) has a light background."""
     return environment.get("COLORFGBG", "").rpartition(";")[2] in _LIGHT_BACKGROUNDS

@@ -1,4 +1,4 @@
-"""Makes untrusted text safe to print: names in traces, paths, messages. No other place does."""
+"""Makes untrusted text safe to print: names in traces, paths, messages. Nothing else does."""
 
 import re
 import unicodedata
@@ -44,28 +44,28 @@ _ASCII: Final = str.maketrans(
 
 
 def clean(text: str, *, ascii_only: bool = False) -> str:
-    """`text` on one line with every control character replaced by a visible sign (`␛`, `\\u202e`)."""
+    """Return `text` on one line with every control character replaced by a visible one (`␛`, `\\u202e`)."""
     if ascii_only:
         return to_ascii(_UNSAFE.sub(_escaped, text))
     return _UNSAFE.sub(_pictured, text)
 
 
 _DRAWN: Final = re.compile("[\u2500-\u25ff\u2800-\u28ff\u22ee]")
-"""Lines, blocks, shapes and dots that pictures are made of."""
+"""Lines, blocks, shapes and dots of pictures."""
 
 
 def plain_text(text: str, *, instead: str = "") -> str:
-    """`text` without signs that draw, which a screen reader would name one by one."""
+    """Return `text` without drawing characters, which a screen reader would name one by one."""
     return _DRAWN.sub(instead, text)
 
 
 def escape_controls(document: str) -> str:
-    """Return a JSON document with the control characters that JSON allows in strings written as `\\u` escapes."""
+    """Return a JSON document with the control characters that JSON permits in strings as `\\u` escapes."""
     return _UNSAFE.sub(lambda match: match[0] if match[0] == "\n" else _json_escaped(match), document)
 
 
 def to_ascii(text: str) -> str:
-    """`text` in ASCII: the nearest sign where there is one, else a backslash escape. Line breaks stay."""
+    """Return `text` in ASCII: the nearest character if there is one, else a backslash escape. Line breaks stay."""
     if text.isascii():
         return text
     plain = unicodedata.normalize("NFC", text).translate(_ASCII)
@@ -83,13 +83,13 @@ def xml_in_ascii(document: str) -> str:
 
 
 def speaks_unicode(stream: TextIO | None) -> bool:
-    """Whether `stream` can carry more than ASCII."""
+    """Return whether `stream` supports more than ASCII."""
     encoding = (getattr(stream, "encoding", None) or "ascii").lower()
     return encoding.startswith("utf")
 
 
 def spaced(name: str) -> str:
-    """Return a name of causes, patterns or verdicts as it is written in a sentence: `no_straggler` → `no straggler`."""
+    """Return a name of causes, patterns or verdicts for a sentence: `no_straggler` → `no straggler`."""
     return name.replace("_", " ")
 
 
@@ -100,7 +100,7 @@ def short_name(name: str, limit: int = 60) -> str:
 
 
 def _without_brackets(name: str) -> str:
-    """`a<b<c>>::d(e(f))` → `a::d`; a name that would vanish is kept."""
+    """Return a name without template arguments: `a<b<c>>::d(e(f))` → `a::d`; a name that would vanish is kept."""
     bare = name.replace("(anonymous namespace)::", "")
     bare = _without_arguments(bare.removesuffix(" const"))
     while (shorter := re.sub(r"(?<!operator)<[^<>]*>", "", bare)) != bare:
@@ -109,7 +109,7 @@ def _without_brackets(name: str) -> str:
 
 
 def _without_arguments(name: str) -> str:
-    """`a(b(c))` → `a`; `Memcpy (Device)`, where the brackets stand apart, is kept."""
+    """Return a name without arguments: `a(b(c))` → `a`; `Memcpy (Device)`, with a blank before, is kept."""
     depth = 0
     for index in range(len(name) - 1, -1, -1):
         depth += {")": 1, "(": -1}.get(name[index], 0)

@@ -1,4 +1,4 @@
-"""A ticket: what is handed over of one finding of a triage, and the same as Markdown."""
+"""A ticket: one finding of a triage to hand over, and the same as Markdown."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -24,23 +24,23 @@ from kair_tui.render.warnings import warnings_in_words
 
 _PROOFS: Final = 3
 _MOST: Final = 8
-"""Of differences, of events, of warnings: a ticket is read in a minute."""
+"""Limit of differences, events and warnings: a ticket is read in a minute."""
 _WORDS: Final[tuple[Word, ...]] = ("explains", "consistent", "seen", "excluded", "not_tied", "not_observed")
-"""The surest first."""
+"""The most certain first."""
 _LIMITS: Final[frozenset[str]] = frozenset({"others_nearly_as_late", "rank_by_order", "group_not_rank"})
-"""What says how far a finding goes."""
+"""Evidence that limits a finding."""
 _OF_PRICE: Final[frozenset[str]] = frozenset({"price_range", "estimated"})
 _FURTHER: Final[frozenset[str]] = frozenset({"replayed", "made_late", "operator_behind", "longest_delays", "since"})
-"""What tells more of a finding that something else proves."""
+"""Evidence that adds to a finding proved otherwise."""
 _AGAINST: Final = ("withdrawn", "shared", "not_here")
 
 
 def ticket_of(
     triage: TriageResult, number: int | None, ask: Ask, fingerprint: Fingerprint, timeline: TimelinePicture
 ) -> TicketResult:
-    """Return the ticket of the finding of that number, from 1; None where there are none.
+    """Return the ticket of a finding by its number, from 1; None without findings.
 
-    `ask` makes the line that asks an analysis, with options, of this job.
+    `ask` makes the command line of an analysis of this job, with options.
     """
     bare = TicketResult(
         asked="ticket",
@@ -57,7 +57,7 @@ def ticket_of(
 
 
 def _of_open_items(bare: TicketResult, triage: TriageResult) -> TicketResult:
-    """Return the ticket of an answer without findings: what is open, and what would settle the largest of it."""
+    """Return the ticket of an answer without findings: what is open, and what would settle the largest item."""
     if not triage.open:
         return bare
     largest = max(triage.open, key=lambda one: one.us_per_step)
@@ -66,7 +66,7 @@ def _of_open_items(bare: TicketResult, triage: TriageResult) -> TicketResult:
 
 
 def number_of(triage: TriageResult) -> int | None:
-    """Of the finding that a ticket is about where none is named: the first that accuses somebody, else the first."""
+    """Return the default finding of a ticket: the first that accuses somebody, else the first."""
     chosen = chosen_finding(triage)
     return None if chosen is None else next(at for at, one in enumerate(triage.findings, 1) if one is chosen)
 
@@ -100,18 +100,18 @@ def _of_finding(bare: TicketResult, triage: TriageResult, number: int, ask: Ask)
 
 
 def strongest_proofs(triage: TriageResult, finding: Finding, ask: Ask) -> list[Proof]:
-    """Return what speaks for a finding, the strongest first; `ask` makes the line that shows the same figures.
+    """Return the proofs of a finding, the strongest first; `ask` makes the command line that shows the same figures.
 
-    Delays of the running job prove most; of evidence one counts, as what goes together is seen together.
+    Delays of the running job prove most; of evidence one counts, because related events are seen together.
     """
     proofs = []
     confirmed = triage.confirmed
     if confirmed is not None and confirmed.verdict == "confirmed" and {*confirmed.held_up_by} & {*finding.ranks}:
         proofs.append(Proof("delays", confirmed_in_words(confirmed), ask("triage")))
     proofs += _evidence(finding.explanations, "explains")[:1]
-    told = [one for one in finding.evidence if one.kind not in _LIMITS | _OF_PRICE]
-    # A sort keeps the order of those that are alike.
-    for one in sorted(told, key=lambda one: one.kind in _FURTHER):
+    proving = [one for one in finding.evidence if one.kind not in _LIMITS | _OF_PRICE]
+    # A stable sort keeps the order of equals.
+    for one in sorted(proving, key=lambda one: one.kind in _FURTHER):
         shown = one.shown_by
         command = None if shown is None else ask(shown.analysis, *options_of(shown))
         proofs.append(Proof("recording", one.sentence, command))
@@ -172,7 +172,7 @@ def _commands(triage: TriageResult, finding: Finding, ask: Ask) -> Iterator[str]
 
 
 def fingerprint_facts(of: Fingerprint) -> list[tuple[str, str]]:
-    """Names and values of what a recording is known again by."""
+    """Return names and values that identify a recording."""
     facts_of = [
         ("job", of.job),
         ("recording", of.recording),
@@ -187,7 +187,7 @@ def fingerprint_facts(of: Fingerprint) -> list[tuple[str, str]]:
 
 
 def ticket_text(ticket: TicketResult) -> str:
-    """As Markdown; of `--drain` its commands alone, a line each. Names in it are neither marks nor links."""
+    """Return the ticket as Markdown; for `--drain` its commands alone. Names in it are no markup or links."""
     if ticket.asked == "drain":
         return "".join(clean(one.command + one.outcome) + "\n" for one in ticket.drain)
     messages = [one.message for one in warnings_in_words(ticket.warnings)]

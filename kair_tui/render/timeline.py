@@ -1,6 +1,6 @@
-"""The timeline for people: a row per rank over time, what it is around, and what runs under the cursor.
+"""The timeline for people: a row per rank over time, its centre, and the operation under the cursor.
 
-A timeline as a vector picture: every window exactly as wide as it lasts, every bar with a title.
+Also as a vector picture: every window exactly as wide as it lasts, every bar with a title.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def _body(result: TimelineResult, page: Page) -> None:
 
 
 def _draw(result: TimelineResult, page: Page, before: int, columns: int, drawn_with: Signs) -> None:
-    """Draw a line for every row; `before` are the columns of the names."""
+    """Draw a line for every row; `before` is the width of the names."""
     for line in draw_rows(result, columns, drawn_with):
         row = result.rows[line.rows[0]]
         cells = [(run.text, _style(run.front, run.back)) for run in line.runs]
@@ -136,15 +136,15 @@ def _draw(result: TimelineResult, page: Page, before: int, columns: int, drawn_w
 def _style(front: Ink, back: Ink) -> str:
     style = _STYLES.get(front, "")
     behind = _STYLES.get(back, "")
-    # A style of its own, as "dim", is none for the background.
+    # Attributes such as "dim" are no background colours.
     return f"{style} on {behind}" if behind and behind not in ("dim", "bold") else style
 
 
 WIDTH: Final = 1200
-"""Of the bars, in units of the picture."""
+"""Width of the bars, in units of the picture."""
 _LEFT, _RIGHT, _TOP, _ROW, _BAR, _LANE = 150, 110, 90, 20, 14, 8
 _CAPTION: Final = 26
-"""Over the rows as recorded, over those with fixes, and under these."""
+"""Height of captions above and below the rows."""
 _COLOURS: Final[dict[TimelineKind, str]] = {
     "compute": "#4f81b5",
     "communication": "#5fa06e",
@@ -161,10 +161,10 @@ _TICKS: Final = 8
 
 
 def svg(result: TimelineResult) -> str:
-    """Return the picture as an SVG document that stands by itself."""
+    """Return the picture as a standalone SVG document."""
     after = with_fixes(result)
     block = _ROW * len(result.rows)
-    # Beneath the rows as recorded, where there are fixes, a line about these and the rows with them.
+    # With fixes, a caption and the fixed rows follow below the recorded ones.
     top = _TOP if after is None else _TOP + _CAPTION
     below = top + block + _CAPTION
     height = (top + block if after is None else below + block + _CAPTION) + 40
@@ -198,7 +198,7 @@ def _block(root: Xml.Element, result: TimelineResult, top: int) -> None:
 
 
 def _saved(root: Xml.Element, result: TimelineResult, y: int) -> None:
-    """Draw a bar from where the step ends with the fixes to where it ended as recorded, where both are in view."""
+    """Draw a bar from the step's end with the fixes to its recorded end, if both are in view."""
     fixed = result.fixed
     if fixed is None or not fixed.saved_us:
         return
@@ -206,8 +206,8 @@ def _saved(root: Xml.Element, result: TimelineResult, y: int) -> None:
     if first < result.begin_us or last > result.end_us:
         return
     _rect(root, (_x(result, first), y), (_x(result, last) - _x(result, first), 4), _INK)
-    told = f"{duration(abs(fixed.saved_us))} {'saved' if fixed.saved_us > 0 else 'longer'}"
-    _text(root, _x(result, last), y + 16, told, anchor="end")
+    saving = f"{duration(abs(fixed.saved_us))} {'saved' if fixed.saved_us > 0 else 'longer'}"
+    _text(root, _x(result, last), y + 16, saving, anchor="end")
 
 
 def _row(root: Xml.Element, result: TimelineResult, row: TimelineRow, top: int) -> None:
@@ -233,12 +233,12 @@ def _row(root: Xml.Element, result: TimelineResult, row: TimelineRow, top: int) 
 
 
 def _path(root: Xml.Element, result: TimelineResult, top: int) -> None:
-    """Draw a line along each stop's bar, upright where the path goes over to another rank."""
+    """Draw a line along each stop's bar, upright where the path changes to another rank."""
     points: list[str] = []
     for number, stop in enumerate(result.path):
         at = row_of(result.rows, stop.rank)
         if at is not None:
-            # The first is who waited, until the next one came; from there it goes back in time.
+            # The first stop is the waiting rank, until the next one came; from there it goes back in time.
             times = (stop.end_us, stop.begin_us) if number else (stop.begin_us, stop.end_us)
             points += [f"{_x(result, time):.1f},{top + _middle(at)}" for time in times]
     line = {"points": " ".join(points), "fill": "none", "stroke": _INK, "stroke-width": "2", "stroke-dasharray": "5 2"}
@@ -279,7 +279,7 @@ def _x(result: TimelineResult, time_us: float) -> float:
 
 
 def _rect(root: Xml.Element, place: tuple[float, float], size: tuple[float, float], colour: str) -> Xml.Element:
-    """`place` is (x, y), `size` (width, height)."""
+    """Draw a rectangle at `place` (x, y) with `size` (width, height)."""
     names = ("x", "y", "width", "height")
     said = {name: f"{value:.1f}" for name, value in zip(names, (*place, *size), strict=True)}
     return Xml.SubElement(root, "rect", {**said, "fill": colour})
@@ -293,7 +293,7 @@ def _text(
 
 
 def _safe(text: str) -> str:
-    """Without control characters, nor the two signs that XML 1.0 has no way to write."""
+    """Return text without control characters and the two characters that XML 1.0 cannot express."""
     return clean(text).replace("\ufffe", "").replace("\uffff", "")
 
 

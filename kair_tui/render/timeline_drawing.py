@@ -1,6 +1,6 @@
-"""Rows of a timeline drawn in signs: half blocks where there are colours, a sign for each kind, marks over them.
+"""Rows of a timeline drawn in characters: half blocks with colours, one per kind without, marks over them.
 
-The timeline in words: its headline, what runs under the cursor, and the names of what is drawn.
+Also the timeline in words: its headline, the operation under the cursor, and the names of what is drawn.
 """
 
 from collections import Counter
@@ -32,12 +32,12 @@ KIND_OF: Final[dict[str, TimelineKind]] = {letter: kind for kind, letter in LETT
 
 @dataclass(frozen=True)
 class Signs:
-    """A sign for every kind and mark."""
+    """A character for every kind and mark."""
 
     kinds: dict[TimelineKind, str]
     marks: dict[Mark, str]
     halves: "Halves | None"
-    """Where there are colours."""
+    """With colours."""
 
 
 class Halves(NamedTuple):
@@ -83,12 +83,12 @@ IN_ASCII: Final = Signs(
 
 
 def signs(*, ascii_only: bool, coloured: bool) -> Signs:
-    """For a terminal of that kind."""
+    """Return the characters for that kind of terminal."""
     return IN_ASCII if ascii_only else IN_COLOURS if coloured else WITHOUT_COLOURS
 
 
 class Run(NamedTuple):
-    """Equal cells: what is drawn in front and behind, both by what they mean."""
+    """Equal cells: the meanings of foreground and background."""
 
     text: str
     front: Ink
@@ -97,21 +97,21 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True)
 class DrawnLine:
-    """A line of the picture, and the rows that it shows: one, or two above each other."""
+    """A line of the picture, and its rows: one, or two above each other."""
 
     rows: tuple[int, ...]
-    """Places in the result's rows."""
+    """Indices of the result's rows."""
     runs: tuple[Run, ...]
 
 
 @dataclass
 class _Marks:
-    """Marks over cells, the most telling of each: line → column → mark."""
+    """Marks over cells, the most important for each: line → column → mark."""
 
     of_line: dict[int, dict[int, Mark]] = field(default_factory=dict)
 
     def put(self, line: int, columns: Iterable[int], mark: Mark) -> None:
-        """Over whatever is there."""
+        """Put marks over any others."""
         here = self.of_line.setdefault(line, {})
         for column in columns:
             here[column] = mark
@@ -120,7 +120,7 @@ class _Marks:
 def draw_rows(result: TimelineResult, columns: int, drawn_with: Signs, *, two_a_line: bool = False) -> list[DrawnLine]:
     """Return the rows in lines of `columns` cells, with arrivals and the blame path over them.
 
-    `two_a_line` puts two ranks into a line as upper and lower halves; it takes colours. Else halves of a cell are
+    `two_a_line` puts two ranks into a line as upper and lower halves, which needs colours. Else halves of a cell are
     two windows of one rank.
     """
     pairs = two_a_line and drawn_with.halves is not None
@@ -149,7 +149,7 @@ def draw_rows(result: TimelineResult, columns: int, drawn_with: Signs, *, two_a_
 
 
 def with_fixes(result: TimelineResult) -> TimelineResult | None:
-    """Return the same step with the fixes made, to be drawn as every other; None where none were asked for."""
+    """Return the same step with the fixes, to be drawn like any other; None without fixes."""
     fixed = result.fixed
     if fixed is None:
         return None
@@ -167,18 +167,18 @@ def with_fixes(result: TimelineResult) -> TimelineResult | None:
 
 
 def recorded_in_words(fixed: FixedTimeline) -> str:
-    """Return what stands over the rows as recorded: `as recorded: step 102 ms`."""
+    """Return the caption of the recorded rows: `as recorded: step 102 ms`."""
     return f"as recorded: step {duration(fixed.recorded_step_time_us)}"
 
 
 def fixed_in_words(fixed: FixedTimeline) -> str:
-    """Return what stands over those with the fixes made: `with rank=2+kind=compute: step 74.8 ms, −27.0 ms`."""
+    """Return the caption of the fixed rows: `with rank=2+kind=compute: step 74.8 ms, −27.0 ms`."""
     changed = signed_duration(-fixed.saved_us) if fixed.saved_us else "nothing saved"
     return f"with {' and '.join(fixed.fixes)}: step {duration(fixed.step_time_us)}, {changed}"
 
 
 def saved_mark(result: TimelineResult, columns: int) -> str:
-    """From where the step ends with the fixes to where it ended as recorded, under the cells; "" out of view."""
+    """Return a mark from the step's end with the fixes to its recorded end, under the cells; "" out of view."""
     fixed = result.fixed
     if fixed is None or not fixed.saved_us:
         return ""
@@ -186,36 +186,36 @@ def saved_mark(result: TimelineResult, columns: int) -> str:
     if first < result.begin_us or last > result.end_us:
         return ""
     low, high = (column_of(result, time, columns) for time in (first, last))
-    told = f" {duration(abs(fixed.saved_us))} {'saved' if fixed.saved_us > 0 else 'longer'} "
-    inside = f"{told:-^{max(high - low - 1, 0)}}"
+    saving = f" {duration(abs(fixed.saved_us))} {'saved' if fixed.saved_us > 0 else 'longer'} "
+    inside = f"{saving:-^{max(high - low - 1, 0)}}"
     if len(inside) <= high - low - 1:
         return " " * low + f"|{inside}|"
     # Without room between the ends, before them.
-    return f"{told.strip():>{max(low - 1, 0)}} |{'-' * (high - low - 1)}|"
+    return f"{saving.strip():>{max(low - 1, 0)}} |{'-' * (high - low - 1)}|"
 
 
 def legend(result: TimelineResult) -> list[TimelineKind]:
-    """Return the kinds that are in view, those that take most time first."""
+    """Return the kinds in view, the most time-consuming first."""
     rows = [*result.rows, *(() if result.fixed is None else result.fixed.rows)]
     seen = Counter("".join(row.windows for row in rows))
     return [KIND_OF[letter] for letter, _ in seen.most_common() if letter != NOTHING]
 
 
 def marks_in_words(result: TimelineResult, drawn_with: Signs) -> list[str]:
-    """Return what the marks over the bars mean, the blame path as it looks: without colours bars show through it."""
+    """Return the meaning of the marks over the bars, the blame path as drawn: without colours bars show through it."""
     marks = drawn_with.marks
-    told = [f"{marks['arrival']} arrives", f"{marks['last']} arrives last"]
+    meanings = [f"{marks['arrival']} arrives", f"{marks['last']} arrives last"]
     if not result.path:
-        return [*told, f"{marks['delay']} the delay"]
+        return [*meanings, f"{marks['delay']} the delay"]
     between = (
         marks["path"] if drawn_with.halves is not None else drawn_with.kinds[next(iter(legend(result)), "compute")]
     )
     looks = 2 * f"{between}{marks['path']}"
-    return [*told, f"{looks} blame path: from the delay {marks['delay']} to waiting ranks"]
+    return [*meanings, f"{looks} blame path: from the delay {marks['delay']} to waiting ranks"]
 
 
 def axis(result: TimelineResult, columns: int) -> str:
-    """Return times under or over the cells, as many as there is room for."""
+    """Return times under or over the cells, as many as fit."""
     room, line = 16, ""
     for column in range(0, columns, room):
         text = duration(result.begin_us + (result.end_us - result.begin_us) * column / columns)
@@ -226,19 +226,19 @@ def axis(result: TimelineResult, columns: int) -> str:
 
 
 def column_of(result: TimelineResult, time_us: float, columns: int) -> int:
-    """Return the cell that a time falls in, the nearest where it is out of view."""
+    """Return the cell of a time, the nearest one if it is out of view."""
     share = (time_us - result.begin_us) / max(result.end_us - result.begin_us, 1e-9)
     return min(max(int(share * columns), 0), columns - 1)
 
 
 def row_of(rows: Sequence[TimelineRow], rank: int, lane: str | None = None) -> int | None:
-    """Return the place of the row that stands for a rank, or of its thread or stream; None where no row does."""
+    """Return the index of the row of a rank, or of its thread or stream; None without one."""
     found = (at for at, row in enumerate(rows) if row.lane == lane and row.first_rank <= rank <= row.last_rank)
     return next(found, None)
 
 
 def resampled(windows: str, cells: int) -> str:
-    """As many letters as there are cells: of several windows the most frequent, of fewer each more than once."""
+    """Return one letter per cell: the most frequent of several windows; fewer windows are repeated."""
     if len(windows) == cells:
         return windows
     if len(windows) < cells:
@@ -254,7 +254,7 @@ def _most(letters: str) -> str:
 
 
 def _lines(rows: Sequence[TimelineRow], *, pairs: bool) -> list[tuple[int, ...]]:
-    """Which rows share a line: two of ranks that follow one another, where that is wanted; lanes never."""
+    """Return the rows that share a line: two successive ranks if `pairs`; lanes never."""
     lines: list[tuple[int, ...]] = []
     for at, row in enumerate(rows):
         alone = not pairs or row.lane is not None or not lines or len(lines[-1]) > 1
@@ -286,9 +286,9 @@ def _columns_with(text: str, letter: str, columns: int) -> list[int]:
 def _draw_path(
     result: TimelineResult, lines: Sequence[tuple[int, ...]], columns: int, marks: _Marks, *, every: int
 ) -> None:
-    """Along each stop's rank from its begin to its end, and up or down to the next one where that ends.
+    """Draw along each stop's rank from its begin to its end, and up or down to the next one at its end.
 
-    Only `every` so many cells: without colours the kinds between them have to be seen, as `marks_in_words` says.
+    Only `every` so many cells: without colours the kinds between them must stay visible, as `marks_in_words` explains.
     """
     line_of = {row: number for number, rows in enumerate(lines) for row in rows}
     before: int | None = None
@@ -318,7 +318,7 @@ def _draw_path(
 def _runs(
     cells: list[tuple[str, str]], halves: tuple[str, str], marks: dict[int, Mark], drawn_with: Signs
 ) -> tuple[Run, ...]:
-    """Equal cells together: a kind's own sign where both halves are of it, else the half block of two kinds."""
+    """Return equal cells joined: a kind's own character if both halves show it, else the half block of two kinds."""
     marked: list[tuple[str, str, Mark]] = [(first, second, "") for first, second in cells]
     for column, mark in marks.items():
         marked[column] = (*cells[column], mark)
@@ -349,9 +349,9 @@ WORDS: Final[dict[TimelineKind, str]] = {
     "synchronisation": "sync",
 }
 NAME: Final = 40
-"""Signs of an operator's name in a sentence."""
+"""Characters of an operator's name in a sentence."""
 _WORTH_SAYING: Final = 0.05
-"""Of its peers' time: an operation that differs by less takes as long as theirs."""
+"""An operation that differs from its peers' time by less takes as long as theirs."""
 
 
 def timeline_headline(result: TimelineResult) -> str:
@@ -370,12 +370,12 @@ def timeline_headline(result: TimelineResult) -> str:
 
 
 def moment(us: float) -> str:
-    """`at 18.4 ms`; of what a host that runs ahead does, `5.39 ms before the step`."""
+    """Return `at 18.4 ms`; for a host that runs ahead, `5.39 ms before the step`."""
     return f"at {duration(us)}" if us >= 0 else f"{duration(-us)} before the step"
 
 
 def takes(one: TimelineOperation) -> str:
-    """How long an operation takes beside its peers, or is waited for: `23.9 ms instead of 4.08 ms`."""
+    """Return an operation's time compared with its peers', or the waiting for it: `23.9 ms instead of 4.08 ms`."""
     if one.waited_us is not None and one.late_us is not None:
         late = f"arrived {signed_duration(one.late_us)}" if abs(one.late_us) >= 1 else "arrived with the others"
         return f"{late}, waited {duration(one.waited_us)}, transfer {duration(one.own_us)}"
@@ -390,19 +390,19 @@ def takes(one: TimelineOperation) -> str:
 
 
 def who(row: TimelineRow) -> str:
-    """`rank 3`, or `rank 3 of 0-7`."""
+    """Return `rank 3`, or `rank 3 of 0-7`."""
     return f"rank {row.rank}" + (f" of {row.first_rank}-{row.last_rank}" if row.ranks > 1 else "")
 
 
 def label(row: TimelineRow) -> str:
-    """Return what stands before a row: the rank, of several the worst and which, or a thread or stream."""
+    """Return a row's label: the rank, for several the worst and their range, or a thread or stream."""
     if row.lane is not None:
         return f"  {row.lane}"
     return str(row.rank) if row.ranks == 1 else f"{row.rank} of {row.first_rank}-{row.last_rank}"
 
 
 def rows_in_words(result: TimelineResult) -> str:
-    """`256 ranks, 8 a row, the worst shown`."""
+    """Return `256 ranks, 8 a row, the worst shown`."""
     of_ranks = [row for row in result.rows if row.lane is None]
     ranks = sum(row.ranks for row in of_ranks)
     most = max((row.ranks for row in of_ranks), default=1)
@@ -410,12 +410,12 @@ def rows_in_words(result: TimelineResult) -> str:
 
 
 def view_in_words(result: TimelineResult) -> str:
-    """Which part of the step is in view, and how many collectives."""
+    """Return the part of the step in view, and the number of collectives."""
     return f"{part_in_view(result)}, {plural(result.collectives_in_view, 'collective')}"
 
 
 def clock_in_words(result: TimelineResult) -> str | None:
-    """Return what the step is, where it is not what its marks bracket on the hosts; None where it is."""
+    """Return how the step is defined, unless its marks bracket it on the hosts."""
     if result.timed_on == "host":
         return None
     before = f"up to {duration(-result.earliest_us)} " if result.earliest_us < 0 else ""
@@ -423,7 +423,7 @@ def clock_in_words(result: TimelineResult) -> str | None:
 
 
 def part_in_view(result: TimelineResult) -> str:
-    """`14.4 ms to 71.0 ms of 119 ms`."""
+    """Return `14.4 ms to 71.0 ms of 119 ms`."""
     if result.end_us <= 0:
         span = f"{duration(-result.begin_us)} to {duration(-result.end_us)}"
         return f"{span} before the step of {duration(result.step_us)}"

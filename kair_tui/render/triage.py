@@ -1,6 +1,6 @@
 """The whole investigation for people: the findings, then every rank's place.
 
-A triage in words: the engine's figures with the sentences, commands and suggestions that people read.
+Adds to the engine's figures the sentences, commands and suggestions for people.
 """
 
 from __future__ import annotations
@@ -71,19 +71,19 @@ _FUSE: Mapping[str, str] = {
     "torch": "torch.compile",
     "xla": "jax.jit or tf.function(jit_compile=True) on the whole step",
 }
-"""How a framework fuses small kernels."""
+"""Each framework's way to fuse small kernels."""
 _OF_DEVICES = frozenset(("compute", "communication", "device_contention"))
-"""Causes that a device can be at fault for, or its link to others."""
+"""Causes that a device, or its link to others, can be at fault for."""
 _DEVICES_SHOWN = 4
 _UUID = re.compile(r"\b((?:GPU|MIG)-[0-9a-f]{4})[0-9a-f-]{28}([0-9a-f]{4})\b")
 _WARM_UP: Mapping[str, str] = {"xla": "trace some steps after the first ones"}
 
 
 def triage_in_words(result: TriageResult) -> TriageResult:
-    """Return the same answer with its sentences: what every document and page is made of."""
+    """Return the answer with its sentences, from which every document and page is made."""
     findings = tuple(map(_in_words, result.findings))
     if len(result.ranking) == 1:
-        # Without peers nobody can say that.
+        # Without peers this cannot be said.
         findings = tuple(map(_of_one_rank, findings))
     step_us = result.step_time_us
     return replace(
@@ -97,42 +97,42 @@ def triage_in_words(result: TriageResult) -> TriageResult:
 
 
 def _in_words(finding: Finding) -> Finding:
-    told = (
+    evidence = (
         one.changed(sentence=sentence_of(one), command=None if one.shown_by is None else command_of(one.shown_by))
         for one in finding.evidence
     )
     return replace(
         finding,
-        evidence=tuple(told),
+        evidence=tuple(evidence),
         suggestion=suggestion_of(finding),
         fix_options=tuple(map(fix_option, finding.fix)),
     )
 
 
 def _of_one_rank(finding: Finding) -> Finding:
-    """Return the finding of a recording of one rank: nothing in it is said of others."""
-    told = re.sub("(?i)^threads of all ranks", "Its threads", finding.suggestion.removeprefix(_NOBODY))
+    """Return the finding of a recording of one rank, without statements about others."""
+    advice = re.sub("(?i)^threads of all ranks", "Its threads", finding.suggestion.removeprefix(_NOBODY))
     shown = (
         one.changed(sentence=f"its threads stop {stops_in_words(one.figures, alone=True)}")
         if one.kind == "host_stops"
         else one
         for one in finding.evidence
     )
-    return replace(finding, suggestion=upper(told), evidence=tuple(shown))
+    return replace(finding, suggestion=upper(advice), evidence=tuple(shown))
 
 
 def upper(text: str) -> str:
-    """Return the same as the begin of a sentence."""
+    """Return the text with an upper-case first letter."""
     return text[:1].upper() + text[1:]
 
 
 def suggestion_of(finding: Finding) -> str:
-    """Return what to do about it: about a larger batch, about the part that evidence explains it by, or the cause."""
+    """Return what to do: about a larger batch, about the part that explains it, or the cause."""
     return (None if _gives_more(finding) else _remedy(finding)) or _of_cause(finding)
 
 
 def _gives_more(finding: Finding) -> bool:
-    """Whether a host takes longer for a larger batch: what it does meanwhile, as sleeping, is no cause."""
+    """Return whether a host takes longer for a larger batch: its other activities, such as sleeping, are no cause."""
     return finding.cause == "host" and any(one.kind == "larger_batch" for one in finding.evidence)
 
 
@@ -170,14 +170,14 @@ def _of_cause(finding: Finding) -> str:
 
 
 def fix_option(fix: Fix) -> str:
-    """Return the option of `kair whatif` that asks for a fix: `--fix rank=3+kind=compute`."""
+    """Return the option of `kair whatif` for a fix: `--fix rank=3+kind=compute`."""
     return shlex.join(fix_words(fix))
 
 
 def options_of(shown_by: ShownBy) -> list[str]:
-    """Return the words behind the analysis' name, not quoted for a shell."""
-    asked = [] if shown_by.rank is None else ["--rank", str(shown_by.rank)]
-    return asked + [word for fix in shown_by.fixes for word in fix_words(fix)]
+    """Return the words after the analysis' name, not quoted for a shell."""
+    words = [] if shown_by.rank is None else ["--rank", str(shown_by.rank)]
+    return words + [word for fix in shown_by.fixes for word in fix_words(fix)]
 
 
 def fix_words(fix: Fix) -> tuple[str, str]:
@@ -186,7 +186,7 @@ def fix_words(fix: Fix) -> tuple[str, str]:
 
 
 def command_of(shown_by: ShownBy) -> str:
-    """As one types it: names from a trace are quoted for a shell."""
+    """Return the command for a shell, with names from a trace quoted."""
     return shlex.join(["kair", shown_by.analysis, *options_of(shown_by)])
 
 
@@ -212,7 +212,7 @@ COLUMNS = (
     Column[RankedRank]("flagged", "flag", lambda row: flag(row.flagged), align="left", weight=8),
 )
 PART_COLUMNS = tuple(column for column in OF_PARTS if column.key in ("part", "own_us", "share"))
-"""Of one rank alone, which nobody can be ranked beside."""
+"""For one rank alone, which cannot be ranked."""
 
 
 def _body(result: TriageResult, page: Page) -> None:
@@ -263,11 +263,11 @@ def _of_findings(result: TriageResult, *, wide: bool) -> Iterator[tuple[str, lis
 
 
 def _below_findings(result: TriageResult, *, wide: bool) -> Iterator[list[str]]:
-    """Yield what is said below the findings, a list for each subject."""
+    """Yield the texts below the findings, a list for each subject."""
     yield log_lines(result.log, names_ranks=not any("own_lines" in one.shows for one in result.findings))
     yield open_lines(result, below=result.summary)
     yield absorbed_lines(result, wide=wide)
-    yield beside_lines(result, wide=wide)
+    yield context_lines(result, wide=wide)
     yield record_lines(result)
 
 
@@ -279,9 +279,9 @@ def _block(lines: Sequence[str], page: Page) -> None:
 
 
 def absorbed_lines(result: TriageResult, *, wide: bool = False) -> list[str]:
-    """Return what takes longer and costs nothing, as hosts are ahead of their devices.
+    """Return delays that cost nothing because hosts are ahead of their devices.
 
-    `wide`: and in which operator.
+    `wide`: with their operators.
     """
     return [
         f"absorbed: {one.sentence}" + (f", in {one.operator}" if wide and one.operator else "")
@@ -289,8 +289,8 @@ def absorbed_lines(result: TriageResult, *, wide: bool = False) -> list[str]:
     ]
 
 
-def beside_lines(result: TriageResult, *, wide: bool = False) -> list[str]:
-    """Return what happened near the begin of what was found, and what differs between ranks.
+def context_lines(result: TriageResult, *, wide: bool = False) -> list[str]:
+    """Return events near the begin of findings, and differences between ranks.
 
     Neither accuses anybody.
     """
@@ -302,7 +302,7 @@ def beside_lines(result: TriageResult, *, wide: bool = False) -> list[str]:
 
 
 def part_lines(finding: Finding, *, wide: bool = False) -> list[str]:
-    """Return what evidence says of the parts that could make it so; none where there is no evidence."""
+    """Return evidence about the parts that could cause it; empty without evidence."""
     if not finding.explanations:
         return []
     from kair_tui.render.explanations import explanation_lines
@@ -311,7 +311,7 @@ def part_lines(finding: Finding, *, wide: bool = False) -> list[str]:
 
 
 def gain_in_words(result: TriageResult) -> str:
-    """Return what is won without all that are accused, else without what costs most; empty where others hide it."""
+    """Return the gain without all accused, else without the costliest finding; empty if others hide it."""
     if (joint := joint_of(result)) is not None:
         return f"{joint.who} fixed: {gained_in_words(joint.cost)}"
     accused = [one for one in result.findings if one.ranks] or list(result.findings)
@@ -324,14 +324,14 @@ def gain_in_words(result: TriageResult) -> str:
 
 
 def gained_in_words(without: Finding | FixPrice) -> str:
-    """`+17.9 % throughput, 29.1 GPU-hours a day`, and money where its price is known."""
+    """Return `+17.9 % throughput, 29.1 GPU-hours a day`, and money if the price is known."""
     money_saved = "" if without.cost_per_day is None else f", {money(without.cost_per_day, without.currency)}"
     hours = f"{one_decimal(without.gpu_hours_per_day)} GPU-hours"
     return f"+{percent(without.throughput_gain)} throughput, {hours}{money_saved} a day"
 
 
 def triage_totals(result: TriageResult) -> str:
-    """Return the step, and what was waited in it."""
+    """Return the step time, and the waiting in it."""
     if result.log is not None:
         return log_totals(result.log)
     if not result.steps:
@@ -355,13 +355,13 @@ def _share_of_time(result: TriageResult) -> str:
 
 
 def title(finding: Finding, *, wide: bool = False, alone: bool = False) -> str:
-    """Who, and what is wrong where; `alone` where no other rank was recorded."""
+    """Return who, what is wrong, and where; `alone` if no other rank was recorded."""
     where = "" if finding.pattern == "job_wide" else _in_operator(finding, wide) or _in_scope(finding)
     return f"{who_and_why(finding, alone=alone)}{where}"
 
 
 def who_and_why(finding: Finding, *, alone: bool = False) -> str:
-    """Return the same without an operator: `rank 3 on node-7: compute`."""
+    """Return the title without an operator: `rank 3 on node-7: compute`."""
     if finding.pattern == "job_wide" and alone:
         return f"{ranks_in_words(finding.seen_on)}, the only one recorded: {cause_in_words(finding.cause)}"
     if finding.pattern == "job_wide":
@@ -373,7 +373,7 @@ def who_and_why(finding: Finding, *, alone: bool = False) -> str:
 
 
 def _in_scope(finding: Finding) -> str:
-    """Return the part of the step that the history tells, where the cause's name does not say it."""
+    """Return the part of the step from the history, if the cause's name does not say it."""
     if finding.scope in (None, "input") or finding.scope == cause_in_words(finding.cause):
         return ""
     return ", between steps' passes" if finding.scope == "loop" else f" in {finding.scope}"
@@ -387,16 +387,16 @@ def _in_operator(finding: Finding, wide: bool) -> str:
 
 
 def facts(finding: Finding, *, wide: bool = False) -> list[str]:
-    """Its figures: what it costs, when, how sure that is, and on which device."""
+    """Return its figures: cost, time, certainty, and device."""
     if stands_still(finding):
-        return [] if how_it_ended(finding) else [_price(finding)]  # its evidence says that
+        return [] if how_it_ended(finding) else [_price(finding)]  # stated by its evidence
     chance = "" if finding.p_value is None else f"; p {p_value(finding.p_value)}"
     began = "" if finding.since is None else f", since step {finding.since}"
     began = ", over since" if finding.until is not None else began
     steps = f", {'step' if len(finding.steps) == 1 else 'steps'} {spans(finding.steps)}" if finding.steps else ""
     how = pattern_in_words(finding.pattern)
     if finding.pattern == "intermittent" and len(finding.steps) == 1:
-        # Of one step, it is some of its synchronisations that came late.
+        # Within one step, some of its synchronisations came late.
         how = "at times within the step"
     where = f"{how}{steps}{began}{chance}"
     on_edge = [f"where: {finding.edge}"] if finding.edge and not is_idle(finding) else []
@@ -404,7 +404,7 @@ def facts(finding: Finding, *, wide: bool = False) -> list[str]:
 
 
 def _track_record(finding: Finding) -> list[str]:
-    """How earlier prices for the same cause came out, where enough did."""
+    """Return the outcome of earlier prices for the same cause, if there are enough."""
     if finding.track_record is None:
         return []
     from kair_tui.render.ledger import track_record_in_words  # few stores have any
@@ -413,7 +413,7 @@ def _track_record(finding: Finding) -> list[str]:
 
 
 def record_lines(result: TriageResult) -> list[str]:
-    """Devices, hosts and links of the job that are slow in job after job, a sentence each."""
+    """Return devices, hosts and links of the job that are repeatedly slow, a sentence each."""
     if not result.records:
         return []
     from kair_tui.render.ledger import record_in_words
@@ -422,9 +422,7 @@ def record_lines(result: TriageResult) -> list[str]:
 
 
 def _device(finding: Finding, wide: bool) -> list[str]:
-    """Return what to look its devices up by, where devices or their links can be at fault; UUIDs whole where it is
-    `wide`.
-    """
+    """Return its devices' names, if devices or their links can be at fault; UUIDs whole if `wide`."""
     if finding.cause not in _OF_DEVICES or not finding.devices:
         return []
     shown = finding.devices if wide else tuple(map(with_short_uuids, finding.devices[:_DEVICES_SHOWN]))
@@ -433,12 +431,12 @@ def _device(finding: Finding, wide: bool) -> list[str]:
 
 
 def with_short_uuids(text: str) -> str:
-    """`GPU-5f3e…4444`: enough to recognise it by. Who copies it finds it whole in `-o wide` and in JSON."""
+    """Return `GPU-5f3e…4444`, enough to recognise it. `-o wide` and JSON have the whole."""
     return _UUID.sub(r"\1…\2", text)
 
 
 def sentences(finding: Finding) -> list[str]:
-    """Its evidence, each sentence with the command that shows the same figures."""
+    """Return its evidence, each sentence with the command that shows the same figures."""
     return [f"{one.sentence} [{one.command}]" if one.command else one.sentence for one in finding.evidence]
 
 
@@ -462,7 +460,7 @@ def _price(finding: Finding) -> str:
 
 
 def _part(finding: Finding) -> str:
-    """Return what it saves if it is fixed first, and if it is fixed once all others that are accused are."""
+    """Return the saving if it is fixed first, and if it is fixed after all other accused."""
     alone = f"fixed alone it saves {duration(finding.time_lost_us_per_step)} a step ({gained_in_words(finding)})"
     return f"{alone}, fixed after the others {duration(last_us(finding) or 0.0)}"
 
@@ -479,7 +477,7 @@ def _lost(finding: Finding) -> str:
 
 
 def _is_of_network(finding: Finding) -> bool:
-    """Whether a replay alone does not tell its price: see slow_network.py of triage."""
+    """Return whether a replay alone does not determine its price: see slow_network.py of triage."""
     return any(one.kind == "price_range" and one.about == "network" for one in finding.evidence)
 
 
@@ -501,11 +499,11 @@ def _tree(result: TriageResult, page: Page) -> None:
 
 @dataclass(frozen=True)
 class VerdictRow:
-    """The verdict, one finding, or one open item on one line of CSV."""
+    """The verdict, one finding, or one open item as a line of CSV."""
 
     record: Literal["verdict", "finding", "open", "log"]
     number: int | None
-    """Of the finding, of the open item, or of what a log says, from 1."""
+    """The number of the finding, of the open item, or of an entry of a log, from 1."""
     verdict: Verdict
     cause: str | None = None
     pattern: str | None = None
@@ -533,11 +531,12 @@ class VerdictRow:
     time_lost_us_per_slow_step: float | None = None
     fix: tuple[str, ...] = ()
     text: str = ""
-    """The answer in one sentence; of a finding, what to do; of an open item, what it is and what would settle it."""
+    """The answer in one sentence; for a finding, what to do; for an open item, its sentence and what would settle it.
+    """
 
 
 def _csv_rows(result: TriageResult) -> list[VerdictRow]:
-    """Return the verdict, the findings, what is open; of several findings the verdict has the price of all together."""
+    """Return the verdict, the findings, and open items; with several findings the verdict has their joint price."""
     rows = [_verdict_row(result)]
     rows += [_finding_row(result, *numbered) for numbered in enumerate(result.findings, 1)]
     rows += [_open_row(result, *numbered) for numbered in enumerate(result.open, 1)]

@@ -9,14 +9,14 @@ from kair_engine.ranks import runs
 Thing = TypeVar("Thing")
 
 WORTH_A_FIGURE = 0.0005
-"""Of the step: less is 0.0 % as printed, and no price to name a rank with."""
+"""Share of the step: less is printed as 0.0 %, and is no price to name a rank with."""
 _UNITS: Final = ("ns", "µs", "ms", "s")
 _MOST_RUNS: Final = 8
-"""Runs of ranks that one sentence names; the other ranks are counted."""
+"""Runs of ranks that one sentence names; other ranks are counted."""
 
 
 def duration(us: float) -> str:
-    """Microseconds with three significant figures in the unit that suits: `813 µs`, `1.24 ms`, `2.94 s`."""
+    """Return microseconds with three significant figures in a fitting unit: `813 µs`, `1.24 ms`, `2.94 s`."""
     size = abs(us)
     if size < 999.5:
         return f"{significant(us)} µs"
@@ -26,7 +26,7 @@ def duration(us: float) -> str:
 
 
 def durations(us: Iterable[float]) -> str:
-    """Several of one kind, with their unit once where it is the same: `2.53, 7.60, 12.6 ms`."""
+    """Return several durations, with a common unit only once: `2.53, 7.60, 12.6 ms`."""
     said = [duration(one).split(" ") for one in us]
     alike = len({unit for _, unit in said}) == 1
     return ", ".join(
@@ -35,12 +35,12 @@ def durations(us: Iterable[float]) -> str:
 
 
 def signed_duration(us: float) -> str:
-    """Return the same with its sign always shown: `+1.24 ms`."""
+    """Return a duration with its sign always shown: `+1.24 ms`."""
     return f"+{duration(us)}" if us > 0 else duration(us)
 
 
 def ratio(value: float) -> str:
-    """`1.34×`."""
+    """Return `1.34×`."""
     return f"{value:.2f}×" if abs(value) < 100 else f"{value:.0f}×"
 
 
@@ -50,65 +50,65 @@ def percent(share: float, decimals: int = 1) -> str:
 
 
 def range_in_percent(least: float | None, most: float | None) -> str:
-    """Write in brackets from where to where a share may be: ` (24 to 63)`; nothing where that is not known."""
+    """Return the range of a share in brackets: ` (24 to 63)`; empty if unknown."""
     return "" if least is None or most is None else f" ({100 * least:.0f} to {100 * most:.0f})"
 
 
 def waited_of(share: float, whole: str) -> str:
-    """Return a share of `whole`, what can be waited at most: `52.1 % of the step`.
+    """Return a share of `whole`, the limit of waiting: `52.1 % of the step`.
 
-    Collectives count each, also at once.
+    Collectives all count, even at the same time.
     """
     return f"{percent(share)} of {whole}" if share <= 1 else f"more than all of {whole} in several collectives at once"
 
 
 def whole_percent(share: float) -> str:
-    """Return the same without decimals, where the share is a threshold: `1 %`."""
+    """Return a percentage without decimals, for thresholds: `1 %`."""
     return percent(share, 0)
 
 
 def exact_percent(share: float) -> str:
-    """Return the same with the decimals that it has, where somebody chose it: `95 %`, `0.1 %`."""
+    """Return a percentage with all its decimals, for chosen values: `95 %`, `0.1 %`."""
     return f"{100 * share:g} %"
 
 
 def percent_in_legend(share: float) -> str:
-    """Return the same without decimals and blank, beside the sign that it explains: `1%`."""
+    """Return a percentage without decimals and blank, for a legend: `1%`."""
     return f"{share:.0%}"
 
 
 def gain(share: float) -> str:
-    """Return what is won as a part of what there is, its sign always shown: `+3.41%`."""
+    """Return a gain as a share of the present value, its sign always shown: `+3.41%`."""
     return f"{share:+.2%}"
 
 
 def slowdown(value: float) -> str:
-    """Return the step's time over the ideal one's, S in the literature: `1.0427`."""
+    """Return the step time over the ideal one, S in the literature: `1.0427`."""
     return f"{value:.4f}"
 
 
 def money(value: float, currency: str | None) -> str:
-    """In the currency of the price of a GPU hour: `1,234.50 USD`; a number alone where it named none."""
+    """Return an amount in the currency of the GPU hour's price: `1,234.50 USD`; without one, a number alone."""
     return f"{value:,.2f}" + (f" {currency}" if currency else "")
 
 
 def one_decimal(value: float) -> str:
-    """Hours, or a count that is a mean: `1,234.5`."""
+    """Return hours, or a mean count: `1,234.5`."""
     return f"{value:,.1f}"
 
 
 def signed_whole_percent(share: float) -> str:
-    """Return the same of a change, with its sign always shown: `-33 %`."""
+    """Return a change in percent, its sign always shown: `-33 %`."""
     return f"{100 * share:+.0f} %"
 
 
 def score(value: float) -> str:
-    """Three decimals, so that a column of them aligns."""
+    """Return three decimals, so that a column of them aligns."""
     return f"{value:,.3f}"
 
 
 def p_value(value: float | None) -> str:
-    """`0.0031`, `2e-5`, `<1e-6`, or a dash where the method gives none."""
+    """Return `0.0031`, `2e-5`, `<1e-6`, or a dash where the method gives none."""
     if value is None:
         return "–"
     if value < 1e-6:
@@ -119,7 +119,7 @@ def p_value(value: float | None) -> str:
 
 
 def or_dash(value: Thing | None, write: Callable[[Thing], str] = str) -> str:
-    """As `write` has it; a dash where there is none."""
+    """Return the value as `write` formats it; a dash without one."""
     return "–" if value is None else write(value)
 
 
@@ -127,22 +127,22 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def utc(ns: float) -> str:
-    """Nanoseconds since the epoch: `2026-11-27 14:03:20`, in UTC."""
+    """Return nanoseconds since the epoch in UTC: `2026-11-27 14:03:20`."""
     return f"{_EPOCH + timedelta(microseconds=ns // 1000):%Y-%m-%d %H:%M:%S}"
 
 
 def clock(ns: float) -> str:
-    """Return the same without its date: `14:03:20`."""
+    """Return the time of day: `14:03:20`."""
     return utc(ns)[-8:]
 
 
 def count(value: int) -> str:
-    """Thousands set apart: `12,345`."""
+    """Return a number with thousands separated: `12,345`."""
     return f"{value:,}"
 
 
 def size(number: int) -> str:
-    """Bytes: `12.3 MB`."""
+    """Return bytes: `12.3 MB`."""
     value, units = float(number), ["bytes", "kB", "MB", "GB", "TB"]
     while value >= 999.5 and len(units) > 1:
         value, units = value / 1000, units[1:]
@@ -150,12 +150,12 @@ def size(number: int) -> str:
 
 
 def plural(number: int, noun: str, many: str | None = None) -> str:
-    """`1 rank`, `8 ranks`, `12,345 ranks`."""
+    """Return `1 rank`, `8 ranks`, `12,345 ranks`."""
     return f"{count(number)} {noun if number == 1 else many or noun + 's'}"
 
 
 def spans(numbers: tuple[int, ...], limit: int = 8) -> str:
-    """Sorted numbers with runs drawn together: `0-3, 7, 9-12`; beyond `limit` runs the rest is counted."""
+    """Return sorted numbers with runs joined: `0-3, 7, 9-12`; beyond `limit` runs the rest is counted."""
     found = runs(numbers)
     shown = [f"{first}" if first == last else f"{first}-{last}" for first, last in found[:limit]]
     left = sum(last - first + 1 for first, last in found[limit:])
@@ -163,24 +163,24 @@ def spans(numbers: tuple[int, ...], limit: int = 8) -> str:
 
 
 def and_more(left: int) -> str:
-    """After names of which so many are left out: ` and 3 more`."""
+    """Return ` and 3 more`, after names of which some are left out."""
     return f" and {count(left)} more" if left > 0 else ""
 
 
 def ranks_in_words(ranks: tuple[int, ...], limit: int = 8) -> str:
-    """`rank 3`, `ranks 4-7, 9`; of so many runs of them."""
+    """Return `rank 3`, `ranks 4-7, 9`, with at most `limit` runs."""
     return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {spans(tuple(sorted(ranks)), limit)}"
 
 
 def without_unit(cost: str, *, of: str) -> str:
-    """`11.9` where the whole has the same unit, `456 to 476` of a range; else the cost as it is."""
+    """Return `11.9` if the whole has the same unit, `456 to 476` for a range; else the cost unchanged."""
     units = {word for word in cost.split() if word in _UNITS}
     unit = of.rsplit(" ", 1)[-1]
     return cost.replace(f" {unit}", "") if units == {unit} else cost
 
 
 def ranks_named(ranks: Iterable[int]) -> str:
-    """`rank 3`, `ranks 1 and 6`, `ranks 0-3, 8 and 11`."""
+    """Return `rank 3`, `ranks 1 and 6`, `ranks 0-3, 8 and 11`."""
     ordered = tuple(sorted(ranks))
     found = runs(ordered)
     shown = [f"{first}" if first == last else f"{first}-{last}" for first, last in found[:_MOST_RUNS]]
@@ -191,22 +191,22 @@ def ranks_named(ranks: Iterable[int]) -> str:
 
 
 def its(ranks: tuple[int, ...]) -> str:
-    """Return what belongs to them."""
+    """Return the possessive for the ranks."""
     return "its" if len(ranks) == 1 else "their"
 
 
 def them(ranks: tuple[int, ...]) -> str:
-    """Those that were named already."""
+    """Return the pronoun for the ranks."""
     return "it" if len(ranks) == 1 else "them"
 
 
 def first_ranks(ranks: tuple[int, ...], limit: int = 8) -> str:
-    """Return the first ones as they are ordered, where that is by what they cost: `7, 3, 5 …`."""
+    """Return the first ones in their order, such as by cost: `7, 3, 5 …`."""
     return ", ".join(map(str, ranks[:limit])) + (" …" if len(ranks) > limit else "")
 
 
 def significant(value: float) -> str:
-    """Three significant figures: `2.15`, `179`."""
+    """Return three significant figures: `2.15`, `179`."""
     size = abs(value)
     if size < 0.005:
         return "0"

@@ -1,4 +1,4 @@
-"""A triage's answer in one sentence: who, why, what it costs; or why there is no answer."""
+"""A triage's answer in one sentence: who, why, and the cost; or why there is no answer."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
@@ -32,14 +32,14 @@ from kair_tui.render.warnings import warning_in_words
 from kair_tui.render.within_rank import cause_with_time, of_devices, when_in_words
 
 _MOST_NAMED = 3
-"""Findings of one kind: one sentence names no more, and all are listed below it."""
+"""Findings of one kind that a sentence names; all are listed below it."""
 _FEW_RUNS = 3
 """`0-3, 8` are two: ranks in more are counted."""
 _WIDE: Final = 1.5
 """Ends of a price further apart than this are both in the headline; below it the price itself is."""
 _NOT_COMPARED = ("no_common_step", "no_peer", "fewer_recorded")
 _LIMITS = ("several_runs", "graphs_not_recorded", *_NOT_COMPARED, "other_run", "one_rank")
-"""Codes of warnings that say why a recording undecided: they come before how much is open."""
+"""Codes of warnings that explain why a recording is inconclusive: they come before the open amount."""
 _OPEN_HANGS = (
     "no_step_yet",
     "ranks_untold",
@@ -54,18 +54,18 @@ _OPEN_HANGS = (
     "dumps_missing",
     "completion_untold",
 )
-"""The same of recordings of calls, and of jobs before their first step."""
+"""The same for recordings of calls, and for jobs before their first step."""
 
 
 def summary(result: TriageResult) -> str:
-    """Return the answer in one sentence; of a job that somebody ended, that as well."""
+    """Return the answer in one sentence; for a job that somebody ended, that as well."""
     ended = _first(result.warnings, ("ended_from_outside",))
-    told = _verdict(result) if result.log is None or result.findings else _of_log(result, result.log)
-    return told + (f"; {ended}" if ended else "")
+    sentence = _verdict(result) if result.log is None or result.findings else _of_log(result, result.log)
+    return sentence + (f"; {ended}" if ended else "")
 
 
 def _of_log(result: TriageResult, log: LogOfSteps) -> str:
-    """Say what a log shows of steps, behind what it leaves open of a job that stands still."""
+    """Return what a log shows of steps, after its open items of a hung job."""
     stands, steps = _first(result.warnings, _OPEN_HANGS), log_summary(log)
     verdict, _, of_steps = steps.partition(": ")
     return f"{verdict}: {stands}; before that {of_steps}" if stands else steps
@@ -81,18 +81,18 @@ def _verdict(result: TriageResult) -> str:
         return _job_wide(result)
     if result.verdict == "inconclusive":
         shared = _shared(result.findings)
-        told = f"; no rank's fault: {shared}" if shared else ""
+        others = f"; no rank's fault: {shared}" if shared else ""
         limit, largest = _first(result.warnings, _LIMITS), largest_open(result)
         if any(one.kind == "idle" for one in result.open):
             limit = _first(result.warnings, tuple(code for code in _LIMITS if code != "graphs_not_recorded"))
         scope = f"1 rank, {plural(len(result.steps), 'step')}" if result.parts else scope  # its step comes below
         why = "; ".join(filter(None, (scope if limit or not largest else None, limit, largest)))
-        return f"inconclusive: {why}{_most_of_step(result)}{told}"
+        return f"inconclusive: {why}{_most_of_step(result)}{others}"
     return _no_straggler(result, scope)
 
 
 def _no_straggler(result: TriageResult, scope: str) -> str:
-    """Return what was looked at, and how much could be hidden in it; and what nobody is accused of."""
+    """Return what was examined, what could be hidden in it, and what nobody is accused of."""
     cleared = _first(result.warnings, ("nobody_waits",))
     unseen = unseen_in_words(result)
     rest = next_to_bar(result.bar) + (f"; {unseen}" if unseen else "")
@@ -107,13 +107,13 @@ def _no_straggler(result: TriageResult, scope: str) -> str:
 
 
 def _steps(result: TriageResult) -> str:
-    """`12 steps of 95.0 ms`: without the time where none is known."""
+    """Return `12 steps of 95.0 ms`, without the time if unknown."""
     of = f" of {duration(result.step_time_us)}" if result.step_time_us > 0 else ""
     return f"{plural(len(result.steps), 'step')}{of}"
 
 
 def _no_hang(result: TriageResult) -> str:
-    """Of recordings of calls, where nobody is waited for."""
+    """Return the answer for recordings of calls in which nobody is waited for."""
     scope = plural(len(result.ranking), "rank")
     if result.verdict == "inconclusive":
         why = _first(result.warnings, _OPEN_HANGS) or "it is unknown which rank the others wait for"
@@ -122,7 +122,7 @@ def _no_hang(result: TriageResult) -> str:
 
 
 def verdict_in_words(verdict: Verdict) -> str:
-    """`no straggler`, `job-wide`."""
+    """Return `no straggler`, `job-wide`."""
     return _hyphened(verdict)
 
 
@@ -132,15 +132,15 @@ def pattern_in_words(pattern: Pattern) -> str:
 
 
 def cause_in_words(cause: str) -> str:
-    """As it is called in a sentence."""
+    """Return the cause as named in a sentence."""
     return CAUSES[cause].words
 
 
 def lost_us(finding: Finding) -> tuple[float, float]:
-    """Return (at least, at most) what a finding costs per step, in µs; the same twice where that is one figure.
+    """Return (at least, at most) a finding's cost per step, in µs; equal for a single figure.
 
-    Of several that are accused each has a part of what all cost. Of stops of all ranks' threads a replay without them
-    keeps what ranks wait for besides, and no step is shorter by more than the slowest rank's.
+    Each of several accused has a part of the joint cost. For stops of all ranks' threads, a replay without them keeps
+    other waiting of ranks, and no step gets shorter by more than the slowest rank's stops.
     """
     lost = finding.time_lost_us_per_step
     if finding.least_us_per_step is not None and finding.most_us_per_step is not None:
@@ -173,12 +173,12 @@ def costs(finding: Finding) -> str:
 
 
 def is_hidden(finding: Finding) -> bool:
-    """Whether it costs nothing while the others stand, and its part of what all cost is not known."""
+    """Return whether it costs nothing while the others stand, and its part of the joint cost is unknown."""
     return finding.slowdown - 1 < WORTH_A_FIGURE and part_of_step(finding) is None
 
 
 def nothing_by_itself(finding: Finding, of: str = "") -> str:
-    """Say why fixing it first saves nothing (`is_hidden`), ` of` the step."""
+    """Return why fixing it first saves nothing (`is_hidden`), ` of` the step."""
     why = (
         "until the other findings are fixed" if finding.pattern == "job_wide" else "by itself: others are equally late"
     )
@@ -186,35 +186,35 @@ def nothing_by_itself(finding: Finding, of: str = "") -> str:
 
 
 def is_idle(finding: Finding) -> bool:
-    """Whether the time was lost before its operator, and not in it: its edge says the same in words."""
+    """Return whether the time was lost before its operator: its edge says the same in words."""
     return finding.edge is not None and finding.edge == f"idle before {finding.operator}"
 
 
 def seen_in_words(seen: tuple[Rank, ...]) -> str:
-    """`ranks 4-7`, or how many where they would be a long list: `32 ranks`."""
+    """Return `ranks 4-7`, or the number instead of a long list: `32 ranks`."""
     return ranks_in_words(seen) if len(runs(seen)) <= _FEW_RUNS else plural(len(seen), "rank")
 
 
 def _straggler(result: TriageResult) -> str:
-    """Return all accused with what they cost together, or the costliest one with its cause; and what costs more."""
+    """Return all accused with their joint cost, or the costliest one with its cause; and larger costs."""
     accused, joint = _accused(result.findings), joint_of(result)
     if joint is None:
         culprit, *others = accused
         lost = culprit.time_lost_us_per_step
-        told = f"{_stragglers(culprit.ranks)}: {_first_culprit(culprit, result)}"
+        sentence = f"{_stragglers(culprit.ranks)}: {_first_culprit(culprit, result)}"
     else:
         others = [one for one in accused if one not in joint.findings]
         lost = joint.cost.saved_us
-        told = f"{_stragglers(joint.ranks)}: {headline_of(joint, _peers_of(joint.ranks, result))}"
+        sentence = f"{_stragglers(joint.ranks)}: {headline_of(joint, _peers_of(joint.ranks, result))}"
     named = _some([f"{_culprit(one)} ({cause_with_time(one)}, {_cost_alone(one)})" for one in others])
-    told += f"; then {named}" if named else ""
+    sentence += f"; then {named}" if named else ""
     shared = next((one for one in result.findings if one.pattern == "job_wide"), None)
     if shared is None:
-        return told
+        return sentence
     if shared.time_lost_us_per_step > lost and not any(map(stands_still, accused)):
         more = f"{cause_in_words(shared.cause)} {_seen_on(shared, result)} costs more"
-        return f"{told}; {more}: {costs(shared)}{_crowded(shared)}"
-    return f"{told}; no rank's fault: {cause_in_words(shared.cause)}, {_cost_alone(shared)}"
+        return f"{sentence}; {more}: {costs(shared)}{_crowded(shared)}"
+    return f"{sentence}; no rank's fault: {cause_in_words(shared.cause)}, {_cost_alone(shared)}"
 
 
 def _stragglers(ranks: Sequence[Rank]) -> str:
@@ -222,13 +222,13 @@ def _stragglers(ranks: Sequence[Rank]) -> str:
 
 
 def _peers_of(accused: Sequence[Rank], result: TriageResult) -> int:
-    """Return how many ranks of the same roles are not accused."""
+    """Return the number of healthy ranks of the same roles."""
     roles = {row.role for row in result.ranking if row.rank in accused}
     return sum(row.role in roles and row.rank not in accused for row in result.ranking)
 
 
 def _first_culprit(finding: Finding, result: TriageResult) -> str:
-    """`rank 3 (host, 11.9 of the 56.0 ms step)`; a slow device as how much longer it takes."""
+    """Return `rank 3 (host, 11.9 of the 56.0 ms step)`; for a slow device how much longer it takes."""
     if (whole := of_devices(finding)) is not None:
         verb = "it costs" if len(finding.ranks) == 1 else "they cost"
         return f"{whole}{when_in_words(finding)}; {verb} {_of_step(finding, result)}"
@@ -236,7 +236,7 @@ def _first_culprit(finding: Finding, result: TriageResult) -> str:
 
 
 def _of_step(finding: Finding, result: TriageResult) -> str:
-    """Return what it costs of the step: `11.9 of the 56.0 ms step`."""
+    """Return its share of the step: `11.9 of the 56.0 ms step`."""
     if stands_still(finding) or result.step_time_us <= 0:
         return _cost_alone(finding)
     step = duration(result.step_time_us)
@@ -255,11 +255,11 @@ def _shared(findings: Sequence[Finding]) -> str:
     return _some([f"{cause_in_words(one.cause)} ({_cost_alone(one)})" for one in findings if one.pattern == "job_wide"])
 
 
-def _some(told: Sequence[str]) -> str:
-    """All of them, or the first ones and how many more there are: `a, b and 3 more`."""
-    if len(told) > _MOST_NAMED:
-        told = [*told[: _MOST_NAMED - 1], f"{count(len(told) - _MOST_NAMED + 1)} more"]
-    *others, last = told or [""]
+def _some(texts: Sequence[str]) -> str:
+    """Return all texts, or the first ones and the number of others: `a, b and 3 more`."""
+    if len(texts) > _MOST_NAMED:
+        texts = [*texts[: _MOST_NAMED - 1], f"{count(len(texts) - _MOST_NAMED + 1)} more"]
+    *others, last = texts or [""]
     return f"{', '.join(others)} and {last}" if others else last
 
 
@@ -269,17 +269,17 @@ def _job_wide(result: TriageResult) -> str:
         where = how_it_ended(first) or f"{_cost_alone(first)} {_seen_on(first, result)}"
         return f"job-wide: {cause_in_words(first.cause)}, {where}; {nobody_to_blame(first)}"
     when = when_in_words(first)
-    told = [f"{cause_in_words(first.cause)} {_seen_on(first, result)}{when} ({_of_step(first, result)})"]
-    told += [f"{cause_in_words(one.cause)} {_seen_on(one, result)} ({_cost_alone(one)})" for one in others]
+    texts = [f"{cause_in_words(first.cause)} {_seen_on(first, result)}{when} ({_of_step(first, result)})"]
+    texts += [f"{cause_in_words(one.cause)} {_seen_on(one, result)} ({_cost_alone(one)})" for one in others]
     link = next((f", from {one.about} first" for one in first.evidence if isinstance(one, Network)), "")
     where = f"no rank is to blame: {CAUSES[first.cause].look_at}{link}"
     if len(result.ranking) == 1:
         where = "one rank only: it is unknown whether others lose the same, or whether it waits for one of them"
-    return f"job-wide: {_some(told)}; {where}"
+    return f"job-wide: {_some(texts)}; {where}"
 
 
 def _most_of_step(result: TriageResult) -> str:
-    """Of one rank alone, what its step goes to most."""
+    """Return the largest part of the step, for one rank alone."""
     if not result.parts:
         return ""
     largest = max(result.parts, key=lambda part: part.own_us)
@@ -287,7 +287,7 @@ def _most_of_step(result: TriageResult) -> str:
 
 
 def part_in_words(part: StepPart) -> str:
-    """Return what a part of the step is called."""
+    """Return the name of a part of the step."""
     return "exposed communication" if part == "communication" else part
 
 
@@ -307,19 +307,19 @@ def _culprit(finding: Finding) -> str:
 
 
 def _cost_alone(finding: Finding) -> str:
-    """Return what it costs, without the step."""
+    """Return its cost, without the step."""
     return why_no_cost(finding) or f"{costs(finding)}{_crowded(finding)}"
 
 
 def why_no_cost(finding: Finding) -> str | None:
-    """Return why a finding has no figure: the job stands still, or others are as late; None of any other."""
+    """Return why a finding has no figure: the job hangs, or others are equally late; else None."""
     if stands_still(finding):
         return how_it_ended(finding) or f"the job is stuck at {held_up_at(finding)}"
     return nothing_by_itself(finding) if is_hidden(finding) else None
 
 
 def _crowded(finding: Finding) -> str:
-    """Of lack of cores, who shares some: the others have enough."""
+    """Return, for a lack of cores, who shares some: the others have enough."""
     found = next((one for one in finding.evidence if one.kind == "crowded"), None)
     if found is None or finding.pattern != "job_wide" or len(found.ranks) == len(finding.seen_on):
         return ""
@@ -332,9 +332,9 @@ def _hyphened(name: str) -> str:
 
 
 def _first(warnings: tuple[KairWarning, ...], codes: tuple[str, ...]) -> str | None:
-    """Return what the first of these codes says, of the warnings that have it the first."""
-    told = {warning.code: warning_in_words(warning).message for warning in reversed(warnings) if warning.code in codes}
-    return next((told[code] for code in codes if code in told), None)
+    """Return the message of the first of these codes; of several warnings with a code, the first."""
+    said = {warning.code: warning_in_words(warning).message for warning in reversed(warnings) if warning.code in codes}
+    return next((said[code] for code in codes if code in said), None)
 
 
 def _or_dash(show: Callable[[Any], str]) -> Callable[[Any], str]:

@@ -1,4 +1,4 @@
-"""What a triage says that an earlier one of the same job did not, in words."""
+"""Differences between a triage and an earlier one of the same job, in words."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
@@ -8,13 +8,13 @@ from kair_tui.render.units import duration, plural, ranks_in_words, spans
 from kair_tui.render.verdict import cause_in_words, verdict_in_words
 
 _WORTH_TELLING: Final = 0.05
-"""By how much of itself a cost has to change: less is what a few more steps do to any figure."""
+"""Relative change of a cost that is worth a line: a few more steps change any figure by less."""
 
 _Key = tuple[str, tuple[int, ...], str | None, str | None]
 
 
 def difference(before: TriageResult, after: TriageResult) -> tuple[str, ...]:
-    """Return a line for each thing that changed, what matters most first; none where nothing did."""
+    """Return a line for each change, the most important first; empty if nothing changed."""
     lines = []
     if before.verdict != after.verdict:
         lines.append(f"{verdict_in_words(after.verdict)}, was {verdict_in_words(before.verdict)}")

@@ -1,6 +1,6 @@
-"""The view of a result: its main table, its first line, and what a person reads beneath.
+"""The view of a result: its main table, its first line, and its body for people.
 
-A graph as text: DOT to draw it, GraphML and node-link JSON for other programs.
+Also a graph as text: DOT for drawing, GraphML and node-link JSON for other programs.
 """
 
 import re
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 GraphFormat = Literal["dot", "graphml", "node-link"]
 GRAPH_FORMATS: Final[tuple[str, ...]] = get_args(GraphFormat)
 
-# What XML 1.0 has no way to write and `clean` lets through.
+# Characters that XML 1.0 cannot express and `clean` permits.
 _NO_XML: Final = re.compile("[\ufffe\uffff]")
 
 
 def graph_text(graph: "DiGraph", form: GraphFormat, *, ascii_only: bool = False) -> str:
     """Return the graph in that format; for DOT its attributes are those of DOT.
 
-    There `graph.graph["node"]` and `graph.graph["edge"]` are those that all nodes and all edges have, and a value of
-    several strings has a line for each.
+    For DOT, `graph.graph["node"]` and `graph.graph["edge"]` apply to all nodes and edges, and a value of several
+    strings has a line for each.
     """
     writers: dict[GraphFormat, Callable[..., str]] = {"dot": _dot, "graphml": _graphml, "node-link": _node_link}
     return writers[form](graph, ascii_only=ascii_only)
 
 
 def _dot(graph: "DiGraph", *, ascii_only: bool) -> str:
-    """As https://graphviz.org/doc/info/lang.html has it, every id and value in quotes."""
+    """Return the graph as in https://graphviz.org/doc/info/lang.html, with every id and value quoted."""
 
     def quoted(value: str | Sequence[str]) -> str:
         return _quoted((value,) if isinstance(value, str) else value, ascii_only=ascii_only)
@@ -59,7 +59,7 @@ def _dot(graph: "DiGraph", *, ascii_only: bool) -> str:
 
 
 def _quoted(lines: Sequence[str], *, ascii_only: bool) -> str:
-    """Lines in which DOT finds no escape, no entity and no end before their end."""
+    """Return lines without escapes, entities or quotes that DOT would interpret."""
     safe = (clean(line, ascii_only=ascii_only) for line in lines)
     harmless = (line.replace("\\", "\\\\").replace('"', '\\"').replace("&", "&amp;") for line in safe)
     return '"' + "\\n".join(harmless) + '"'
@@ -96,7 +96,7 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True)
 class CsvTable(Generic[Result]):
-    """Rows made for CSV, of an answer whose main table does not tell it."""
+    """Rows made for CSV, if the main table does not contain the answer."""
 
     row_type: type[Any]
     """A dataclass: its fields are the columns."""
@@ -108,34 +108,34 @@ class View(Generic[Result, Row]):
     """Everything the formats need to know about one kind of result."""
 
     main: str | None
-    """The field that holds the main table's rows; None where the result itself is the only row."""
+    """The field of the main table's rows; None if the result itself is the only row."""
     columns: Sequence[Column[Row]]
     headline: Callable[[Result], str]
     body: Callable[[Result, "Page"], None]
     records: Sequence[tuple[str, str]] = ()
-    """NDJSON: (field of the result, what a record of it is called), in the order they come."""
+    """NDJSON: (field of the result, name of its records), in order."""
     tree: Callable[[Result, "Page"], None] | None = None
-    """What `-o tree` shows; an answer that is no tree shows its body."""
+    """Output of `-o tree`; without it, the body."""
     graph: "Callable[[Result, GraphFormat], DiGraph] | None" = None
-    """What the formats for graphs show, of an answer that is one."""
+    """Output of the formats for graphs, if the answer is one."""
 
     picture: Callable[[Result], str] | None = None
-    """What `-o svg` writes, of an answer that is a picture."""
+    """Output of `-o svg`, if the answer is a picture."""
 
     csv: CsvTable[Result] | None = None
-    """What `-o csv` writes in the main table's place."""
+    """Output of `-o csv` instead of the main table."""
 
     line: "Callable[[Result, str], str] | None" = None
-    """What `-o oneline` writes of the answer about a job of that name."""
+    """Output of `-o oneline` for the answer about a job of that name."""
 
     text: Callable[[Result], str] | None = None
-    """What people read in the place of headline and body, as it is, of an answer that is a text."""
+    """Output for people instead of headline and body, if the answer is a text."""
 
     whole: Callable[[Result], Result] | None = None
-    """Returns the answer with all rows for JSON, of one that holds only the first."""
+    """Returns the answer with all rows for JSON, if it holds only the first."""
 
     stream: "Callable[[Result, Literal['csv', 'parquet'], IO[bytes]], None] | None" = None
-    """Writes all rows as CSV or Parquet, of an answer that may have more than fit into memory."""
+    """Writes all rows as CSV or Parquet, if the answer may have more than fit into memory."""
 
     def rows(self, result: Result) -> Sequence[Row]:
         """Return the main table's rows."""

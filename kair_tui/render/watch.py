@@ -1,4 +1,4 @@
-"""A running job for people: its ranks, the slow ones first, its hosts, and what was noticed and sampled."""
+"""A running job for people: its ranks, the slow ones first, its hosts, alerts and samples."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kair_tui.render.page import Page
 
 RANKS_SHOWN: Final = 20, 8
-"""Usually, and on a screen of few lines; so are the others."""
+"""Usually, and on a screen with few lines; likewise below."""
 SLOWEST_SHOWN: Final = 5, 3
 """Ranks whose S_w is shown over time: the heat map has the others."""
 HOSTS_SHOWN: Final = 10, 4
@@ -46,7 +46,7 @@ STATES: Final = {
 
 
 def alert_in_words(alert: Alert) -> str:
-    """Return what was noticed, at which step, and by how much."""
+    """Return an alert with its step and its size."""
     from kair_capture.coordinator.alert_text import in_words
 
     return in_words(alert)
@@ -155,7 +155,7 @@ def _slowest(row: PricedWindow) -> str:
 
 
 def _of_price(row: PricedWindow) -> Cell:
-    """Why a high S alerts, or does not."""
+    """Return whether a high S alerts, and why."""
     if row.is_high:
         return Styled("▲ high", ALARM)
     if row.simulation_error > ERROR_GATE:
@@ -177,13 +177,13 @@ PRICED = (
 
 
 def high_in_words(windows: Sequence[PricedWindow]) -> str:
-    """Return in how many windows S is high."""
+    """Return the number of windows with a high S."""
     high = sum(one.is_high for one in windows)
     return f"S is {HIGH:g} or more beyond noise in {high} of {plural(len(windows), 'window')} of sampled steps"
 
 
 def _priced(windows: Sequence[PricedWindow], page: Page) -> None:
-    """S of each window, the last one first, then S_w of the slowest ranks over time."""
+    """Write S of each window, the last one first, then S_w of the slowest ranks over time."""
     page.line(high_in_words(windows))
     page.table(PRICED, windows[::-1], limit=page.options.limit(*PRICED_SHOWN))
     page.line()
@@ -193,7 +193,7 @@ def _priced(windows: Sequence[PricedWindow], page: Page) -> None:
 
 
 def _last_heatmap(last: PricedWindow, page: Page) -> None:
-    """S_w of all workers in the last window."""
+    """Draw S_w of all workers in the last window."""
     from kair_tui.render.whatif import draw_heatmap
 
     page.line()
@@ -202,7 +202,7 @@ def _last_heatmap(last: PricedWindow, page: Page) -> None:
 
 
 def slowdowns_over_time(windows: Sequence[PricedWindow]) -> tuple[Column[int], ...]:
-    """Return columns of S_w of a rank: one for each window."""
+    """Return columns of a rank's S_w: one for each window."""
     return (Column[int]("rank", "rank", str, weight=9), *map(_column_of, windows))
 
 
@@ -219,7 +219,7 @@ def price_text(window: PricedWindow) -> str:
 
 
 def _column_of(window: PricedWindow) -> Column[int]:
-    """S_w of each rank in one window."""
+    """Return the column of each rank's S_w in one window."""
 
     def cell(rank: int) -> Cell:
         found = window.by_rank.get(rank)
@@ -229,7 +229,7 @@ def _column_of(window: PricedWindow) -> Column[int]:
 
 
 def _body(result: WatchResult, page: Page) -> None:
-    """Write what matters most first: a screen of few lines shows no more of it."""
+    """Write the most important first: a screen with few lines shows no more."""
     if (triage := result.triage) is not None:
         page.line(f"triage of the steps up to {triage.step}: {triage.summary}")
         page.line()
@@ -257,7 +257,7 @@ def _body(result: WatchResult, page: Page) -> None:
 
 
 def _sampling(result: WatchResult, page: Page) -> None:
-    """Write what it takes of the job's time, what was set, and the last windows."""
+    """Write the sampling's share of the job's time, its settings, and the last windows."""
     sampling = result.sampling
     page.line(
         f"sampling took {percent(sampling.overhead, 2)} of the time, at most {percent(sampling.max_overhead, 2)} are "

@@ -1,6 +1,6 @@
-"""The what-if analysis for people: what the job would save, and who costs what.
+"""The what-if analysis for people: the job's possible savings, and who costs what.
 
-A what-if analysis in words: the verdict, its causes and the remedies as people read them.
+Its verdict, causes and remedies are also put into words.
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ if TYPE_CHECKING:
 
 
 _WORTH_MOVING = 0.01
-"""Of what a stage computes: smaller changes of it are not worth a word."""
+"""Share of a stage's compute: smaller changes are not worth mentioning."""
 _MOST = 0.5
-"""Of the slowdown: one kind of time that costs as much is told where no cause has a name."""
+"""Share of the slowdown above which a kind of time is named if no cause is known."""
 _MUCH = 0.1
-"""Of the slowdown, for one worker."""
+"""Share of the slowdown, for one worker."""
 
 
 def whatif_in_words(result: WhatifResult) -> WhatifResult:
-    """Return the same answer, told."""
+    """Return the answer with its sentences."""
     lost_us = _lost_us(result)
     return replace(
         result,
@@ -71,7 +71,7 @@ def whatif_in_words(result: WhatifResult) -> WhatifResult:
 
 
 def verdict_in_words(result: WhatifResult) -> str:
-    """Return what ranks cost by all recorded steps, where that is known; what a replay says."""
+    """Return the ranks' costs over all recorded steps, if known; else the replay's result."""
     replayed = _replayed(result)
     if not result.measured:
         return replayed
@@ -79,7 +79,7 @@ def verdict_in_words(result: WhatifResult) -> str:
 
 
 def _measured(one: PricedRanks) -> str:
-    """`rank 2 costs 3.72 ms a step since step 99`."""
+    """Return `rank 2 costs 3.72 ms a step since step 99`."""
     since = "" if one.since is None else f" since step {one.since}"
     until = "" if one.until is None else f" until step {one.until}"
     takes = "costs" if len(one.ranks) == 1 else "cost"
@@ -87,19 +87,19 @@ def _measured(one: PricedRanks) -> str:
 
 
 def _replayed(result: WhatifResult) -> str:
-    """One sentence: the causes, and the heatmap's pattern; of prices the largest is first."""
+    """Return a sentence with the causes and the heatmap's pattern; the largest price comes first."""
     if result.pattern == "none":
         return f"stragglers cost little: the job is {percent(result.slowdown - 1)} slower than without any"
     slower = f"{result.slowdown:.2f} times slower than without any straggler"
     if result.only_fixes:
         return f"{slower}; only fixes were priced"
-    told = [cause_in_words(one, _lost_us(result)) for one in result.causes]
-    causes = ", and second ".join(told) or f"no single cause{_mostly(result)}"
+    words = [cause_in_words(one, _lost_us(result)) for one in result.causes]
+    causes = ", and second ".join(words) or f"no single cause{_mostly(result)}"
     return f"{slower}: {causes}; {_pattern(result)}"
 
 
 def cause_in_words(cause: SlowdownCause, lost_us: float) -> str:
-    """Return what it is, where, and what speaks for it; `lost_us` is what a step loses to all stragglers together."""
+    """Return the cause, where, and its evidence; `lost_us` is what a step loses to all stragglers together."""
     return filled(cause.wording(), {**cause.figures, "cause": cause, "price": _price(cause, lost_us)})
 
 
@@ -119,11 +119,11 @@ _PUBLISHED: Final = {
 
 
 _BEYOND_CHANCE = 0.54
-"""Spearman's rank correlation that chance reaches in 5 % of 11 runs: below, prices do not say who saves more."""
+"""Spearman's rank correlation that chance reaches in 5 % of 11 runs: below it, prices do not rank savings."""
 
 
 def price_in_words(remedy: Remedy) -> list[str]:
-    """Return how far a remedy's price can be trusted: its range, how it did on public runs, and what it assumes."""
+    """Return how reliable a remedy's price is: its range, its results on public runs, and its assumptions."""
     if remedy.saved_range_us is None:
         return []
     saved = " to ".join(dict.fromkeys(signed_duration(of) for of in remedy.saved_range_us))
@@ -164,7 +164,7 @@ def _mostly(result: WhatifResult) -> str:
 
 
 def _pattern(result: WhatifResult) -> str:
-    """Which workers are slow, be it together: what fixing one of them saves the tables tell."""
+    """Return which workers are slow, possibly together: the tables show the saving of fixing one."""
     rank = next(iter(result.by_rank or result.by_rank_approximate), None)
     stage = next(iter(result.by_stage), None)
     last = ", the last row," if result.by_stage and stage == max(result.by_stage) else ""
@@ -185,13 +185,13 @@ def _spread(result: WhatifResult) -> str:
 
 
 def _price(cause: SlowdownCause, lost_us: float) -> str:
-    """Return what a step saves without it, and how much of all that is lost that is."""
+    """Return the saving per step without it, and its share of the total loss."""
     share = cause.share or 0.0
     return f"{duration(share * lost_us)} a step, {_of_slowdown(share)}"
 
 
 _ALL: Final = 0.995
-"""Of the slowdown: what is printed as 100 %. Of several parts each may be all of it, or more, by a replay's error."""
+"""Share of the slowdown that is printed as 100 %. Several parts can each be all of it, or more, by a replay's error."""
 
 
 def _of_slowdown(share: float) -> str:
@@ -200,21 +200,21 @@ def _of_slowdown(share: float) -> str:
 
 _SHOWN = 10
 _LABEL, _CELL, _MARGIN, _WIDEST = 10, 9, 26, 100
-"""Widths in the heat map: of its labels, of a cell with its figure, of all else; and the most that cells take."""
+"""Widths in the heat map: of its labels, of a cell with a figure, of everything else; and the limit of all cells."""
 
 
 _TYPES: Final = ("operation type", "kind of time")
 _ALONE: Final = {**dict.fromkeys(_TYPES, "S_t"), "rank": "S_w"}
-"""What the paper calls S of one part [W]."""
+"""The paper's names for S of one part [W]."""
 _LEVELS, _DARK = (0.05, 0.25, 0.5, 0.75), 3
-"""Of the largest S_w − 1: from where a cell of the heatmap is a level darker; and the first level in colour."""
+"""Shares of the largest S_w − 1 at which a heatmap cell gets darker; and the first level with colour."""
 _SLOWED = 0.1
-"""S − 1 of a job that counts as slowed [W]: below, not even its slowest worker is dark."""
+"""S − 1 of a job that counts as slowed [W]: below it, not even the slowest worker is dark."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """One part of the job, and what its fix saves of the recorded step."""
+    """One part of the job, and the saving of its fix in the recorded step."""
 
     sort: str
     """`kind of time`, `stage` …"""
@@ -228,14 +228,14 @@ class Part:
 
     @property
     def is_worth_a_line(self) -> bool:
-        """Whether its price is a figure other than nought."""
+        """Whether its price is not printed as zero."""
         return self.saved >= WORTH_A_FIGURE
 
 
 def sorts_of(
     of: WhatifResult | StepPrice,
 ) -> list[tuple[str, str, Mapping[Any, float], Mapping[Any, float]]]:
-    """Return (what the parts are, what stands before each, what its fix saves, µs, S of it alone)."""
+    """Return (the sort of parts, their label, the saving of each fix, µs, S of each alone)."""
     kinds = "kind of time" if set(of.saved_by_operator_type_us) <= set(FIX_KINDS) else "operation type"
     hosts = (of.saved_by_host_us, of.by_host) if isinstance(of, WhatifResult) else ({}, {})
     return [
@@ -248,7 +248,7 @@ def sorts_of(
 
 
 def parts_of(result: WhatifResult) -> dict[str, tuple[Part, ...]]:
-    """By sort the parts of the job, the costliest first; of very many ranks those that can save most."""
+    """Return the job's parts by sort, the costliest first; of very many ranks those that can save most."""
     return {
         sort: tuple(_part(result, sort, f"{label}{key}", saved, alone.get(key)) for key, saved in of.items())
         for sort, label, of, alone in sorts_of(result)
@@ -257,7 +257,7 @@ def parts_of(result: WhatifResult) -> dict[str, tuple[Part, ...]]:
 
 def _part(result: WhatifResult, sort: str, part: str, saved_us: float, slowdown: float | None) -> Part:
     saved = saved_us / result.step_time_us if result.step_time_us else 0.0
-    # What is saved without any straggler is as many hours for each share of the step.
+    # Saved hours are proportional to the saved share of the step.
     hours = saved * result.gpu_hours_per_day / result.waste if result.waste else 0.0
     return Part(sort, part, saved_us, saved, hours, slowdown)
 
@@ -293,7 +293,7 @@ _REMEDIES = (
 def _parts(sort: str, parts: Sequence[Part], page: Page) -> None:
     if not parts:
         return
-    # A type can slow an ideal job down though its fix saves this one nothing.
+    # A type can slow an ideal job down although fixing it saves nothing in this one.
     slows = 1 + WORTH_A_FIGURE if sort in _TYPES else float("inf")
     worth = [part for part in parts if page.options.wide or part.is_worth_a_line or (part.slowdown or 1.0) >= slows]
     if not worth:
@@ -370,7 +370,7 @@ def _body(result: WhatifResult, page: Page) -> None:
 
 
 def _standing_still(result: WhatifResult, page: Page) -> None:
-    """Write what threads did not do, as far as that is known."""
+    """Write the threads' stops, as far as known."""
     stops = result.host_stops
     if stops is None:
         return
@@ -383,12 +383,12 @@ def _standing_still(result: WhatifResult, page: Page) -> None:
 
 
 def absorbed_lines(result: WhatifResult) -> list[str]:
-    """Return the fixes of hosts that save nothing, as these are ahead of their devices."""
+    """Return the fixes of hosts that save nothing because hosts are ahead of their devices."""
     return [f"absorbed: {absorbed_fix_in_words(one, result.step_time_us)}" for one in result.absorbed]
 
 
 def _without_any(result: WhatifResult) -> str:
-    """Return what S is; of money only where the price of a GPU hour is known."""
+    """Return S, with money only if the price of a GPU hour is known."""
     price = "" if result.cost_per_day is None else f", {money(result.cost_per_day, result.currency)}"
     hours = f"{one_decimal(result.gpu_hours_per_day)} GPU-hours{price} a day"
     return f"without any straggler a step takes {percent(result.waste)} less ({hours})"
@@ -401,7 +401,7 @@ def _times(result: WhatifResult) -> str:
 
 
 def simulation_in_words(result: WhatifResult) -> str:
-    """How far the simulation is off, and beyond the paper's limit that it is."""
+    """Return the simulation's error, and whether it exceeds the paper's limit."""
     off = percent(result.simulation_error)
     left_out = "(delays that no recorded operation explains are left out)"
     if result.simulation_error <= ERROR_GATE:
@@ -415,7 +415,7 @@ def _effect(effect: PartEffect, part: str, *, wide: bool) -> str:
 
 
 def darker_from(slowdowns: Iterable[float]) -> tuple[float, ...]:
-    """Return what a worker's S_w − 1 must be for its cell to be a level darker: by the largest, in a slow job alone."""
+    """Return the values of S_w − 1 at which a cell gets darker: relative to the largest, if the job is slow."""
     most = max((*(one - 1 for one in slowdowns), _SLOWED))
     return tuple(share * most for share in _LEVELS)
 
@@ -427,7 +427,7 @@ def _heatmap(result: WhatifResult, page: Page) -> None:
 def draw_heatmap(heatmap: Sequence[Sequence[float]], exact: int, page: Page, *, staged: bool) -> None:
     """Draw a row per stage and a cell per data-parallel rank, or one row of all ranks: S with one worker as recorded.
 
-    `exact` is how many workers were replayed: what is drawn of the others is an upper bound.
+    `exact` is the number of workers that were replayed: values of the others are upper bounds.
     """
     columns = max(map(len, heatmap), default=0)
     cells = len(heatmap) * columns
@@ -443,7 +443,7 @@ def draw_heatmap(heatmap: Sequence[Sequence[float]], exact: int, page: Page, *, 
     for stage, row in enumerate(heatmap):
         drawn: list[tuple[str, str]] = [(f"{f'stage {stage}' if staged else 'ranks':<{_LABEL}}", "")]
         for part in stretches(columns, width):
-            # Of many ranks one that costs much must not vanish in a mean.
+            # The maximum, because a mean would hide a costly rank.
             worst = max(row[part.start : part.stop])
             level = sum(worst - 1 >= limit for limit in limits)
             figure = f" {worst:.3f}".ljust(_CELL - 1) if figures else ""

@@ -1,4 +1,4 @@
-"""What of a rank's kernels takes longer than its peers', and what does not, in words; and what follows from that."""
+"""Which of a rank's kernels are slower than its peers', and which are not, in words; and the conclusion."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -35,7 +35,7 @@ _ADVICE: Final[Mapping[str, str]] = {
         "-d CLOCK,ECC,ROW_REMAPPER), and what else uses its memory; if it stays slow, drain it."
     ),
 }
-"""Family of kernels → the suggestion where these alone are slower."""
+"""Family of kernels → the suggestion if only these are slower."""
 _ONE_KERNEL: Final = (
     "Compare what {who} computes there{operator}, and how it was tuned (autotuning, versions, layout), with a peer: "
     "all other kernels run as fast as there, so that the device as a whole is not slow."
@@ -44,7 +44,7 @@ _DEVICE: Final = frozenset({"whole_device", "device_models"})
 
 
 def advice(finding: Finding) -> str | None:
-    """Return the suggestion that follows from what is slower and what is not; None where the cause's own holds."""
+    """Return the suggestion that follows from slower and equal kernels; None if the cause's own applies."""
     for one in finding.evidence:
         if one.kind == "one_kernel" or (one.kind == "one_family" and one.about == "matrix_products"):
             return _ONE_KERNEL
@@ -54,13 +54,13 @@ def advice(finding: Finding) -> str | None:
 
 
 def family_of(finding: Finding) -> str | None:
-    """Return the kernels that alone are slower, `attention kernels`; None where no family of them is."""
+    """Return the kernels that alone are slower, `attention kernels`; None if there is no such family."""
     found = (str(one.about) for one in finding.evidence if one.kind == "one_family" and one.about != "copies")
     return next((KERNEL_FAMILIES[about] for about in found if about in KERNEL_FAMILIES), None)
 
 
 def when_in_words(finding: Finding) -> str:
-    """Return since when it is there, ` since step 9`, or how often it comes, ` every 5 steps`; empty where always."""
+    """Return its begin, ` since step 9`, or its period, ` every 5 steps`; empty if it is always present."""
     figures = [one.figures for one in finding.evidence if one.kind in {"periodic", "all_pause", "than_before"}]
     every = next((int(of["every"]) for of in figures if of.get("every")), 0)
     if every > 1:
@@ -75,13 +75,13 @@ def when_in_words(finding: Finding) -> str:
 
 
 def cause_with_time(finding: Finding) -> str:
-    """`compute in attention kernels alone since step 9`: the cause, in which kernels, and since when."""
+    """Return the cause, its kernels and its begin: `compute in attention kernels alone since step 9`."""
     alone = f" in {what} alone" if (what := family_of(finding)) is not None else ""
     return f"{CAUSES[finding.cause].words}{alone}{when_in_words(finding)}"
 
 
 def of_devices(finding: Finding) -> str | None:
-    """Return the sentence about devices that are slower as a whole; None where the finding is about no such ones."""
+    """Return the sentence about devices that are slower as a whole; None for other findings."""
     shown = next((one for one in finding.evidence if one.kind in _DEVICE), None)
     if shown is None or finding.cause not in {"compute", "device_model"}:
         return None

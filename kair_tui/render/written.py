@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 Format = Literal["table", "wide", "tree", "json", "ndjson", "csv", "md"]
 FormatOfGraph = Literal[Format, GraphFormat]
-"""Of an answer that is a graph."""
+"""For an answer that is a graph."""
 FormatOfPicture = Literal[Format, "svg"]
-"""Of an answer that is a picture."""
+"""For an answer that is a picture."""
 FormatOfVerdict = Literal[Format, "oneline"]
-"""Of an answer that is said on one line too."""
+"""For an answer that has a one-line form."""
 FormatOfRows = Literal[Format, "parquet"]
-"""Of an answer whose rows are streamed: Parquet goes to files and pipes alone."""
+"""For an answer with streamed rows: Parquet only goes to files and pipes."""
 AnyFormat = Literal[FormatOfGraph, FormatOfPicture, FormatOfVerdict, FormatOfRows]
 
 
@@ -83,9 +83,9 @@ def _line(answer: "Document", view: "View[Any, Any]") -> str:
 
 
 def _markdown(answer: "Document", view: "View[Any, Any]", options: "PageOptions", keep: Sequence[str] | None) -> str:
-    """Return the report about the answer, where there is one.
+    """Return the report about the answer, if it has one.
 
-    Else its first line and its main table, or all as it is.
+    Else its first line and its main table, or the whole as it is.
     """
     if keep is None and answer.report is not None:
         return answer.report()
@@ -101,7 +101,7 @@ def _markdown(answer: "Document", view: "View[Any, Any]", options: "PageOptions"
 
 
 def _page(result: Any, view: "View[Any, Any]", form: Format, options: "PageOptions", keep: Sequence[str] | None) -> str:  # noqa: ANN401
-    """Return the answer in one line, then what belongs to it."""
+    """Return the answer in one line, then its details."""
     if view.text is not None and keep is None:
         text = view.text(result)
         return to_ascii(text) if options.ascii_only else text

@@ -14,7 +14,7 @@ from kair_engine.results.triage import TriageResult
 from kair_engine.trace.identity import RankIdentity
 from kair_engine.trace.identity_file import identity_json
 from kair_engine.trace.model import Trace
-from kair_tui.render.triage import beside_lines, triage_in_words
+from kair_tui.render.triage import context_lines, triage_in_words
 
 
 def run(trace: Trace, baseline: ChosenBaseline | None = None) -> TriageResult:
@@ -37,12 +37,12 @@ def test_a_driver_that_the_accused_rank_alone_has_is_listed(tmp_path: Path) -> N
     result = run(recorded(tmp_path, *(identity(rank, driver="535" if rank == 2 else "550") for rank in range(4))))
     assert [one.ranks for one in result.findings] == [(2,)]
     assert [one.accused for one in result.differences] == [True]
-    assert beside_lines(result) == ["differs: rank 2 (node-0): versions driver is 535; 3 others have 550"]
+    assert context_lines(result) == ["differs: rank 2 (node-0): versions driver is 535; 3 others have 550"]
 
 
 def test_of_ranks_that_are_alike_or_unknown_nothing_is_listed(tmp_path: Path) -> None:
-    assert beside_lines(run(recorded(tmp_path / "alike", *map(identity, range(4))))) == []
-    assert beside_lines(run(recorded(tmp_path / "unknown"))) == []
+    assert context_lines(run(recorded(tmp_path / "alike", *map(identity, range(4))))) == []
+    assert context_lines(run(recorded(tmp_path / "unknown"))) == []
 
 
 def test_a_rank_that_ran_elsewhere_in_the_attempt_before_is_listed(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_a_rank_that_ran_elsewhere_in_the_attempt_before_is_listed(tmp_path: Pat
             one = identity(rank, attempt, host=host)
             (folder / f"identity-rank-{rank}.{attempt}.json").write_bytes(identity_json(one))
     result = run(recorded(tmp_path / "traces", stored_in=tmp_path / "job" / "recording"))
-    assert beside_lines(result) == [
+    assert context_lines(result) == [
         "changed since attempt 1: rank 2 (node-0): host is node-0, it was node-9; on 3 other ranks it is as it was"
     ]
 
@@ -65,4 +65,4 @@ def test_what_a_kept_baseline_ran_with_is_held_against_the_job(tmp_path: Path) -
     kept.save("healthy", healthy)
     chosen = ChosenBaseline("healthy", kept.load("healthy"), named=True)
     now = recorded(tmp_path / "now", *(identity(rank, driver="560") for rank in range(4)))
-    assert beside_lines(run(now, baseline=chosen)) == ["other than in healthy: versions driver is 560, it was 550"]
+    assert context_lines(run(now, baseline=chosen)) == ["other than in healthy: versions driver is 560, it was 550"]

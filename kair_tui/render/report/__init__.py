@@ -1,1 +1,1 @@
-"""Reports in one file, to read and to pass on: what they say, and how that is written as HTML and Markdown."""
+"""Reports in one file, to read and to pass on: their content, and how it is written as HTML and Markdown."""

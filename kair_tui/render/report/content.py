@@ -1,6 +1,6 @@
-"""What a report says, whatever it is written in: sections of paragraphs, lists, trees, tables and pictures.
+"""The content of a report in any form: sections of paragraphs, lists, trees, tables and pictures.
 
-Makes elements of HTML and SVG: every text in them is made safe on its way in.
+Also makes elements of HTML and SVG; every text in them is made safe when it is added.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from kair_tui.render.text import clean
 from kair_tui.render.units import count
 
 Tone = Literal["alarm", "open", "fine"]
-"""Something was found; nothing can be told; nothing was found."""
+"""A finding; no conclusion; no finding."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Title:
 
 @dataclass(frozen=True)
 class Command:
-    """A line to type that shows the same."""
+    """A command that shows the same."""
 
     line: str
 
@@ -47,7 +47,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Node:
-    """One line of a tree or list, with what hangs on it; `command` shows the same figures."""
+    """One line of a tree or list, with its children; `command` shows the same figures."""
 
     text: str
     below: tuple["Node", ...] = ()
@@ -72,7 +72,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells; `numbers` tells of every column whether it is set to the right."""
+    """Rows of cells; `numbers` has per column whether it is right-aligned."""
 
     titles: tuple[str, ...]
     numbers: tuple[bool, ...]
@@ -82,19 +82,19 @@ class Table:
 
     @property
     def more(self) -> str:
-        """Return how many rows are not shown."""
+        """Return the number of rows not shown, in words."""
         return f"… and {count(self.left_out)} more"
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A drawing, and the same in signs for what shows no drawings."""
+    """A drawing, and its text version."""
 
     svg: Element
     signs: tuple[str, ...]
     caption: str
     name: str = ""
-    """Of a picture that is a file of its own beside Markdown; it is wide, and has colours of its own."""
+    """The name of a separate file next to Markdown; such a picture is wide and has its own colours."""
 
 
 Block = Text | Title | Command | Facts | Tree | Table | Picture
@@ -102,7 +102,7 @@ Block = Text | Title | Command | Facts | Tree | Table | Picture
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the report; `card` where it stands out as one thing among several alike."""
+    """A part of the report; `card` if it is one of several of a kind."""
 
     title: str
     blocks: tuple[Block, ...]
@@ -111,7 +111,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Report:
-    """All of it. `kicker` says what it is about, `badge` the verdict in a word or two, `lead` in a sentence."""
+    """All of it. `kicker` is the subject, `badge` the verdict in a word or two, `lead` in a sentence."""
 
     kicker: str
     badge: str
@@ -120,14 +120,11 @@ class Report:
     facts: Facts
     sections: tuple[Section, ...]
     made: str
-    """When, and by what."""
+    """Date, and program."""
 
 
 def table(columns: Sequence[Column[Any]], rows: Sequence[Any], limit: int) -> Table:
-    """Return the first rows in the columns that a terminal shows.
-
-    Those that say nothing of any of them are left out.
-    """
+    """Return the first rows in a terminal's columns, without columns that are empty in all of them."""
     shown = [[_cell(column, row) for column in columns if not column.detail] for row in rows[:limit]]
     kept = [column for column in columns if not column.detail]
     said = [at for at in range(len(kept)) if any(row[at].text not in ("–", "") for row in shown)]
@@ -149,13 +146,13 @@ def _text(shown: str | Styled) -> str:
 
 
 def svg(width: int, height: int, label: str) -> Element:
-    """Return an empty picture that grows with its place; `label` says what it shows to who does not see it."""
+    """Return an empty picture that scales; `label` describes it for screen readers."""
     # HTML needs no namespace, and ElementTree would give every tag a prefix with one.
     return Element("svg", {"viewBox": f"0 0 {width} {height}", "role": "img", "aria-label": clean(label)})
 
 
 def draw(into: Element, tag: str, text: str | None = None, **attributes: str | float) -> Element:
-    """Return a shape in a picture; of numbers one decimal is kept."""
+    """Return a shape in a picture; numbers keep one decimal."""
     named = {name.rstrip("_").replace("_", "-"): _number(value) for name, value in attributes.items()}
     made = SubElement(into, tag, named)
     made.text = None if text is None else clean(text)

@@ -28,7 +28,7 @@ _SOME: Final = 2
 
 
 def fleet_report(result: FleetResult, command: str, made: str) -> Report:
-    """Return the report; `command` asks for the same again."""
+    """Return the report; `command` repeats the query."""
     tone: Tone = "alarm" if any(host.recurs for host in result.hosts) else "open" if result.with_straggler else "fine"
     return Report(
         kicker=f"all jobs of {result.store}",

@@ -1,4 +1,4 @@
-"""Pictures of a report: where a step goes, every rank's score, a rank's completion among its peers, shares of jobs."""
+"""Pictures of a report: a step's GPU-time, every rank's score, a rank's completion among its peers, shares of jobs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
@@ -22,17 +22,17 @@ from kair_tui.render.timeline_drawing import fixed_in_words, recorded_in_words, 
 from kair_tui.render.units import count, duration, percent, plural, ratio, score
 
 _WIDTH: Final = 400
-"""Units across, of which a phone shows one in about a pixel: what is written is readable on it."""
+"""Width in units, of which a phone shows one as about a pixel: text is readable there."""
 _MARGIN: Final = 44
 _HEIGHT, _TOP, _FOOT = 200, 8, 22
 _LINE: Final = 13
-"""Units that a line of text takes: so far apart are the numbers beside the rows."""
+"""Height of a line of text in units: the distance of numbers next to rows."""
 _MOST_CELLS: Final = 4096
 _SIGNS_WIDE, _SIGNS_HIGH = 64, 9
 _TIMELINE_WIDE: Final = 100
-"""Signs that a timeline in signs is wide."""
+"""Width of a timeline in characters."""
 _BAR: Final = 26
-"""Units that the bar of a step is high."""
+"""Height of a step's bar in units."""
 _TONES: Final[Mapping[BarPart, str]] = {
     "compute": "of-fine-part",
     "bubble": "of-bubble",
@@ -44,7 +44,7 @@ _TONES: Final[Mapping[BarPart, str]] = {
 
 
 def step_bar(bar: StepBar) -> Picture:
-    """Where the GPU-time of a step goes: one bar, and under it what each part of it is."""
+    """Return the GPU-time of a step: one bar, and the meaning of its parts below."""
     parts = drawn(bar, _SIGNS_WIDE, ascii_only=False)
     foot = _BAR + 6
     picture = svg(_WIDTH, foot + _LINE * len(parts), f"where the step goes: {in_one_line(bar)}")
@@ -56,15 +56,15 @@ def step_bar(bar: StepBar) -> Picture:
         draw(picture, "rect", x=0, y=y, width=_LINE - 3, height=_LINE - 3, class_=f"part {_TONES[one.part]}")
         draw(picture, "text", f"{one.name} {percent(one.tenths / 1000)}", x=_LINE + 4, y=y + _LINE - 4)
         x += width
-    told = f"Of {duration(bar.step_time_us)} a step and rank, the mean over ranks and {plural(bar.steps, 'step')}."
+    caption = f"Of {duration(bar.step_time_us)} a step and rank, the mean over ranks and {plural(bar.steps, 'step')}."
     signs_of_it = "".join(one.sign * one.cells for one in parts)
-    return Picture(picture, (signs_of_it, *legend_lines(bar, _SIGNS_WIDE, ascii_only=False)), told)
+    return Picture(picture, (signs_of_it, *legend_lines(bar, _SIGNS_WIDE, ascii_only=False)), caption)
 
 
 def score_grid(ranking: Sequence[RankedRank]) -> Picture:
-    """Return a cell for every rank, the darker the higher its score; those that are accused have a frame.
+    """Return a cell for every rank, darker for a higher score; accused ranks have a frame.
 
-    Where there are several hosts each has a row.
+    Several hosts have a row each.
     """
     ranks = sorted(ranking, key=lambda row: row.rank)
     grid = _by_host(ranks) or _in_order(ranks)
@@ -79,14 +79,14 @@ def score_grid(ranking: Sequence[RankedRank]) -> Picture:
             draw(picture, "text", label, x=before - 6, y=y + size / 2 + 4, text_anchor="end")
         for column, group in enumerate(groups):
             _cell(picture, group, (before + column * size, y, size), peak)
-    caption = f"The score of every rank, {grid.told}. The darkest is {score(peak)}; accused ranks have a frame."
+    caption = f"The score of every rank, {grid.caption}. The darkest is {score(peak)}; accused ranks have a frame."
     return Picture(picture, _grid_in_signs(grid, peak), caption)
 
 
 _SIGN: Final = 6.5
-"""Units that a sign of a host's name takes."""
+"""Width of a character of a host's name, in units."""
 FAR: Final = 2.0
-"""Healthy ranks come to 0.97 at most, as seen; slow ones to 30 and more."""
+"""Healthy ranks reached at most 0.97; slow ones 30 and more."""
 _HIGHEST_GRID: Final = 640
 _SMALLEST_CELL: Final = 4
 _LONGEST_HOST: Final = 18
@@ -94,22 +94,20 @@ _LONGEST_HOST: Final = 18
 
 @dataclass(frozen=True)
 class _Grid:
-    """Rows of cells, each of one rank or of neighbours, and what stands before each row."""
+    """Rows of cells, each for one or several neighbouring ranks, and the rows' labels."""
 
     rows: tuple[tuple[str, tuple[tuple[RankedRank, ...], ...]], ...]
-    told: str
+    caption: str
     of_hosts: bool
 
     @property
     def columns(self) -> int:
-        """Of the longest row."""
+        """The length of the longest row."""
         return max(len(groups) for _, groups in self.rows)
 
 
 def _by_host(ranks: Sequence[RankedRank]) -> _Grid | None:
-    """Return a row for every host, in the order of their first ranks; None where a host is not known, or there is but
-    one.
-    """
+    """Return a row for every host, in the order of their first ranks; None if a host is unknown, or the only one."""
     hosts: dict[str, list[RankedRank]] = {}
     for row in ranks:
         hosts.setdefault(row.host or "", []).append(row)
@@ -120,19 +118,19 @@ def _by_host(ranks: Sequence[RankedRank]) -> _Grid | None:
 
 
 def _host_label(host: str) -> str:
-    """Its end, where it is long: names of hosts differ there."""
+    """Return the end of a long name: names of hosts differ there."""
     return host if len(host) <= _LONGEST_HOST else f"…{host[1 - _LONGEST_HOST :]}"
 
 
 def _in_order(ranks: Sequence[RankedRank]) -> _Grid:
-    """Ranks one after the other, in a square; of very many, neighbours share a cell."""
+    """Return ranks in order, as a square; very many share cells with neighbours."""
     groups = [tuple(ranks[at] for at in part) for part in stretches(len(ranks), _MOST_CELLS)]
     columns = _columns(len(groups))
     starts = range(0, len(groups), columns)
     each = "" if len(groups) == len(ranks) else f"; a cell is the highest of up to {count(len(groups[0]))} neighbours"
-    told = f"rank {ranks[0].rank} at the top left, {columns} in a row{each}"
+    caption = f"rank {ranks[0].rank} at the top left, {columns} in a row{each}"
     rows = tuple((str(groups[at][0].rank), tuple(groups[at : at + columns])) for at in starts)
-    return _Grid(rows, told, of_hosts=False)
+    return _Grid(rows, caption, of_hosts=False)
 
 
 def _columns(cells: int) -> int:
@@ -140,7 +138,7 @@ def _columns(cells: int) -> int:
 
 
 def _cell(picture: Element, group: Sequence[RankedRank], place: tuple[float, float, float], peak: float) -> None:
-    """At (x, y), so large."""
+    """Draw a cell at `place` (x, y, size)."""
     x, y, size = place
     worst = max(group, key=lambda row: row.score)
     flagged = [row for row in group if row.flagged]
@@ -172,14 +170,12 @@ _SVG: Final = "http://www.w3.org/2000/svg"
 
 
 def around_delay(result: TimelineResult) -> Picture:
-    """Return what every rank did around the delay, as `kair timeline -o svg` draws it, and as it is drawn on a
-    terminal.
-    """
+    """Return every rank's activity around the delay, as `kair timeline -o svg` and as a terminal draw it."""
     return _timeline(result, timeline_headline(result), TIMELINE)
 
 
 def before_and_after(result: TimelineResult, fixed: FixedTimeline) -> Picture:
-    """Return the same step as recorded and with fixes made, one above the other."""
+    """Return the same step as recorded and with fixes, one above the other."""
     return _timeline(result, f"Step {result.step}, {recorded_in_words(fixed)}; {fixed_in_words(fixed)}.", FIXED)
 
 
@@ -195,23 +191,23 @@ def _timeline(result: TimelineResult, caption: str, name: str) -> Picture:
     root.set("aria-label", clean(caption))
     page = Page(PageOptions(width=_TIMELINE_WIDE, color=False, ascii_only=False))
     VIEW.body(result, page)
-    # The rows, those with fixes where there are any, and what the signs mean.
+    # The rows, those with fixes if any, and the meaning of the characters.
     drawn = page.getvalue().split("\n\n")[: 2 if result.fixed is None else 3]
     return Picture(root, tuple("\n\n".join(drawn).splitlines()), caption, name)
 
 
 def document(picture: Picture) -> str:
-    """Return a picture as an SVG file that stands by itself."""
+    """Return a picture as a standalone SVG file."""
     root = deepcopy(picture.svg)
     root.set("xmlns", _SVG)
     return tostring(root, encoding="unicode") + "\n"
 
 
 def differs(profile: RankProfileResult) -> bool:
-    """Whether the rank's curve says something: it lies outside its peers' band, and over the step clearly so.
+    """Return whether the rank's curve is informative: clearly outside its peers' band over the step.
 
-    Its mean distance from the band of 10 to 90 % of the peers has to be FAR times the band's mean width: as far as that
-    no healthy rank is off. Without peers there is nothing to see.
+    Its mean distance from the band of 10 to 90 % of the peers must be FAR times the band's mean width, which no healthy
+    rank reached. Without peers there is nothing to see.
     """
     points = [
         (point.completed, point.peers_low, point.peers_high)
@@ -223,7 +219,7 @@ def differs(profile: RankProfileResult) -> bool:
 
 
 def completion(profile: RankProfileResult) -> Picture:
-    """How the rank's operations complete over the step, among its peers, and the largest K–S distance."""
+    """Return how the rank's operations complete over the step, among its peers, and the largest K–S distance."""
     end = profile.curve[-1].time_us
     picture = svg(_WIDTH, _HEIGHT, f"completion of rank {profile.rank}'s operations compared with its peers'")
     x, y = _axes(picture, end, duration, begin=0.0)
@@ -270,7 +266,7 @@ Scale = Callable[[float], float]
 
 
 def _axes(picture: Element, end: float, label: Callable[[float], str], *, begin: float) -> tuple[Scale, Scale]:
-    """Draws shares upwards and `begin` to `end` to the right; where values lie."""
+    """Draw axes with shares upwards and `begin` to `end` to the right; return the scales."""
     span, bottom = max(end - begin, 1e-9), _HEIGHT - _FOOT
 
     def x(value: float) -> float:
@@ -288,7 +284,7 @@ def _axes(picture: Element, end: float, label: Callable[[float], str], *, begin:
 
 
 def _labelled(rows: Sequence[str], first: str, last: str) -> tuple[str, ...]:
-    """Return a curve in signs with what its edges stand for."""
+    """Return a curve in characters with labelled edges."""
     labels = {0: "100 %", len(rows) // 2: "50 %", len(rows) - 1: "0 %"}
     below = f"      {first}{last:>{_SIGNS_WIDE - len(first)}}"
     return (*(f"{labels.get(at, ''):>5} {row.rstrip()}" for at, row in enumerate(rows)), below)

@@ -1,4 +1,4 @@
-"""The report of a triage, for an incident's ticket: the verdict, all that speaks for it, and how to see it oneself."""
+"""The report of a triage, for an incident's ticket: the verdict, its evidence, and how to verify it."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ from kair_tui.render.triage import COLUMNS as RANKING
 from kair_tui.render.triage import (
     PART_COLUMNS,
     absorbed_lines,
-    beside_lines,
+    context_lines,
     facts,
     fix_words,
     options_of,
@@ -60,29 +60,29 @@ _TONES: Final[Mapping[str, Tone]] = {
 }
 
 Ask = Callable[..., str]
-"""An analysis and the words behind it, as a line for a shell."""
+"""Makes the command line of an analysis with options."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """What the report is made of. A text stands for an answer that there is none of, and says why."""
+    """The content of the report. A text replaces a missing answer, and gives the reason."""
 
     job: JobInfo
     triage: TriageResult
     profiles: tuple[RankProfileResult, ...]
-    """Of the ranks that are accused, or else of the most suspicious one."""
+    """Those of the accused ranks, or else of the most suspicious one."""
     blame: BlameResult | str
     whatif: WhatifResult | str
     warnings: tuple[WarningInWords, ...]
     timeline: TimelineResult | None = None
-    """Around the delay of the first that is accused, or that was waited for longest; None where nothing is found."""
+    """Around the delay of the first accused rank, or of the one waited for longest; None without findings."""
     fixed: TimelineResult | None = None
-    """The same step with the fix of the first finding; None where it has none, or cannot be replayed by itself."""
+    """The same step with the fix of the first finding; None if it has none, or cannot be replayed by itself."""
 
 
 @dataclass(frozen=True)
 class _Price:
-    """A finding fixed, or all together."""
+    """The price of fixing a finding, or all together."""
 
     fixed: str
     saved_us: float
@@ -91,7 +91,7 @@ class _Price:
     cost_per_day: float | None
     currency: str | None
     last_us: float | None = None
-    """Of one of several that are accused, what fixing it saves once all others are fixed."""
+    """For one of several accused, the saving of fixing it after all others."""
 
 
 _PRICES: Final = (
@@ -114,7 +114,7 @@ _PART_PRICES: Final = (
 
 
 def triage_report(found: Found, ask: Ask, made: str) -> Report:
-    """Return the report; `ask` makes the line that asks an analysis, with options, of this job."""
+    """Return the report; `ask` makes the command line of an analysis of this job, with options."""
     triage = found.triage
     return Report(
         kicker=f"triage of {found.job.name}",
@@ -147,7 +147,7 @@ def _facts(found: Found) -> Facts:
 
 
 def _saved_in_words(triage: TriageResult) -> str:
-    """Return the price of all that are accused, or of the first finding: `22.3 ms a step, 22.5 GPU-hours a day`."""
+    """Return the price of all accused, or of the first finding: `22.3 ms a step, 22.5 GPU-hours a day`."""
     if (joint := joint_of(triage)) is not None:
         hours = f"{one_decimal(joint.cost.gpu_hours_per_day)} GPU-hours a day"
         return f"{duration(joint.cost.saved_us)} a step, {hours} ({joint.who} together)"
@@ -172,8 +172,8 @@ def _sections(found: Found, ask: Ask) -> Iterator[Section]:
         yield Section("What is open", (Tree(tuple(Node(line.removeprefix("open: ")) for line in still_open)),))
     if found.triage.absorbed:
         yield Section("What costs nothing", (Tree(tuple(map(Node, absorbed_lines(found.triage)))),))
-    if beside := beside_lines(found.triage):
-        yield Section("What differs, and what happened meanwhile", (Tree(tuple(map(Node, beside))),))
+    if lines := context_lines(found.triage):
+        yield Section("What differs, and what happened meanwhile", (Tree(tuple(map(Node, lines))),))
     if found.triage.against_baseline is not None:
         compared = map(Node, against_in_words(found.triage.against_baseline))
         yield Section("Compared with the baseline", (Tree(tuple(compared)),))
@@ -188,7 +188,7 @@ def _sections(found: Found, ask: Ask) -> Iterator[Section]:
 
 
 def _of_log(triage: TriageResult, log: LogOfSteps, ask: Ask) -> Iterator[Section]:
-    """Of a job of which its log is known; one that stands still has a finding, too."""
+    """Yield the sections of a job known from its log; one of a hung job has a finding, too."""
     for number, finding in enumerate(triage.findings, 1):
         yield Section(f"{number}. {title(finding)}", tuple(_finding(finding, ask)), card=True)
     yield Section("What the log says", (Tree(tuple(map(Node, log_lines(log)))),))
@@ -198,8 +198,8 @@ def _of_log(triage: TriageResult, log: LogOfSteps, ask: Ask) -> Iterator[Section
 def _finding(finding: Finding, ask: Ask) -> Iterator[Block]:
     for fact in facts(finding):
         yield Text(fact)
-    if told := part_lines(finding, wide=True):
-        yield Tree(tuple(map(Node, told)))
+    if lines := part_lines(finding, wide=True):
+        yield Tree(tuple(map(Node, lines)))
     yield Tree(tuple(Node(one.sentence, command=_shown_by(one, ask)) for one in finding.evidence))
     if finding.suggestion:
         yield Title("What to do")
@@ -229,13 +229,13 @@ def _timeline(result: TimelineResult, triage: TriageResult, ask: Ask) -> Section
 
 
 def around(triage: TriageResult) -> Rank | None:
-    """Return the rank whose delay the report shows: the first that is accused; None where nobody is."""
+    """Return the rank whose delay the report shows: the first accused one; None without one."""
     return next((one.ranks[0] for one in triage.findings if one.ranks), None)
 
 
 def _curve(profile: RankProfileResult, ask: Ask) -> Section:
-    asked = Command(ask("rank", "--rank", str(profile.rank)))
-    return Section(f"Rank {profile.rank} and its peers", (completion(profile), asked))
+    command = Command(ask("rank", "--rank", str(profile.rank)))
+    return Section(f"Rank {profile.rank} and its peers", (completion(profile), command))
 
 
 def _blame(blame: BlameResult | str, ask: Ask) -> Iterator[Block]:
@@ -260,7 +260,7 @@ def _root_cause(cause: RootCause, paths: Sequence[BlamePath]) -> Node:
 
 
 def _path(path: BlamePath) -> Node:
-    """Return the symptom, and each stop under the one before."""
+    """Return the symptom, with each stop below the one before."""
     below: tuple[Node, ...] = ()
     for at in reversed(range(len(stops(path)))):
         below = (Node(stop_text(path, at), below),)
@@ -305,6 +305,6 @@ def _price(number: int, finding: Finding) -> _Price:
 
 
 def _parts(whatif: WhatifResult) -> Iterator[Part]:
-    """Of each sort the costliest parts, those that cost something."""
+    """Yield the costliest parts of each sort, if they cost something."""
     for parts in parts_of(whatif).values():
         yield from (part for part in parts[:_PARTS] if part.is_worth_a_line)

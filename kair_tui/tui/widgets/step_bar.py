@@ -31,12 +31,12 @@ class StepBarLine(Line):
             return []
         base, ascii_only = self.text_styles.base, self.look.draws_ascii
         legend = [one for one in drawn(self._bar, 1, ascii_only=ascii_only) if one.percents]
-        told = " ".join(one.told_briefly for one in legend) + " %"
-        room = min(width - len(told) - 3, _WIDEST)
+        text = " ".join(one.brief for one in legend) + " %"
+        room = min(width - len(text) - 3, _WIDEST)
         if room < _NARROWEST:
-            return [(f" {told}", base)]
+            return [(f" {text}", base)]
         bars = [(one.sign * one.cells, self._style(one.part)) for one in drawn(self._bar, room, ascii_only=ascii_only)]
-        return [(" ", base), *bars, (f" {told}", base)]
+        return [(" ", base), *bars, (f" {text}", base)]
 
     def _style(self, part: BarPart) -> Style:
         styles = self.text_styles

@@ -1,4 +1,4 @@
-"""Fills the templates of reports, tickets and tables; every text that goes into one is made safe for its form."""
+"""Fills the templates of reports, tickets and tables; every text in them is escaped for its form."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def html(report: "Report") -> str:
-    """Return a report as one HTML file. All names in it are text, and nothing else."""
+    """Return a report as one HTML file. All names in it are plain text."""
     return filled("report.html", report=report)
 
 
 def markdown(report: "Report", beside: Mapping[str, str] | None = None) -> str:
-    """Return a report as Markdown. Names in it are neither marks nor links, and call nobody.
+    """Return a report as Markdown. Names in it are no markup, links or mentions.
 
     `beside` has the file names of pictures next to it, by the pictures' names: those are shown, too.
     """
@@ -30,24 +30,24 @@ def markdown(report: "Report", beside: Mapping[str, str] | None = None) -> str:
 
 
 def headed_table(headline: str, columns: "Sequence[Column[Any]]", rows: Sequence[Any]) -> str:
-    """Return an answer of which there is no report as Markdown: its first line, and all rows of its main table."""
+    """Return an answer without a report as Markdown: its first line, and all rows of its main table."""
     from kair_tui.render.report.content import table
 
     return filled("table.md", headline=headline, table=table(columns, rows, len(rows)))
 
 
 def filled(template: str, **values: object) -> str:
-    """Fill a template of this folder; its ending says what its texts have to be safe for."""
+    """Fill a template of this folder; its suffix decides how texts are escaped."""
     return _environment(template.rpartition(".")[2]).get_template(template).render(values)
 
 
 @cache
 def _environment(form: str) -> "Environment":
-    from jinja2 import Environment, PackageLoader, StrictUndefined  # loaded for documents alone
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # loaded only for documents
     from markupsafe import Markup
 
     def safe(value: object) -> object:
-        """Escape a value that a template shows, unless a filter or a macro made it; Jinja escapes HTML itself."""
+        """Escape a template's value, unless a filter or a macro made it; Jinja escapes HTML itself."""
         if isinstance(value, Markup):
             return value
         return clean(str(value)) if form == "html" else Markup(safe_text(str(value)))
@@ -78,4 +78,4 @@ _FILTERS: Final = {
     "svg": _svg,
     "verbatim": lambda line: clean(line).rstrip(),
 }
-"""What templates say of a value that is made safe in another way than the rest of their texts."""
+"""Filters of templates for values that are escaped differently from the rest of their texts."""
