@@ -177,7 +177,8 @@ def test_steps_have_the_hosts_time_beside_the_devices(tiny: str) -> None:
 
 def test_a_rank_is_shown_with_its_lead(tiny: str) -> None:
     said = kair("rank", tiny, "--rank", "1").out
-    assert said.startswith("rank 1 takes 999 µs a step (on the devices: hosts run ahead), its role 999 µs; ")
+    assert said.startswith("rank 1: no part of its step is slower ")
+    assert "; its step takes 999 µs (on the devices: hosts run ahead), its role's 999 µs\n" in said
     assert "\nhost: 1.32 ms ahead of its device at least; it could take 609 µs a step longer before the de" in said
     assert "\noperations completed over the step, those on the device\n" in said
     assert data(kair("rank", tiny, "--rank", "1", "--json"), "rank")["timed_on"] == "device"

@@ -136,5 +136,7 @@ def test_a_replica_with_a_larger_batch_is_one_line(tmp_path: Path) -> None:
     found = analysis.blame(replace(made, job=replace(made.job, layout=layout)))
     (group,) = found.by_group
     assert (group.kind, group.name, group.ranks, group.share) == ("data_parallel_rank", "dp 1", (2, 3), 1.0)
-    assert blame_headline(found).startswith("waiting came from data-parallel rank 1 (ranks 2-3, 100.0 %): the 800 µs ")
+    assert blame_headline(found).startswith(
+        "waiting came from data-parallel rank 1 (ranks 2-3, 100.0 %): ranks waited 800 µs "
+    )
     assert [(culprit_text(row), row.operator) for row in causes_together(found)] == [("dp 1: 2-3", "gemm")]
