@@ -372,6 +372,30 @@ def test_what_all_ranks_lack_accuses_none() -> None:
     assert [(one.cause, one.ranks, one.seen_on) for one in result.findings] == [("contention", (), (0, 1, 2))]
 
 
+def sleeping(of: StepHistory, cpu: float) -> StepHistory:
+    """The same of a program that XLA compiled: nobody is seen to wait, and each rank computes for `cpu` µs a step."""
+    unseen = {"self": of.us["step"], "waited": np.zeros_like(of.us["step"]), "cpu": np.full_like(of.us["cpu"], cpu)}
+    return replace(of, us={**of.us, **unseen}, framework="xla")
+
+
+def test_where_waiting_may_be_unseen_a_slow_rank_may_be_hidden_and_nobody_is_cleared() -> None:
+    """All ranks of a compiled program take as long as the slow one, 3 ms more: it is in the step, and in nobody."""
+    found = triage_of_rows(sleeping(history(onset=0, self=3000), cpu=2000), job())
+    (item,) = found.open
+    assert (found.verdict, found.unseen, found.findings) == ("inconclusive", None, ())
+    # Of 17 ms they compute for 2 and are without a core for .2.
+    assert (item.kind, item.ranks) == ("unseen_waiting", ())
+    assert item.us_per_step == pytest.approx(14_800, abs=200)
+    assert "and may be waiting for one another" in triage_in_words(found).summary
+    assert "would have been seen" not in triage_in_words(found).summary
+
+
+def test_of_compiled_programs_that_compute_all_the_time_nobody_waits_unseen() -> None:
+    of = history()
+    busy = replace(sleeping(of, 0), us={**sleeping(of, 0).us, "cpu": of.us["step"] - 200})
+    assert triage_of_rows(busy, job()).open == ()
+
+
 def test_too_short_a_history_leaves_it_open() -> None:
     of = history()
     of = replace(of, steps=of.steps[:20], us={name: one[:20] for name, one in of.us.items()})

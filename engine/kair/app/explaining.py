@@ -28,7 +28,8 @@ def with_evidence(trace: Trace, found: TriageResult, named: Sequence[str]) -> Tr
     lacking = untied(evidence, joins)
     warnings = (*warnings, *doubts_of(evidence.sources), *warnings_of(lacking, joins))
     found = replace(found, sources=evidence.sources, warnings=(*found.warnings, *warnings))
-    course = course_of_job(trace.job)
+    hides_waiting = any(one.kind == "unseen_waiting" for one in found.open)
+    course = course_of_job(trace.job, hides_waiting=hides_waiting)
     if course is None or not found.findings or not evidence.sources:
         return found
     evidence = with_ranks_of_job(evidence, trace.job.world_size)

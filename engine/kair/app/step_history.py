@@ -188,7 +188,7 @@ def history_of(job: Job, attempt: int | None = None) -> StepHistory | None:
     )
 
 
-def course_of_job(job: Job) -> "Course | None":
+def course_of_job(job: Job, *, hides_waiting: bool = False) -> "Course | None":
     """Return the job's steps over time, sampled or not, with what ranks told of each; None where no time of a step is
     known.
 
@@ -205,8 +205,8 @@ def course_of_job(job: Job) -> "Course | None":
         "process_gc_time": us["gc"],
         "process_run_delay": np.where(told, us["delay"], np.nan),
     }
-    if not job.has_device:
-        # Beside a device a thread sleeps for it as well.
+    if not (job.has_device or hides_waiting):
+        # Beside a device a thread sleeps for it as well, and in a compiled program for other ranks.
         asleep = np.maximum(us["self"] - us["cpu"] - us["delay"], 0.0)
         spent["process_blocked_time"] = np.where(told, asleep, np.nan)
     begin, length = (np.asarray(rows[f"{name}_us"], np.int64) * 1000 for name in ("begin", "step"))

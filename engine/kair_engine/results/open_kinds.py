@@ -113,6 +113,13 @@ class Waiting(OpenText, kind="waiting"):
         return "record {steps_more}" if item.replayed_us is None else _HEALTHY_RUN
 
 
+class UnseenWaiting(OpenText, kind="unseen_waiting"):
+    """Every rank sleeps, and may be waiting for the others: no step was sampled that shows it."""
+
+    template = "all ranks sleep {lost} and may be waiting for one another, which recorded steps do not show"
+    settled_by = "sample some steps while it trains (kair capture now)"
+
+
 class Changed(OpenText, kind="changed"):
     """Steps take longer from one step on. `took_us` and `usual_us` say how long after it and before it."""
 

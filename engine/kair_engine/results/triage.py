@@ -218,6 +218,7 @@ OpenKind = Literal[
     "event",
     "uneven",
     "waiting",
+    "unseen_waiting",
     "changed",
     "idle",
     "groups_differ",

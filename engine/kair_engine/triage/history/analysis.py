@@ -80,6 +80,9 @@ def triage_of_rows(history: StepHistory, job: Job, gpu_cost: float | None = None
     findings = (*of_ranks, *shared_by_all(history, job, gpu_cost))
     step_us = float(history.us["step"].mean()) if len(history.steps) else 0.0
     untested = () if history.can_judge else (OpenItem("few_steps", (), (), step_us, 1.0),)
+    if history.hides_waiting:
+        share = min(history.unseen_us / history.step_us, 1.0)
+        untested = (*untested, OpenItem("unseen_waiting", (), (), history.unseen_us, share))
     return TriageResult(
         verdict=verdict(findings, untested, 0.0),
         findings=findings,
@@ -278,11 +281,12 @@ def _price(history: StepHistory, job: Job, later: Bools, saved_us: float, gpu_co
 def _smallest_seen(history: StepHistory) -> SmallestSeen | None:
     """Return the smallest of some sizes that is seen on each of the fastest ranks, put into these very rows.
 
-    Return None if no rank has a peer, or if not even a rank that takes the whole step longer would be seen.
+    Return None if no rank has a peer, if waiting is hidden, or if not even a rank that takes the whole step longer
+    would be seen.
     """
     sizes = np.bincount(history.role)
     able = np.flatnonzero(sizes[history.role] > 1)
-    if not history.can_judge or not len(able):
+    if not history.can_judge or history.hides_waiting or not len(able):
         return None
     own = trimmed_mean(history.own - role_medians(history.own, history.role), TRIM)
     tried, smallest = history.step_us * np.geomspace(SMALLEST_SHARE, 1.0, _SIZES), 0

@@ -21,7 +21,8 @@ from kair_engine.localize.excess_table import ExcessTable, OperatorTable
 from kair_engine.localize.peers import Spread
 from kair_engine.localize.signals import Measured
 from kair_engine.ranks import Rank, as_positions, ranks_at
-from kair_engine.stats import median, role_medians, told_last
+from kair_engine.results import SMALLEST_SHARE
+from kair_engine.stats import TRIM, median, role_medians, told_last, trimmed_mean
 from kair_engine.timeline.batch_sizes import STEPS_OF_A_CHANGE, lasting_changes, of_the_samples
 
 COLUMNS: Final = (
@@ -99,6 +100,22 @@ class StepHistory:
         """Time neither computing nor ready to, though waiting for nobody: 0 where that was not recorded."""
         us = self.us
         return np.maximum(us["self"] - us["cpu"] - us["delay"], 0.0) if self.tells_cpu else np.zeros_like(us["self"])
+
+    @cached_property
+    def unseen_us(self) -> float:
+        """Return how long a step each rank sleeps, and may be waiting for others without a record of it, in µs.
+
+        Programs that XLA compiles hold collectives, and any call that needs a result may wait for them. Of other jobs
+        no waiting is seen if none was recorded.
+        """
+        if not len(self.steps) or (self.framework != "xla" and self.sees_waiting):
+            return 0.0
+        return float(trimmed_mean(self.asleep if self.tells_cpu else self.us["self"], TRIM).min())
+
+    @property
+    def hides_waiting(self) -> bool:
+        """Whether so much waiting may be unseen that a rank can be slow without taking longer than others."""
+        return self.unseen_us >= SMALLEST_SHARE * self.step_us
 
     @cached_property
     def parts(self) -> dict[str, Floats]:
