@@ -9,7 +9,7 @@ from kair_engine.results.views import Attempt, InfoResult, OperatorUse, RankReco
 from kair_tui.render.answer import ALARM, Cell, Column, Styled
 from kair_tui.render.delays import ON_DEVICES
 from kair_tui.render.identities import identity_facts
-from kair_tui.render.units import count, duration, plural, ranks_in_words, spans
+from kair_tui.render.units import count, duration, plural, ranks_in_words, spans, thinned
 from kair_tui.render.view import View
 from kair_tui.render.watch import STATES
 
@@ -85,6 +85,7 @@ def _facts(result: InfoResult) -> list[tuple[str, str]]:
         ("ranks", f"{spans(result.ranks)}{missing}"),
         *([] if recorded else [("layout", _layout(result)), ("device", result.device or "not recorded")]),
         ("steps", spans(result.steps) or "none complete"),
+        *([] if (short := thinned(result.parts_every)) is None else [("recording", short)]),
         *_ahead(result),
         *(_nothing_sampled(result) if recorded else _of_operations(result)),
         *([] if result.state is None else [("job", STATES[result.state])]),

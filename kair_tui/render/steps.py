@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kair_engine.results.views import ScopeTime, StepsResult, StepSummary, StepTime
 from kair_tui.render.answer import ALARM, Cell, Column, Styled
 from kair_tui.render.delays import ON_DEVICES
-from kair_tui.render.units import count, duration, or_dash, plural, ratio, signed_duration
+from kair_tui.render.units import count, duration, or_dash, plural, ratio, signed_duration, thinned
 from kair_tui.render.view import View
 
 if TYPE_CHECKING:
@@ -102,6 +102,9 @@ def _body(result: StepsResult, page: Page) -> None:
         if len(shown) < len(result.summary):
             page.line(f"the last {count(len(shown))} of {plural(len(result.summary), 'step')}")
     page.table(columns, shown, limit=STEPS_SHOWN)
+    if (short := thinned(result.parts_every)) is not None:
+        page.line()
+        page.line(short)
     if result.scopes:
         page.line()
         if len(result.attempts) > 1:

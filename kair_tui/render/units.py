@@ -92,6 +92,13 @@ def money(value: float, currency: str | None) -> str:
     return f"{value:,.2f}" + (f" {currency}" if currency else "")
 
 
+def thinned(every: int | None) -> str | None:
+    """Return how far capture thins the records of short steps; None where it records all of each, or nobody knows."""
+    if every is None or every < 2:
+        return None
+    return f"steps are short: one in {every} records its parts, all record their time and what they waited"
+
+
 def one_decimal(value: float) -> str:
     """Return hours, or a mean count: `1,234.5`."""
     return f"{value:,.1f}"

@@ -20,6 +20,7 @@ from kair_tui.render.units import (
     signed_duration,
     slowdown,
     spans,
+    thinned,
 )
 from kair_tui.render.verdict import verdict_in_words
 from kair_tui.render.view import View
@@ -243,6 +244,8 @@ def _body(result: WatchResult, page: Page) -> None:
     ranks = sorted(result.ranks, key=lambda row: (not row.slow, -row.z, row.rank))
     columns = _OF_PAST if ranks and not any(row.has_peers for row in ranks) else COLUMNS
     page.table(columns, ranks, limit=page.options.limit(*RANKS_SHOWN))
+    if (short := thinned(result.parts_every)) is not None:
+        page.line(short)
     if result.unwritten_since is not None:
         page.line(f"since {result.unwritten_since[:19]} UTC step times cannot be written: nothing later is shown")
     if result.moved_at_step is not None:

@@ -44,5 +44,6 @@ def test_a_slow_rank_of_a_thinned_job_is_named_with_its_part_price_and_step(tmp_
     assert abs(accused["since"] - job.FROM_STEP) < 40
 
     status = json.loads(places.status.read_bytes())
+    assert status["parts_every"] == 16
     alerts = [one["ranks"] for one in status["alerts"] if one["kind"] == "slow_rank" and not one["over"]]
     assert alerts in ([], [[job.SLOW_RANK]])

@@ -1,12 +1,20 @@
 """Short steps: their parts are recorded in one of several, and every reader's row has them all the same."""
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from support.captured import rings_of
+from support.captured import rings_of, rows_for
+from support.cli_samples import kair, store_variables
+from support.live_status import STATUS, write_status
+from support.screen_text import opened, played, screen_text, until
 
 from kair_capture.agent.ring_reader import Trainer
+from kair_capture.agent.step_rows import Rows
+from kair_capture.coordinator.step_log import write_part
+from kair_capture.coordinator.step_table import StepTable
 from kair_capture.job.recorder import Recorder, ThreadRings
 from kair_capture.job.session import StepTracker
 from kair_capture.job.thinning import BLOCK, MOST, SHARE, THINNED_NS, WHOLE_NS, Thinning
@@ -98,3 +106,43 @@ def test_rows_of_thinned_steps_have_their_own_waits_and_the_parts_of_the_last_wh
         assert set(rows[f"{name}_us"][usual].tolist()) == {us}, name
     # A part that takes half of a usual step is recorded in any case.
     assert thinned[390] and rows["input_us"][390] == 1500
+
+
+def thinned_rows(rank: int, every: int, steps: range = range(300)) -> Rows:
+    rows = rows_for(rank, steps, step_us=2500, self_us=2000)
+    rows["flags"] = (every.bit_length() - 1) << EVERY_SHIFT
+    return rows
+
+
+def test_the_coordinator_says_how_far_records_are_thinned() -> None:
+    table = StepTable()
+    assert table.parts_every is None
+    table.add(thinned_rows(0, 1))
+    assert table.parts_every == 1
+    table.add(thinned_rows(1, 8))
+    assert table.parts_every == 8, "of ranks that differ the most"
+    table.add(thinned_rows(1, 2, range(300, 310)))
+    assert table.parts_every == 2, "as of now"
+
+
+def test_commands_and_the_screen_say_how_far_records_are_thinned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store_variables(monkeypatch, tmp_path)
+    said = "steps are short: one in 8 records its parts, all record their time and what they waited"
+    for every in (1, 8):
+        write_status(tmp_path / "store", replace(STATUS, alerts=(), parts_every=every))
+        (tmp_path / "store" / "job123" / "steps").mkdir(exist_ok=True)
+        rows = np.concatenate([thinned_rows(rank, every) for rank in range(4)])
+        write_part(tmp_path / "store" / "job123" / "steps" / "part-00000001.parquet", rows)
+        for words in (("watch", "job123", "--once"), ("info", "job123"), ("steps", "job123")):
+            outcome = kair(*words)
+            assert (outcome.status, said in outcome.out) == (0, every > 1), (words, outcome.out, outcome.err)
+            assert json.loads(kair(*words, "--json").out)["data"]["parts_every"] == every
+
+    @played
+    async def on_the_screen() -> None:
+        async with opened("job123", size=(120, 40)) as (app, pilot):
+            await until(pilot, lambda: said in screen_text(app))
+
+    on_the_screen()

@@ -29,9 +29,10 @@ from kair_capture.agent.spool import Spool
 from kair_capture.clocks import unix_minus_monotonic
 from kair_capture.files import append_whole, write_atomically
 from kair_capture.job.processor_time import WORD_BITS
-from kair_capture.ring import UNFIT, Kind, StepFlag
+from kair_capture.ring import EVERY_SHIFT, UNFIT, Kind, StepFlag
 from kair_capture.wire import ROW_BYTES
 
+_EVERY_MASK: Final = 0xF
 ROW: Final = np.dtype(
     [
         ("rank", "<u4"),
@@ -123,6 +124,11 @@ def rows_of(rank: int, records: Rows, phase_of: dict[int, str], unix_minus_monot
                 of_phase = np.concatenate([of_phase, own[own["kind"] == Kind.INPUT]])
             row[f"{phase}_us"] = _us(_covered(of_phase, begin, begin + length))
     return rows
+
+
+def parts_every(flags: npt.NDArray[np.uint32]) -> int | None:
+    """Return of how many steps one records its parts, by steps' flags: the most of any; None without a step."""
+    return 1 << int((flags >> EVERY_SHIFT & _EVERY_MASK).max()) if len(flags) else None
 
 
 def fill_thinned(rows: Rows, before: Rows) -> Rows:

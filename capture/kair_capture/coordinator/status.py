@@ -276,6 +276,7 @@ def status_of(
         priced_windows=priced,
         triage=triage,
         unheard_because=unheard_because,
+        parts_every=table.parts_every,
     )
 
 

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from kair_capture.agent.step_rows import Rows
+from kair_capture.agent.step_rows import Rows, parts_every
 from kair_capture.ring import UNFIT
 from kair_capture.wire import Communication
 from kair_engine.arrays import Floats, Ints
@@ -130,6 +130,12 @@ class StepTable:
         """Return the step that nine in ten of the ranks have reached; −1 without ranks. A dead rank delays nothing."""
         reported = self.latest[self.latest >= 0]
         return int(np.quantile(reported, 0.1, method="lower")) if len(reported) else _NONE
+
+    @property
+    def parts_every(self) -> int | None:
+        """Return of how many steps one records its parts, by the last step of each rank; None before the first."""
+        ranks = np.flatnonzero(self.latest >= 0)
+        return parts_every(self._held["flags"][ranks, self.latest[ranks] % HISTORY])
 
     def forget_left_behind(self, living: Ints, steps: int) -> None:
         """Forget ranks that do not live and are at least `steps` behind all living ones."""

@@ -96,6 +96,7 @@ def trains(job: Job) -> bool:
 
 def steps_of_history(trace: Trace, only_rank: Rank | None = None) -> StepsResult:
     """Return the recorded time of every step on every rank. Raises InputError where the rows are damaged."""
+    from kair_capture.agent.step_rows import parts_every
     from kair_engine.views.overview import MOST_ROWS, steps_of_rows
 
     if (history := history_of_collectives(trace)) is not None:
@@ -104,6 +105,7 @@ def steps_of_history(trace: Trace, only_rank: Rank | None = None) -> StepsResult
     if rows is None:
         return StepsResult((), (), 0.0, ())
     chosen = rows[np.isin(rows["step"], trace.steps)]
+    every = parts_every(chosen["flags"])
     chosen = chosen if only_rank is None else chosen[chosen["rank"] == only_rank]
     chosen = chosen[np.lexsort((chosen["rank"], chosen["step"]))]
     last = np.unique(chosen["step"])[-max(MOST_ROWS // max(len(trace.job.ranks), 1), 1) :]
@@ -112,7 +114,8 @@ def steps_of_history(trace: Trace, only_rank: Rank | None = None) -> StepsResult
     ranks, steps = (chosen[name].astype(np.int64) for name in ("rank", "step"))
     earlier = len(last) > 0 and trace.steps[0] < last[0]
     text = f"the last {len(last)} of {len(trace.steps)} recorded steps are listed: --step chooses others"
-    return steps_of_rows(ranks, steps, columns, (short_warning("last_steps", text),) if earlier else ())
+    found = steps_of_rows(ranks, steps, columns, (short_warning("last_steps", text),) if earlier else ())
+    return replace(found, parts_every=every)
 
 
 def _steps_of_collectives(history: StepHistory, only_rank: Rank | None) -> StepsResult:

@@ -131,6 +131,8 @@ class InfoResult:
     """Of a captured job: what its coordinator wrote last, such as `training` or `over`; null of any other."""
     ending: str = ""
     """Of a captured job that stands still, or that a rank's end stopped: who, and where, in words."""
+    parts_every: int | None = None
+    """Of a captured job: one step in so many records its parts, as `kair watch` has it; null of any other."""
 
 
 @dataclass(frozen=True)
@@ -227,6 +229,8 @@ class StepsResult:
     """Of a captured job, where scopes were asked for; the last at the end."""
     attempt: int | None = None
     """The one whose scopes these are; null where the job was not captured, or by an earlier version."""
+    parts_every: int | None = None
+    """Of steps that capture recorded: one in so many has its parts, of those of short steps; null of any other."""
 
 
 OperatorType = Literal[

@@ -289,6 +289,9 @@ class WatchResult:
     """What stragglers cost in each of the last 20 sampled windows; empty unless they are priced (`--whatif`)."""
     triage: WatchedVerdict | None = None
     """What triage answered last; null before it was asked, which is after an alert and at the end of the job."""
+    parts_every: int | None = None
+    """One step in so many records its parts (forward, backward, …), as steps are short; all record their length and
+    what they waited. Of ranks that differ the most; null before the first step."""
 
     def open_alerts(self) -> tuple[Alert, ...]:
         """Those that are still so; longer steps are, once they were noticed."""

@@ -26,7 +26,7 @@ from kair_tui.render.hangs import stands_where
 from kair_tui.render.open_items import open_lines
 from kair_tui.render.steplog import log_lines
 from kair_tui.render.triage import absorbed_lines, gain_in_words, has_scores, triage_totals
-from kair_tui.render.units import count, duration, plural, score, signed_duration, spans
+from kair_tui.render.units import count, duration, plural, score, signed_duration, spans, thinned
 from kair_tui.render.warnings import warnings_in_words
 from kair_tui.tui.asked_ahead import asked_ahead, worst_rank
 from kair_tui.tui.filtering import Filter
@@ -182,7 +182,8 @@ class OverviewScreen(ViewScreen):
     def _show_steps(self, result: StepsResult) -> None:
         self._strip.show(result.summary)
         self._own.show(result.steps)
-        self.heading("own").say([("of each rank, recorded step by step; the median of its last 20", None)])
+        short = thinned(result.parts_every) or "of each rank, recorded step by step; the median of its last 20"
+        self.heading("own").say([(short, None)])
         self._show_parts()
         self._strip.choose(self.session.chosen_steps)
         slow = [row.step for row in result.summary if row.slow]

@@ -55,7 +55,7 @@ def _how_it_goes(job: "Job") -> dict[str, Any]:
     except InputError:
         return {}
     hang = "" if status.hang is None or status.hang.over else status.hang.told
-    found: dict[str, Any] = {"state": status.state, "ending": hang}
+    found: dict[str, Any] = {"state": status.state, "ending": hang, "parts_every": status.parts_every}
     if job.is_recorded_only:
         roles: dict[str, list[int]] = {}
         for one in status.ranks:
