@@ -108,7 +108,8 @@ def _outputs(*cells: str) -> list[Any]:
 @pytest.mark.skipif(find_spec("ipykernel") is None, reason="there is no kernel: pip install ipykernel nbclient")
 def test_a_notebook() -> None:
     _, triaged, table, text = _outputs(
-        "%load_ext kair",
+        # Without a bar, which any work shows that takes a second, as all does where cores are few.
+        "%load_ext kair\nfrom kair_tui.cli import output\noutput._PATIENCE_S = float('inf')",
         "%kair triage slow_operator",
         "import kair\nkair.open('slow_operator').localize()",
         "print(kair.open('slow_operator').triage().text())",

@@ -1,8 +1,10 @@
 """A cluster's workers: the answers are those of one process, and what stands in the way is said in one line."""
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from support.answers import recorded
@@ -26,9 +28,11 @@ JOB = SAMPLES / "slow_input"
 
 @pytest.fixture(scope="module")
 def scheduler() -> Iterator[str]:
-    distributed = pytest.importorskip("distributed")
-    with distributed.LocalCluster(n_workers=1, threads_per_worker=2, dashboard_address=":0") as cluster:
-        yield cluster.scheduler_address
+    # It sets variables for its workers, which whatever other tests start would have too.
+    with patch.dict(os.environ):
+        distributed = pytest.importorskip("distributed")
+        with distributed.LocalCluster(n_workers=1, threads_per_worker=2, dashboard_address=":0") as cluster:
+            yield cluster.scheduler_address
 
 
 @pytest.fixture
