@@ -1,5 +1,6 @@
 """A question that is waited for can be cancelled: it says so, its thread ends, and asked again it is answered."""
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial, wraps
@@ -81,7 +82,7 @@ async def test_a_key_cancels_and_asks_again(long: Long) -> None:
         screen = front(app, BlameScreen)
         (question,) = (one for one in screen.questions().values() if one.command == "blame")
         await pilot.press("C")
-        assert "cancelled kair blame after 0 s: C asks again" in screen_text(app)
+        assert re.search(r"cancelled kair blame after \d+ s: C asks again", screen_text(app))
         await until(pilot, lambda: "C ask again" in screen_lines(app)[-1])
         # Nothing is computed any more, and nothing is known.
         await until(pilot, partial(is_idle, app))

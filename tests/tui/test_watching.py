@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from textual.pilot import Pilot
 from kair.app.places import store_root
 from kair_engine.recording.job_file import read_job_file
 from kair_engine.recording.opening import state_of
+from kair_tui.tui.frame import watching
 from kair_tui.tui.frame.app import KairApp
 from kair_tui.tui.screens.overview import OverviewScreen
 from kair_tui.tui.screens.rank import RankScreen
@@ -25,10 +25,11 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(autouse=True)
-def _own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store_variables(monkeypatch, tmp_path)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    return
+    # It looks when a test has it look: what is the same in two looks is read, which on a slow machine came too early.
+    monkeypatch.setattr(watching, "_LOOK_S", 1e6)
 
 
 def imported(sample: str, name: str = "night") -> None:
@@ -36,7 +37,7 @@ def imported(sample: str, name: str = "night") -> None:
 
 
 async def looked(app: KairApp, pilot: Pilot[int]) -> None:
-    """The program looks at the files now, which it does every few seconds: a look under way may be of before."""
+    """The program looks at the files now: a look under way may be of before."""
 
     def has_looked() -> bool:
         # What a thread saw is known a message later than it ends.
