@@ -97,9 +97,15 @@ def is_one_of(values: npt.NDArray[np.integer[Any]], few: Iterable[int]) -> Bools
 
 
 def zero_for_nan(values: Floats) -> Floats:
-    """Return a copy with 0 in place of NaN: `np.nan_to_num` takes several times as long, looking for infinities too."""
+    """Return the values with 0 in place of NaN, without a copy where there is none: they are not to be written to.
+
+    `np.nan_to_num` takes several times as long, looking for infinities too.
+    """
+    unknown = np.isnan(values)
+    if not unknown.any():
+        return values
     result = values.copy(order="K")
-    np.copyto(result, 0.0, where=np.isnan(result))
+    np.copyto(result, 0.0, where=unknown)
     return result
 
 

@@ -108,6 +108,17 @@ def role_medians(values: npt.NDArray[Any], role: Ints) -> Floats:
     return result
 
 
+def beyond_role(values: Floats, role: Ints) -> Floats:
+    """Return by how much the values lie above the median of their role; of what no rank has, zeros that take no memory.
+
+    They are not to be written to.
+    """
+    if not values.any():
+        return np.broadcast_to(np.zeros(1), values.shape)
+    usual = role_medians(values, role)
+    return np.subtract(values, usual, out=usual)
+
+
 def known_role_medians(values: Floats, role: Ints) -> Floats:
     """Return the same of (rows × ranks) with NaN for what is not known: the median of the others; NaN without any."""
     result = np.zeros(values.shape)

@@ -471,6 +471,34 @@ def test_a_slow_device_is_named_though_its_host_is_far_ahead() -> None:
     assert (found.ranks, found.cause, found.scope) == ((1,), "compute", "device")
 
 
+@pytest.mark.parametrize("lacking", [0, 7], ids=["whole", "lacking"])
+@pytest.mark.parametrize("apart", [1, 10**7], ids=["steps in a row", "steps far apart"])
+def test_rows_in_any_order_and_type_are_the_same_history(lacking: int, apart: int) -> None:
+    random, steps, ranks = np.random.default_rng(1), 200, 4
+    step, rank = (of.ravel() for of in np.indices((steps, ranks)))
+    told = random.permutation(len(step))[lacking:]
+    us = {name: random.integers(1, 2**32, len(step), dtype=np.uint32) for name in COLUMNS if name != "gc"}
+    us["samples"][:], us["device"][:] = 8, 0
+    in_order = np.sort(told)
+    first, second, floats = (
+        step_history(rank[at], step[at] * apart, {name: of[at].astype(kind) for name, of in us.items()})
+        for at, kind in ((in_order, np.uint32), (told, np.uint32), (in_order, np.float64))
+    )
+    is_told = np.zeros((steps, ranks), np.bool_)
+    is_told[step[told], rank[told]] = True
+    kept = [at for at in range(40, steps) if is_told[at].all()]
+    assert first.steps.tolist() == [at * apart for at in kept] and len(kept) >= steps - 40 - lacking
+    for name in COLUMNS:
+        wanted = us[name].reshape(steps, ranks)[kept].astype(np.float64) if name in us else np.zeros((len(kept), ranks))
+        for of in (first, second, floats):
+            assert of.us[name].dtype == np.float64 and (of.us[name] == wanted).all(), name
+    some = first.of_steps(first.steps[::3].tolist())
+    assert (some.us["self"] == first.us["self"][::3]).all()
+    slower = first.slower(2, 5.0)
+    assert (slower.us["waited"][:, 0] == first.us["waited"][:, 0] + 5).all()
+    assert (slower.us["self"][:, 2] == first.us["self"][:, 2] + 5).all()
+
+
 def test_nothing_is_judged_before_the_first_step() -> None:
     none = np.zeros(0, np.int64)
     found = triage_of_rows(step_history(none, none, {}), job())

@@ -1,6 +1,5 @@
 """The starts of a captured job's processes, and the steps of each, as its coordinator keeps them."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kair.app.places import capture_places
@@ -10,6 +9,7 @@ from kair_engine.trace.model import Job
 
 if TYPE_CHECKING:
     from kair_capture.agent.step_rows import Rows
+    from kair_capture.coordinator.step_columns import StepColumns
     from kair_capture.places import JobPlaces
 
 
@@ -22,25 +22,32 @@ def places_of(job: Job) -> "JobPlaces | None":
 _OF_ATTEMPTS = ("rank", "step", "begin_us", "step_us", "process_s", "attempt")
 
 
-def rows_of(places: "JobPlaces", columns: Sequence[str] | None = None) -> "Rows":
-    """Every rank's last steps, of all attempts, or of them these columns. Raises InputError where they cannot be read.
-
-    Columns are with rank, step and begin_us.
-    """
+def rows_of(places: "JobPlaces") -> "Rows":
+    """Every rank's last steps, of all attempts. Raises InputError where they cannot be read."""
     import pyarrow as pa
 
-    from kair_capture.agent.step_rows import COLUMNS
     from kair_capture.coordinator.step_log import MOST_ROWS, read_all
 
     try:
-        return read_all(places.steps, MOST_ROWS, columns or COLUMNS)
+        return read_all(places.steps, MOST_ROWS)
     except (OSError, pa.ArrowException) as error:
-        raise InputError(f"cannot read the steps of job {places.job}: {error}") from error
+        raise _unreadable(places, error) from error
 
 
-def rows_of_attempts(places: "JobPlaces") -> "Rows":
+def rows_of_attempts(places: "JobPlaces") -> "StepColumns":
     """Return what of the rows tells attempts apart. Raises InputError where they cannot be read."""
-    return rows_of(places, _OF_ATTEMPTS)
+    import pyarrow as pa
+
+    from kair_capture.coordinator.step_log import MOST_ROWS, read_columns
+
+    try:
+        return read_columns(places.steps, MOST_ROWS, _OF_ATTEMPTS)
+    except (OSError, pa.ArrowException) as error:
+        raise _unreadable(places, error) from error
+
+
+def _unreadable(places: "JobPlaces", error: Exception) -> InputError:
+    return InputError(f"cannot read the steps of job {places.job}: {error}")
 
 
 def attempts_of(job: Job) -> tuple[Attempt, ...]:

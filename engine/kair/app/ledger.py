@@ -27,6 +27,7 @@ from kair_engine.trace.model import Job, KairWarning, short_warning
 
 if TYPE_CHECKING:
     from kair_capture.agent.step_rows import Rows
+    from kair_capture.coordinator.step_columns import StepColumns
     from kair_engine.triage.history.rows import StepHistory
 
 _SAME_S: Final = 2
@@ -130,14 +131,15 @@ def _run_and_begin(job: Job) -> tuple[str, str | None]:
     return recording_digest(job), _moment(began / 1e9) if began > 0 else None
 
 
-def _attempts(rows: "Rows") -> dict[int, tuple[str, str]]:
+def _attempts(rows: "Rows | StepColumns") -> dict[int, tuple[str, str]]:
     """Return the attempts by their numbers: (what the attempt is called, when it began).
 
     The begin tells it from one of a job of the same name.
     """
     found = {}
     for number in np.unique(rows["attempt"]).tolist():
-        of = rows[rows["attempt"] == number]
+        is_of = rows["attempt"] == number
+        of = rows if is_of.all() else rows[is_of]
         told = of["process_s"][of["process_s"] > 0]
         began = _moment(int(told.min()) if len(told) else int(of["begin_us"].min()) // 1_000_000)
         found[int(number)] = f"attempt {max(int(number), 1)} of {began[:19].replace('T', ' ')}", began

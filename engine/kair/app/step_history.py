@@ -20,7 +20,7 @@ from kair_engine.trace.model import Job, StepTimes, Trace, listed, short_warning
 from kair_engine.triage.history.rows import COLUMNS, MOST_CELLS, StepHistory, step_history
 
 if TYPE_CHECKING:
-    from kair_capture.agent.step_rows import Rows
+    from kair_capture.coordinator.step_columns import StepColumns
     from kair_capture.places import JobPlaces
     from kair_engine.evidence.course import Course
     from kair_engine.trace.evidence_time import JobTime
@@ -135,6 +135,7 @@ def step_times_of(job: Job) -> StepTimes:
     rows = _rows_of(job)
     if rows is None:
         return StepTimes()
+    rows = rows[np.lexsort((rows["step"], rows["rank"]))]
     begin, took = (rows[f"{name}_us"].astype(np.int64) * 1000 for name in ("begin", "step"))
     columns = (rows["rank"], rows["step"], begin, took, np.zeros(len(rows), np.int64))
     return StepTimes(*(tuple(one.tolist()) for one in columns))
@@ -180,8 +181,8 @@ def history_of(job: Job, attempt: int | None = None) -> StepHistory | None:
         at, column = np.nonzero(~np.isnan(one.time_us))
         flat[one.scope] = one.ranks[at], one.steps[column], one.time_us[at, column]
     return step_history(
-        rows["rank"].astype(np.int64),
-        rows["step"].astype(np.int64),
+        rows["rank"],
+        rows["step"],
         {name: rows[name if name == "samples" else f"{name}_us"] for name in COLUMNS},
         role_of={one.rank: one.role for one in of_ranks},
         host_of={one.rank: one.host for one in of_ranks if one.host is not None} or job.hosts,
@@ -269,7 +270,7 @@ def hang_of(job: Job) -> TriageResult | None:
     return verdict_of(places, status.hang)
 
 
-def _rows_of(job: Job, attempt: int | None = None) -> "Rows | None":
+def _rows_of(job: Job, attempt: int | None = None) -> "StepColumns | None":
     """Of the last attempt or that one, without sampled steps, which the profiler makes longer.
 
     None of a job without any. The rows that were read last stay in memory: a triage asks for them several times.
@@ -286,15 +287,15 @@ def _rows_of(job: Job, attempt: int | None = None) -> "Rows | None":
 
 
 @lru_cache(maxsize=1)
-def _rows_in(folder: Path, _state: Hashable, attempt: int | None) -> "Rows":
-    from kair_capture.coordinator.step_log import last_attempt, read_all
+def _rows_in(folder: Path, _state: Hashable, attempt: int | None) -> "StepColumns":
+    from kair_capture.coordinator.step_log import last_attempt, read_columns
     from kair_capture.ring import UNFIT
 
-    rows = last_attempt(read_all(folder, MOST_CELLS), attempt)
+    told = ("rank", "step", "begin_us", "flags", "attempt")
+    columns = [name if name == "samples" else f"{name}_us" for name in COLUMNS]
+    rows = last_attempt(read_columns(folder, MOST_CELLS, (*told, *columns)), attempt)
     fit = (rows["flags"] & UNFIT) == 0
-    rows = rows if fit.all() else rows[fit]
-    rows.flags.writeable = False
-    return rows
+    return (rows if fit.all() else rows[fit]).without("flags", "attempt")
 
 
 def status_in(places: "JobPlaces") -> WatchResult | None:

@@ -14,7 +14,7 @@ from kair_engine.localize.excess import CLASSES
 from kair_engine.localize.excess_table import Excesses
 from kair_engine.localize.peers import USUAL_OF_STEP, USUAL_OF_WORK, WIDE_OF_STEP, WIDE_OF_WORK
 from kair_engine.results import SMALLEST_SHARE
-from kair_engine.stats import TRIM, median, role_medians, trimmed_mean
+from kair_engine.stats import TRIM, beyond_role, median, role_medians, trimmed_mean
 
 _COMPUTE = CLASSES.index("compute")
 Shape = Literal["steady", "since", "now_and_then"]
@@ -95,9 +95,9 @@ def signals_of(job: Excesses, measured: Measured) -> list[Signal]:
             table.append(Signal(name, _above(job, values), *spreads, shapes))
     # What the system or the compiler states of a rank is likely why: it counts as much as all other signals together.
     others = sum(one.weight * len(one.shapes) for one in table)
-    lost = [measured.of_kernel[name] for name in OF_HELD_BACK if name in measured.of_kernel]
+    lost = [name for name in OF_HELD_BACK if name in measured.of_kernel]
     if measured.held_back is not None and lost:
-        above = _above(job, np.sum(lost, axis=0))
+        above = _above(job, np.sum([measured.of_kernel[name] for name in lost], axis=0))
         table.append(Signal("held_back", above, floor, floor, weight=others, asked=measured.held_back))
     compiling = np.zeros((1, len(job.role))) if job.compiling_ns is None else _above(job, job.compiling_ns)
     if compiling.max() > 0:
@@ -115,7 +115,7 @@ def operators_of(job: Excesses) -> Iterator[Signal]:
 
 
 def _above(job: Excesses, values: Floats) -> Floats:
-    return values - role_medians(values, job.role)
+    return beyond_role(values, job.role)
 
 
 def _spreads(job: Excesses, work: Floats) -> tuple[Floats, Floats]:

@@ -1,6 +1,6 @@
 """Why ranks are slow by the columns of the history: which of them makes up half of what they take longer."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -44,7 +44,7 @@ class Reason:
 
 def reason(history: StepHistory, slow: Slow) -> Reason:
     """By what exceeds the peers' in the steps in which the ranks are slow, beyond what it did before."""
-    us = {**history.us, "asleep": history.asleep}
+    us = history.us_and({"asleep": history.asleep})
     scope, least = _scope(history, slow), MIN_EXPLAINED * slow.excess_us
     more = {name: _more(history, us[name], slow) for name in (COMPILE, "gc", "input", "cpu", "delay", "asleep")}
     evidence = tuple(_evidence(history, us, slow, more, least))
@@ -104,7 +104,7 @@ def _scope(history: StepHistory, slow: Slow) -> str | None:
 
 
 def _evidence(
-    history: StepHistory, us: dict[str, Floats], slow: Slow, more: dict[str, float], least: float
+    history: StepHistory, us: Mapping[str, Floats], slow: Slow, more: dict[str, float], least: float
 ) -> Iterator[Evidence]:
     ranks = history.numbers(slow.positions)
     for column in _COUNTED:

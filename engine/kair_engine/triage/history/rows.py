@@ -6,7 +6,7 @@ core); `samples`, that the rank took; and `device`, its own time there, which is
 rank did not record is NaN, or 0 if a version or a job never records it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
 from typing import Any, Final
@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from kair_engine.arrays import Floats, Ints
+from kair_engine.arrays import Bools, Floats, Ints
 from kair_engine.frozen import dataclass
 from kair_engine.localize.excess import CLASSES
 from kair_engine.localize.excess_table import ExcessTable, OperatorTable
@@ -22,7 +22,7 @@ from kair_engine.localize.peers import Spread
 from kair_engine.localize.signals import Measured
 from kair_engine.ranks import Rank, as_positions, ranks_at
 from kair_engine.results import SMALLEST_SHARE
-from kair_engine.stats import TRIM, median, role_medians, told_last, trimmed_mean
+from kair_engine.stats import TRIM, beyond_role, median, role_medians, told_last, trimmed_mean
 from kair_engine.timeline.batch_sizes import STEPS_OF_A_CHANGE, lasting_changes, of_the_samples
 
 COLUMNS: Final = (
@@ -39,8 +39,55 @@ COMPILE: Final = "compile"
 GARBAGE: Final = "garbage collection"
 LOOP: Final = "loop"
 """What is in no phase: the script between them."""
+_FEW: Final = 1_000_000
+"""Numbers that are counted rather than sorted, however few rows have them."""
 _BUSY_US: Final = 500.0
 """CPU time above (step − wait) means busy-waiting; this much of it is the clocks' error."""
+
+
+class Matrices(Mapping[str, Floats]):
+    """Matrices by name, in the type in which they were recorded: each is made floats when it is asked for.
+
+    All of millions of steps as floats would take as much memory as all that is worked out of them.
+    """
+
+    def __init__(self, of: Mapping[str, npt.NDArray[Any]]) -> None:
+        """`of`: as they were recorded."""
+        self._of: Final = of
+
+    def __getitem__(self, name: str) -> Floats:
+        return _floats(self._of[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._of)
+
+    def __len__(self) -> int:
+        return len(self._of)
+
+    def joined(self, more: Mapping[str, Floats]) -> "Matrices":
+        """Return the same with others besides, or in their place."""
+        return Matrices({**self._of, **more})
+
+    def of_steps(self, kept: Bools) -> "Matrices":
+        """Return the rows that are kept."""
+        return Matrices({name: _kept(one, kept) for name, one in self._of.items()})
+
+
+class _InNs(Mapping[str, Floats]):
+    """Matrices by name that are made when they are asked for, which each is once."""
+
+    def __init__(self, of: Mapping[str, Callable[[], Floats]]) -> None:
+        """`of`: in µs."""
+        self._of: Final = of
+
+    def __getitem__(self, name: str) -> Floats:
+        return self._of[name]() * 1e3
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._of)
+
+    def __len__(self) -> int:
+        return len(self._of)
 
 
 @dataclass(frozen=True)
@@ -69,6 +116,10 @@ class StepHistory:
     def can_judge(self) -> bool:
         """Whether there is anybody to compare with, for long enough."""
         return len(self.ranks) > 1 and len(self.steps) >= FEWEST
+
+    def us_and(self, more: Mapping[str, Floats]) -> Matrices:
+        """Return `us` with others besides, or in their place."""
+        return (self.us if isinstance(self.us, Matrices) else Matrices(self.us)).joined(more)
 
     @cached_property
     def step_us(self) -> float:
@@ -130,32 +181,46 @@ class StepHistory:
     def table(self) -> ExcessTable:
         """Return what stage 1's tests look at."""
         us = self.us
-        computes = us["forward"] + us["optimizer"] + np.maximum(us["backward"] - us["waited"], 0.0)
-        other = np.maximum(self.own - us["input"] - computes, 0.0)
-        has_phases = float(median(computes, axis=None)) > 0
-        spent = dict.fromkeys(CLASSES, np.zeros_like(self.own))
-        spent |= {"input": us["input"], "host": other if has_phases else spent["host"]}
-        spent["compute"] = self.own - spent["input"] - spent["host"]
-        by_class = np.stack([spent[name] for name in CLASSES], axis=1) * 1e3
+        computes = np.maximum(us["backward"] - us["waited"], 0.0)
+        computes += us["forward"] + us["optimizer"]
+        by_class, work = np.zeros((len(self.steps), len(CLASSES), len(self.ranks))), list[Floats]()
+        spent = {"input": us["input"]}
+        if float(median(computes, axis=None)) > 0:
+            spent["host"] = np.maximum(self.own - us["input"] - computes, 0.0)
+        del computes
+        spent["compute"] = self.own - us["input"] - spent.get("host", 0.0)
+        for at, name in enumerate(CLASSES):
+            if (of_class := spent.pop(name, None)) is not None:
+                np.multiply(of_class, 1e3, out=by_class[:, at])
+            work.append(median(by_class[:, at], axis=0))
+            if of_class is not None:
+                by_class[:, at] -= role_medians(by_class[:, at], self.role)
         garbage = us["gc"] * 1e3
-        return ExcessTable(
-            self.role,
-            None,
-            by_class - role_medians(by_class, self.role),
-            median(us["step"], axis=1) * 1e3,
-            median(by_class, axis=0),
-            {GARBAGE: OperatorTable(False, garbage - role_medians(garbage, self.role), _typical(garbage, self.role))},
-            on_device=False,
-            host=self.host,
+        return replace(
+            self.bare_table(),
+            by_step_ns=by_class,
+            work_ns=np.stack(work),
+            of_operator={GARBAGE: OperatorTable(False, beyond_role(garbage, self.role), _typical(garbage, self.role))},
             exposed_waiting_ns=us["waited"] * 1e3 if len(np.unique(self.role)) == 1 else None,
         )
+
+    def bare_table(self) -> ExcessTable:
+        """Return the same without what ranks take: what delays of other values are told by."""
+        shape = len(self.steps), len(CLASSES), len(self.ranks)
+        step_ns = median(self.us["step"], axis=1) * 1e3
+        nothing = np.broadcast_to(np.zeros(1), shape)
+        return ExcessTable(self.role, None, nothing, step_ns, nothing[0], {}, on_device=False, host=self.host)
 
     def measured(self) -> Measured:
         """Return what the kernel measured of the training threads."""
         if not self.tells_cpu:
             return Measured()
-        told = {"cpu_time": self.us["cpu"], "run_queue_wait": self.us["delay"], "asleep": self.asleep}
-        return Measured({name: one * 1e3 for name, one in told.items()})
+        told = {
+            "cpu_time": lambda: self.us["cpu"],
+            "run_queue_wait": lambda: self.us["delay"],
+            "asleep": lambda: self.asleep,
+        }
+        return Measured(_InNs(told))
 
     def spread(self) -> Spread:
         """Return what healthy ranks differ by for good in their own time, µs."""
@@ -168,7 +233,7 @@ class StepHistory:
     def of_steps(self, steps: Sequence[int]) -> "StepHistory":
         """Return the history of these steps alone, as far as it has them."""
         kept = np.isin(self.steps, steps)
-        us = {name: one[kept] for name, one in self.us.items()}
+        us = self.us_and({}).of_steps(kept)
         scopes = {name: one[kept] for name, one in self.scopes.items()}
         return replace(self, steps=self.steps[kept], us=us, scopes=scopes)
 
@@ -178,7 +243,7 @@ class StepHistory:
         more[:, place] = us
         changed = {name: self.us[name] + more for name in ("self", "forward")}
         changed |= {"step": self.us["step"] + us, "waited": self.us["waited"] + us - more}
-        return replace(self, us={**self.us, **changed})
+        return replace(self, us=self.us_and(changed))
 
 
 def step_history(
@@ -197,35 +262,45 @@ def step_history(
     Left out are ranks that recorded less than half of the steps, steps that some of the others lack, those at the
     begin, and the first steps of other batch sizes.
     """
-    ranks, row = np.unique(rank, return_inverse=True)
-    steps, column = np.unique(step, return_inverse=True)
+    (ranks, row), (steps, column) = _numbered(rank), _numbered(step)
+    shape = (len(steps), len(ranks))
     first = max(len(steps) - max(MOST_CELLS // max(len(ranks), 1), FEWEST), min(WARM_UP, len(steps) // 4))
-    told = np.zeros((len(steps), len(ranks)), np.bool_)
-    told[column, row] = True
+    place = column * np.int64(len(ranks)) + row
+    del row, column
+    # Most are rows of all ranks and steps, in this order: these are a matrix as they are.
+    is_whole = len(place) == shape[0] * shape[1] and bool((np.diff(place) > 0).all())
+    told = np.zeros(shape, np.bool_)
+    told.reshape(-1)[place] = True
     told[:first] = False
     kept_ranks = told.sum(axis=0) * 2 >= max(len(steps) - first, 1)
-    kept_steps = told[:, kept_ranks].all(axis=1) if kept_ranks.any() else np.zeros(len(steps), np.bool_)
+    kept_steps = np.zeros(len(steps), np.bool_)
+    if kept_ranks.any():
+        kept_steps[:] = told[:, kept_ranks].all(axis=1)
 
-    def matrix(values: npt.NDArray[Any]) -> Floats:
-        every = np.zeros((len(steps), len(ranks)))
-        every[column, row] = values
-        return np.asarray(every if kept_steps.all() and kept_ranks.all() else every[np.ix_(kept_steps, kept_ranks)])
+    def matrix(name: str) -> npt.NDArray[Any]:
+        values, of_kept = columns.get(name), (int(np.count_nonzero(kept_steps)), int(np.count_nonzero(kept_ranks)))
+        if values is None or not values.any():
+            return np.broadcast_to(np.zeros(1), of_kept)
+        every = values if is_whole else np.zeros(shape[0] * shape[1], values.dtype)
+        if not is_whole:
+            every[place] = values
+        return _kept(_kept(every.reshape(shape), kept_steps).T, kept_ranks).T
 
-    us = {name: matrix(columns[name]) if name in columns else matrix(np.zeros(len(rank))) for name in COLUMNS}
+    us = {name: matrix(name) for name in COLUMNS}
     kept = ranks[kept_ranks]
     names = [(role_of or {}).get(int(one), "all") for one in kept]
     role_names = sorted(set(names))
     hosts = [(host_of or {}).get(int(one), "") for one in kept]
     host = None if "" in hosts or not hosts else np.array([sorted(set(hosts)).index(one) for one in hosts])
     if len(kept) and us["device"].any(axis=0).all():
-        us["device"] = us["self"] = told_last(us["device"])
+        us["device"] = us["self"] = told_last(_floats(us["device"]))
     elif not us["waited"].any():
         # Nobody is seen to wait, as where a model is compiled: ranks of a job wait for gradients in backward.
-        us["self"] = np.maximum(us["self"] - us["backward"], 0.0)
+        us["self"] = np.maximum(_floats(us["self"]) - us["backward"], 0.0)
     found = StepHistory(
         ranks=kept.astype(np.int64),
         steps=steps[kept_steps].astype(np.int64),
-        us=us,
+        us=Matrices(us),
         role=np.array([role_names.index(one) for one in names], np.int64),
         role_names=tuple(role_names),
         host=host,
@@ -237,7 +312,29 @@ def step_history(
     of_scripts = {
         name: of for name, of in by_scope.items() if 2 * np.count_nonzero(of.max(axis=1, initial=0.0)) >= len(of) > 0
     }
-    return _at_settled_sizes(replace(found, scopes=of_scripts, us={**us, COMPILE: compiles}))
+    return _at_settled_sizes(replace(found, scopes=of_scripts, us=Matrices({**us, COMPILE: compiles})))
+
+
+def _numbered(values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Return the values that occur, in order, and the place of each row's among them."""
+    least, most = (int(values.min()), int(values.max())) if len(values) else (0, -1)
+    if most - least > len(values) + _FEW:
+        return np.unique(values, return_inverse=True)
+    is_there = np.zeros(most - least + 1, np.bool_)
+    is_there[values - least] = True
+    return np.flatnonzero(is_there) + least, (np.cumsum(is_there, dtype=np.int32) - 1)[values - least]
+
+
+def _kept(values: npt.NDArray[Any], kept: npt.NDArray[np.bool_]) -> npt.NDArray[Any]:
+    """Return the rows that are kept, without a copy where they follow one another."""
+    at = np.flatnonzero(kept)
+    if len(at) and at[-1] - at[0] + 1 == len(at):
+        return values[at[0] : at[-1] + 1]
+    return values[at]
+
+
+def _floats(values: npt.NDArray[Any]) -> Floats:
+    return np.asarray(values, np.float64)
 
 
 def _scope(history: StepHistory, rank: Ints, step: Ints, us: Floats) -> Floats:

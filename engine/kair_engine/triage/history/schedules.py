@@ -58,7 +58,7 @@ def schedules(history: StepHistory, accused: Collection[int] = ()) -> Iterator[S
     `accused` ranks are late at times by other tests: of them only the schedule is asked, and none of the others'.
     """
     beyond = history.own - role_medians(history.own, history.role)
-    events = events_of(history.table(), beyond * 1e3)
+    events = events_of(history.bare_table(), beyond * 1e3)
     lost = np.where(events[0].hit, np.maximum(beyond, 0.0), 0.0)
     at_most = np.full(len(history.ranks), FALSE_ALARM_RATE * PLACE_SHARE / len(history.ranks))
     at_most[list(accused)] = FALSE_ALARM_RATE
