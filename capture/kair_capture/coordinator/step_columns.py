@@ -48,9 +48,8 @@ class StepColumns:
         """
         count = len(columns["rank"])
         nothing = {name: np.broadcast_to(np.zeros(1, kind[name]), count) for name in kind.names or ()}
-        return StepColumns(
-            {name: np.array(columns[name]) if _tells(columns, name) else one for name, one in nothing.items()}
-        )
+        recorded = {name: np.array(columns[name]) for name in nothing if name in columns and columns[name].any()}
+        return StepColumns(nothing | recorded)
 
     @staticmethod
     def joined(files: list["StepColumns"], kind: np.dtype[Any]) -> "StepColumns":

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from kair_capture.agent.spool import read_name
 from kair_capture.agent.step_rows import COLUMNS, PHASES, ROW, SCHEMA, Rows, rows_in, write_table
-from kair_capture.coordinator.step_columns import StepColumns, RowTable
+from kair_capture.coordinator.step_columns import RowTable, StepColumns
 from kair_capture.coordinator.step_table import MOST_RANKS, ONE_STEP_US
 from kair_capture.files import append_whole, remove_beyond
 from kair_capture.places import JobPlaces
