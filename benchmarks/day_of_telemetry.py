@@ -11,7 +11,7 @@ as files of scrapes. Each is read by a process of its own; the first row is the 
 import argparse
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -30,6 +30,7 @@ from kair_engine.trace.evidence_table import SCHEMA, EvidenceFile, described, wr
 from kair_engine.trace.files import make_folder
 from kair_engine.trace.measures import HOST, EvidenceSource, process
 
+FORMS: Final = ("sampled", "answers", "scraped")
 DAY_S: Final = 1_795_737_600
 HOUR_S: Final = DAY_S + 7 * 3600
 EVERY_S, FILES = 15, 17
@@ -164,26 +165,30 @@ def measure(name: str, rows: int, store: Path, slow: int, named: Path | None = N
     }
 
 
-def rows_of(work: Path, hosts: int, scraped: int) -> Iterator[Row]:
+def rows_of(work: Path, hosts: int, scraped: int, forms: Collection[str]) -> Iterator[Row]:
     """Measure one form of telemetry after another."""
     bare, store = work / "bare", work / "store"
     slow = in_fresh_process(make_job, bare, hosts)
     yield measure("none", 0, bare, slow)
-    in_fresh_process(make_job, store, hosts)
-    yield measure("sampled", in_fresh_process(deliver, store, hosts, slow), store, slow)
-    yield measure("answers", in_fresh_process(answer, work / "answers", hosts), bare, slow, work / "answers")
-    name = f"scraped, {scraped} hosts"
-    yield measure(name, in_fresh_process(scrape, work / "scraped", scraped), bare, slow, work / "scraped")
+    if "sampled" in forms:
+        in_fresh_process(make_job, store, hosts)
+        yield measure("sampled", in_fresh_process(deliver, store, hosts, slow), store, slow)
+    if "answers" in forms:
+        yield measure("answers", in_fresh_process(answer, work / "answers", hosts), bare, slow, work / "answers")
+    if "scraped" in forms:
+        rows = in_fresh_process(scrape, work / "scraped", scraped)
+        yield measure(f"scraped, {scraped} hosts", rows, bare, slow, work / "scraped")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--hosts", type=int, default=1000)
     parser.add_argument("--scraped", type=int, default=200, help="hosts of which there are scrapes")
+    parser.add_argument("--forms", nargs="+", choices=FORMS, default=FORMS)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     with TemporaryDirectory() as work:
-        rows = list(rows_of(Path(work), options.hosts, options.scraped))
+        rows = list(rows_of(Path(work), options.hosts, options.scraped, options.forms))
     report("telemetry of a day", rows, as_json=options.json)
 
 

@@ -181,6 +181,13 @@ def answered(path: Path) -> Path:
     return path
 
 
+def damaged(path: Path) -> Path:
+    """The same with a value that is none, where the begin of the job's time is looked for."""
+    text = answered(path).read_text()
+    path.write_text(text.replace(f'[{DAY_S + 43_200}, "43200"]', '["noon", []]'))
+    return path
+
+
 FORMS = (scraped, with_own_times, answered)
 MORNING = JobTime(MORNING_S * NS, (MORNING_S + 600) * NS)
 
@@ -198,6 +205,13 @@ def test_what_a_reader_passes_over_changes_no_row_and_no_source(form: Callable[[
     assert near.sources == whole.sources
     found, _ = read_evidence_of([path], when=MORNING)
     assert np.ptp(found.table["time_ns"].to_numpy()) == (600 + 2 * (720 + 20 * 60)) * NS
+
+
+def test_of_a_damaged_answer_the_good_values_are_read(tmp_path: Path) -> None:
+    path = damaged(tmp_path / "metrics")
+    whole, near = require_evidence(path)(), require_evidence(path, MORNING)()
+    assert whole.sources[0].passed_over == 1
+    assert within(near, MORNING).table.to_pylist() == within(whole, MORNING).table.to_pylist()
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -226,6 +240,7 @@ def told(**of: object) -> EvidenceFile:
         ({"interval_s": 15.0, "doubts": ["its times name no time zone"]}, True),
         ({"interval_s": 15.0}, False),
         ({"interval_s": 7200.0}, True),
+        ({"interval_s": 1e9}, True),  # longer than 64 bits count
     ],
     ids=str,
 )

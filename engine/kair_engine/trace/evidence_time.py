@@ -14,7 +14,8 @@ READINGS: Final = 20
 """Number of readings of a slow source that count before and after: ten show that it was read regularly, five that it
 stopped."""
 FARTHEST_NS: Final = 7200 * 10**9
-"""Readings farther off are skipped before their source is known; samplers read at least every 5 min."""
+"""Readings farther off are skipped before the interval of their source is known; samplers read at least every 5 min."""
+_MOST_NS: Final = (1 << 63) - 1
 
 
 @dataclass(frozen=True)
@@ -25,8 +26,8 @@ class JobTime:
     end_ns: int
 
     def widened(self, by_ns: int) -> "JobTime":
-        """Return the time extended by `by_ns` before and after."""
-        return JobTime(self.begin_ns - by_ns, self.end_ns + by_ns)
+        """Return the time extended by `by_ns` before and after, within 64 bits."""
+        return JobTime(max(self.begin_ns - by_ns, -_MOST_NS), min(self.end_ns + by_ns, _MOST_NS))
 
     def around(self, sources: Sequence[EvidenceSource]) -> "JobTime | None":
         """Return the time for which rows of these sources count; None if all rows count.
@@ -50,31 +51,43 @@ def _margin_ns(source: EvidenceSource) -> int | None:
 
 
 class Near:
-    """Selects readings near a job's time while a file is read, and keeps the extent of the others."""
+    """Selects readings near a job's time while a file is read, and keeps the extent of the others.
+
+    The first two times give the interval between readings. Twice the margin that it requires is near.
+    """
 
     def __init__(self, when: JobTime | None) -> None:
         """With `when` None, all readings are near."""
         self._when, self._near = when, None if when is None else when.widened(FARTHEST_NS)
         self._first_ns: int | None = None
         self._knows_interval = when is None
+        self._far: JobTime | None = None
         self.passed_over = 0
         """Number of skipped readings."""
-        self._far: JobTime | None = None
 
     def has(self, time_ns: int) -> bool:
-        """Return whether to keep readings of this time; the first two times give the interval between readings."""
-        if self._near is None or self._when is None:
+        """Return whether to keep readings of this time."""
+        near = self.window(time_ns)
+        if near is None or near.meets(time_ns, time_ns):
             return True
-        if not self._knows_interval:
-            first = self._first_ns = time_ns if self._first_ns is None else self._first_ns
-            self._knows_interval = time_ns != first
-            self._near = self._when.widened(max(FARTHEST_NS, READINGS * abs(time_ns - first)))
-        if self._near.meets(time_ns, time_ns):
-            return True
-        if self._far is None or not self._far.meets(time_ns, time_ns):
-            known = (self._far.begin_ns, self._far.end_ns) if self._far is not None else ()
-            self._far = JobTime(min((time_ns, *known)), max((time_ns, *known)))
+        self._extend(time_ns, time_ns)
         return False
+
+    def window(self, time_ns: int) -> JobTime | None:
+        """Return the times that are near, given that a reading has the time `time_ns`; None for all times."""
+        if self._when is None or self._knows_interval:
+            return self._near
+        if self._first_ns is None:
+            self._first_ns = time_ns
+        elif time_ns != self._first_ns:
+            self._knows_interval = True
+            self._near = self._when.widened(2 * (AROUND_NS + READINGS * abs(time_ns - self._first_ns)))
+        return self._near
+
+    def pass_over(self, readings: int, first_ns: int, last_ns: int) -> None:
+        """Count skipped readings of a series that reaches from `first_ns` to `last_ns`."""
+        self.passed_over += readings
+        self._extend(first_ns, last_ns)
 
     def with_far(self, source: EvidenceSource) -> EvidenceSource:
         """Return the source extended by the skipped readings."""
@@ -83,3 +96,10 @@ class Near:
         first = [one for one in (source.first_ns, self._far.begin_ns) if one is not None]
         last = [one for one in (source.last_ns, self._far.end_ns) if one is not None]
         return replace(source, first_ns=min(first), last_ns=max(last), rows=source.rows + self.passed_over)
+
+    def _extend(self, first_ns: int, last_ns: int) -> None:
+        far = self._far
+        if far is None:
+            self._far = JobTime(first_ns, last_ns)
+        elif first_ns < far.begin_ns or last_ns > far.end_ns:
+            self._far = JobTime(min(far.begin_ns, first_ns), max(far.end_ns, last_ns))

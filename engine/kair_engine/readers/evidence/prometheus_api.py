@@ -7,6 +7,7 @@ import base64
 import re
 import urllib.error
 import urllib.request
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -61,9 +62,48 @@ class _Answer(msgspec.Struct):
 
     data: _Data
 
-    def __iter__(self) -> Iterator[Any]:
+    def series(self, near: Near) -> Iterator[Any]:
+        """Yield its series, with the values that are near."""
         for one in self.data.result:
+            with suppress(ValueError, RecursionError):
+                of = msgspec.json.decode(one, type=_Series)
+                yield {"metric": of.metric, "values": [_decoded(value) for value in _nearest(of.values, near)]}
+                continue
             yield _decoded(one)
+
+
+class _Series(msgspec.Struct):
+    metric: dict[str, Any]
+    values: list[msgspec.Raw]
+
+
+def _nearest(values: list[msgspec.Raw], near: Near) -> list[msgspec.Raw]:
+    """Return those of a series, which are in order of time, that are near; all where one of these is damaged."""
+
+    def time_of(at: int) -> int:
+        point = _point(_decoded(values[at]))
+        if point is None:
+            raise ValueError
+        return point[0]
+
+    if len(values) < _FEW:
+        return values
+    try:
+        first, last = time_of(0), time_of(-1)
+        near.window(first)
+        if (window := near.window(time_of(1))) is None:
+            return values
+        begin = bisect_left(range(len(values)), window.begin_ns, key=time_of)
+        end = bisect_right(range(len(values)), window.end_ns, lo=begin, key=time_of)
+    except ValueError:
+        return values
+    if end - begin < len(values):
+        near.pass_over(len(values) - (end - begin), first, last)
+    return values[begin:end]
+
+
+_FEW: Final = 64
+"""Values that are looked at one by one."""
 
 
 def read(path: Path, limit: int = MOST_JSON, *, when: JobTime | None = None) -> EvidenceFile:
@@ -108,11 +148,11 @@ def take_answer(samples: Samples, answer: object, where: str, near: Near | None 
     """Add the series of a matrix or a vector, if `near`, to the samples; return the number of series in it."""
     near, seen = Near(None) if near is None else near, 0
     data = answer.get("data") if isinstance(answer, dict) else None
-    result = answer if isinstance(answer, _Answer) else data.get("result") if isinstance(data, dict) else None
-    if not isinstance(result, list | _Answer):
+    result = data.get("result") if isinstance(data, dict) else None
+    if not isinstance(answer, _Answer) and not isinstance(result, list):
         samples.passed_over += 1
         return 0
-    for one in result:
+    for one in answer.series(near) if isinstance(answer, _Answer) else result or ():
         seen += 1
         labels = one.get("metric") if isinstance(one, dict) else None
         if not isinstance(labels, dict):
