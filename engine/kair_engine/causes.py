@@ -165,7 +165,7 @@ CAUSES: Mapping[Cause, CauseRow] = {
         undone="without these allocations",
         undone_of_ranks="with no wait for the allocator",
         look_at="look at memory that is allocated within steps",
-        not_by_draining="the job itself runs short of memory, on whatever device of that size",
+        not_by_draining="the job needs more memory than a device of that size has",
     ),
     "compilation": CauseRow(
         words="compilation",
@@ -178,7 +178,7 @@ CAUSES: Mapping[Cause, CauseRow] = {
         seen_by_blame_as="host",
         fix_kind="host",
         undone="without compiling",
-        look_at="look at what is compiled again",
+        look_at="find out what is recompiled",
         not_by_draining="the job itself compiles, on whatever host it runs",
     ),
     "unmarked_input": CauseRow(
@@ -375,9 +375,9 @@ CAUSES: Mapping[Cause, CauseRow] = {
         words="profiler overhead",
         time_class="host",
         spends_on="waiting for {their} profiler",
-        suggestion="It is the profiler that holds {who} up, not what it runs on: there is nothing to drain. Let the "
+        suggestion="The profiler holds {who} up, not its hardware: there is nothing to drain. Let the "
         "profiler warm up ({warm_up}), record fewer kinds of activity, and record again.",
-        group_suggestion="It is the profiler that holds {who} up, not what they run on: there is nothing to drain. "
+        group_suggestion="The profiler holds {who} up, not their hardware: there is nothing to drain. "
         "Let the profiler warm up ({warm_up}), record fewer kinds of activity, and record "
         "again.",
         job_wide_suggestion="No rank is to blame, and without the profiler the job does not take so long: launches "
@@ -388,7 +388,7 @@ CAUSES: Mapping[Cause, CauseRow] = {
         undone="without the profiler's own work",
         look_at="look at how it was profiled",
         of_recording=True,
-        not_by_draining="it is the profiler that holds ranks up, not what they run on",
+        not_by_draining="the profiler holds ranks up, not their hardware",
     ),
     "hang": CauseRow(
         words="hang",

@@ -86,7 +86,7 @@ def _fetched(table: Any) -> Any:  # noqa: ANN401 - a future of anything
         raise UsageError(f"a worker has no {error.name}", _ALIKE) from error
     except Exception as error:
         if type(error) is RuntimeError and "deserialization" in str(error):
-            raise UsageError(f"the cluster cannot run what it is given: {_first_line(error)}", _ALIKE) from error
+            raise UsageError(f"the cluster cannot run the analysis: {_first_line(error)}", _ALIKE) from error
         if not type(error).__module__.startswith("distributed"):
             raise  # the analysis failed, as it would have here
         raise InputError(

@@ -16,7 +16,7 @@ _CANNOT_RUN: Final = 126
 _NOT_FOUND: Final = 127
 
 _JOB: Final = Option("--job", "The job's name. Default: $KAIR_JOB.")
-_NO_AGENT: Final = Option("--no-agent", "Start no agent on this host: nothing reads what is recorded then.")
+_NO_AGENT: Final = Option("--no-agent", "Start no agent on this host; what ranks record then stays unread.")
 
 
 def run_run(

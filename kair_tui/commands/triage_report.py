@@ -83,7 +83,7 @@ def _tried(asker: Asker, question: Question) -> Any:  # noqa: ANN401
     try:
         return asker.ask(question).result
     except KairError as error:
-        return f"Not to be had of this recording: {error}."
+        return f"Not available for this recording: {error}."
 
 
 def lines_of(asker: Asker, gpu_cost: float | None, evidence: Sequence[str] = ()) -> Ask:

@@ -163,7 +163,7 @@ def waiting_in_words(bar: StepBar) -> str:
 
 def _known_waiting(bar: StepBar) -> str:
     if bar.bubble_from is None:
-        return f"ranks wait {percent(bar.waiting_share)} of their time for others, the pipeline's bubble among it"
+        return f"ranks wait {percent(bar.waiting_share)} of their time for others, including the pipeline's bubble"
     shown = {one.part: percent(one.tenths / 1000) for one in drawn(bar, 1, ascii_only=True)}  # rounded as in the legend
     stragglers, bubble = shown.get("stragglers", percent(0)), shown.get("bubble", percent(0))
     whom = "stragglers" if bar.names_straggler else "the last rank"

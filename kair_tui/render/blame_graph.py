@@ -34,7 +34,7 @@ _BLAMED: Final = {"fillcolor": "#f3e2b3", "color": _OCHRE, "penwidth": "2"}
 _FONT: Final = {"fontname": "Helvetica"}
 _ALL_NODES: Final = {**_FONT, "fontsize": "11", "style": "filled", "fillcolor": "#f4f4f2", "color": _GREY}
 _ALL_EDGES: Final = {**_FONT, "fontsize": "9", "color": _GREY}
-_LEGEND: Final = "solid: waited for; dashed: was late because of, with the part of that waiting"
+_LEGEND: Final = "solid: waited for; dashed: made late by, with its part of that waiting"
 
 Attributes = dict[str, Any]
 

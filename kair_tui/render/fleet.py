@@ -184,7 +184,7 @@ def _distribution(result: FleetResult, page: Page) -> None:
     begin, end = min(1.0, result.distribution[0].slowdown), result.distribution[-1].slowdown
     steps = [(point.slowdown, point.share) for point in result.distribution]
     rows = draw_shares(steps, begin=begin, width=width, height=_HEIGHT, ascii_only=page.options.ascii_only)
-    page.line("share of jobs whose S is that or less", DIM)
+    page.line("share of jobs with this S or less", DIM)
     for number, row in enumerate(rows):
         page.line(f"{_LABELS.get(number, ''):>5} {row.rstrip()}")
     first, last = ratio(begin), ratio(end)

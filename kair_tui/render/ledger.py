@@ -73,7 +73,7 @@ def record_in_words(record: DeviceRecord) -> str:
     if record.by_address:
         notes.append("known by its address alone")
     if record.always_rank is not None:
-        notes.append(f"always as rank {record.always_rank}, whose own work it may be")
+        notes.append(f"always as rank {record.always_rank}, so its own work may be the cause")
     remarks = f"; {'; '.join(notes)}" if notes else ""
     return (
         f"{whose}{of}{record.name} was {percent(record.slow_share)} of the step slower than its peers in "

@@ -145,9 +145,9 @@ def _notes(result: SensitivityResult, *, wide: bool) -> list[str]:
             notes.append(f"the slow operator is {name}, on which ranks spend most")
     if result.corrected_ranks:
         noun = "rank" if len(result.corrected_ranks) == 1 else "ranks"
-        notes.append(f"what {noun} {spans(result.corrected_ranks)} already lost was taken out first")
+        notes.append(f"the time that {noun} {spans(result.corrected_ranks)} already lost was taken out first")
     if result.corrected_links:
-        notes.append(f"what was slow already was taken out first: {', '.join(result.corrected_links)}")
+        notes.append(f"links that were slow already were taken out first: {', '.join(result.corrected_links)}")
     notes.append(
         f"step {duration(result.step_time_us)}; {plural(len(result.steps), 'step')} analysed ({spans(result.steps)}); "
         f"false-alarm rate {exact_percent(result.false_alarm_rate)}; {plural(result.draws, 'draw')}, seed {result.seed}"

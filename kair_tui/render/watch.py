@@ -274,7 +274,7 @@ def _sampling(result: WatchResult, page: Page) -> None:
             "are sampled only when asked"
         )
     if (every := max((host.sampled_every for host in result.hosts), default=0)) > 0:
-        page.line(f"besides, ranks sample one step in {count(every)} without being asked")
+        page.line(f"ranks also sample one step in {count(every)} by themselves")
     if sampling.windows:
         page.table(_WINDOWS, sampling.windows[-WINDOWS_SHOWN:])
 

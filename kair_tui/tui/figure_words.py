@@ -17,7 +17,7 @@ _SCORE: Final = (
 )
 _SELF_TIME: Final = (
     "self time",
-    "what a rank spends itself in a step beyond the median of its role; what it waited for others is not in it",
+    "a rank's own time in a step beyond the median of its role, without waiting for others",
 )
 _IMPOSED: Final = ("others wait", "how long other ranks waited for this one in total, per step")
 _SLOWDOWN: Final = (
@@ -38,8 +38,8 @@ OF_SCREEN: Final[Mapping[str, Figures]] = {
         ("differs", "what a part of the step takes beyond the median of the rank's role"),
         (
             "Δ from rank",
-            "how far two ranks' completion curves lie apart, the most at any moment; a curve shows how much of the "
-            "step's operations had ended by then",
+            "the largest distance at any moment between two ranks' completion curves, which show how much of the "
+            "step's operations had ended",
         ),
         ("outlier", "an operation that takes longer than the same one among peers, beyond chance"),
         ("lost", "what the outliers of a row take longer than among peers, summed"),
@@ -48,19 +48,19 @@ OF_SCREEN: Final[Mapping[str, Figures]] = {
     "blame": (
         ("waiting", "how long ranks waited in collectives for the one that arrived last, summed"),
         ("late", "how much later than the median of its peers an operation began"),
-        ("share", "of all waiting, what is traced back to this cause"),
+        ("share", "the share of all waiting that is traced back to this cause"),
     ),
     "whatif": (
         _SLOWDOWN,
         ("M_W", "the share of the waste that goes when only the slowest 3 % of workers are as fast as the others"),
-        ("costs", "what the step is longer for this part, and as a share of it"),
-        ("saves", "what the step is shorter by with this fix, replayed"),
+        ("costs", "how much longer the step is because of this part, and that as a share of it"),
+        ("saves", "how much shorter the step is with this fix, replayed"),
     ),
     "matrix": (
         (
             "distance",
-            "Kolmogorov-Smirnov: the most that two ranks' completion curves differ at any moment; it ranks, and "
-            "accuses nobody",
+            "Kolmogorov-Smirnov: the largest difference at any moment between two ranks' completion curves; it ranks, "
+            "and accuses nobody",
         ),
         ("mean", "of the distances of a rank from all others"),
     ),

@@ -125,6 +125,6 @@ def test_a_store_that_comes_back_as_another_folder_is_told_and_goes_on_there(tmp
         assert "max-overhead" in job.kair("capture", "set", "job")  # the key and the address are in it
         assert job.ended()["step"].min() == before["step"].max() + 1
         assert job.said()[1:] == [
-            "kair: the job's folder in the store is another one now: what was written into the one before is not in it",
+            "kair: the job's folder in the store was replaced: what was written before is not in it",
             "kair: the store can be written again",
         ]

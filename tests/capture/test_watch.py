@@ -36,16 +36,16 @@ def test_a_look_names_the_slow_rank_and_what_was_sampled(store: Path) -> None:
     assert "140-147" in told.out
     assert "step 124: rank 2 on node-1 is slow: its own time is 20" in told.out
     assert kair("watch", "--once", "--store", str(store)).out == told.out
-    assert "owed" not in told.out
-    assert "without being asked" not in told.out
+    assert "over its budget" not in told.out
+    assert "by themselves" not in told.out
 
 
 def test_a_look_tells_how_often_is_sampled_and_what_is_owed(store: Path) -> None:
     hosts = tuple(replace(STATUS.hosts[0], host=name, sampled_every=every) for name, every in (("a", 50), ("b", 400)))
     write_status(store, replace(STATUS, hosts=hosts, sampling=replace(STATUS.sampling, owed_us=120_000.0)))
     told = kair("watch", "job123", "--once", "--store", str(store)).out
-    assert "besides, ranks sample one step in 400 without being asked\n" in told
-    assert "120 ms of it are owed: until the job has earned them nothing is sampled unasked\n" in told
+    assert "ranks also sample one step in 400 by themselves\n" in told
+    assert "it is 120 ms over its budget: until the job has run long enough for that, ranks are sampled only" in told
 
 
 @pytest.mark.parametrize("what", ["pipe", "device", "folder", "socket"])

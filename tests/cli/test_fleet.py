@@ -64,7 +64,7 @@ def test_the_second_look_costs_nothing_and_says_the_same(_store: Path) -> None:
     page = kair("fleet").out
     assert "jobs slowed by 10 % or more: 50 % (9 to 91); GPU time wasted: " in page
     assert page.startswith("1 of 2 jobs with a straggler; fixing what was found saves ")
-    assert "share of jobs whose S is that or less" in page
+    assert "share of jobs with this S or less" in page
     listed = json.loads(kair("jobs", "--whatif", "--gpu-cost", "2", "--json").out)
     assert_valid(listed, "jobs")
     columns = ("slowdown", "waste", "gpu_hours_per_day", "cost_per_day", "cause")

@@ -27,8 +27,8 @@ _RANK = (Rank(3),)
         ),
         (
             UnknownMembers(share_of_step=0.5, ranks=_RANK, about="the rest"),
-            "of rank 3's step, 50.0 % went by in communication whose other members are not known; it is unknown "
-            "how much of it was waiting, and it counts as the rest",
+            "50.0 % of rank 3's step was communication with unknown members; how much of it was waiting is unknown, "
+            "and it counts as the rest",
         ),
         (
             NobodyWaits(share_of_step=0.12, waited_share=0.002, ranks=_RANK),

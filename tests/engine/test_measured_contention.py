@@ -66,9 +66,9 @@ def test_cores_that_ranks_lack_for_threads_of_their_own_may_be_saved_in_part_onl
     result = contention(triage(with_limits(many, dict.fromkeys(range(RANKS), ProcessorLimits(cpus=(0, 1, 2, 3))))))
     (told,) = [one for one in result.evidence if one.kind == "own_threads"]
     assert sentence_of(told) == (
-        "ranks lack cores for threads of their own: those other than the training thread (OpenMP's, say) compute 30.0 "
-        "ms a step on the mean rank, and 4 ranks of a host use 95.3 % of the 4 cores that they may run on; "
-        "fewer threads have the same work to do, and save less"
+        "ranks lack cores for their helper threads (OpenMP's, say), which compute 30.0 ms a step on an average rank; "
+        "4 ranks of a host use 95.3 % of the 4 cores that they may run on; fewer threads would have the same work to "
+        "do, and save less"
     )
     assert result.time_lost_us_per_step == pytest.approx(30_000)  # with a core for each
     # Where it is not known which cores they may use, others may have had them.

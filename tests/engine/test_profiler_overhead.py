@@ -55,4 +55,4 @@ def test_a_rank_that_waits_for_its_profiler_is_not_to_be_drained(tmp_path: Path,
     assert held.figures == {"held_us_per_step": pytest.approx(HELD_MS * 1e3), "peers_us_per_step": 0.0}
     words = "the profiler's own work (as asking for buffers) holds up launches of rank 2 for 25.0 ms a step"
     assert sentence_of(held).startswith(words)
-    assert suggestion_of(finding).startswith("It is the profiler that holds rank 2 up")
+    assert suggestion_of(finding).startswith("The profiler holds rank 2 up")

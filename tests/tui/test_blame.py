@@ -261,7 +261,7 @@ def test_a_rank_alone_has_nobody_to_wait_for(tmp_path: Path) -> None:
     @played
     async def look() -> None:
         async with blamed(str(tmp_path)) as (app, pilot, _):
-            assert "one rank alone: there is nobody who could wait for it" in screen_text(app)
+            assert "only one rank: no other rank could wait for it" in screen_text(app)
             assert "paths" not in "".join(screen_lines(app)[2:-1])
             await pilot.press("enter", "tab", "a", "z", "space", "left", "right", "r")
 

@@ -301,7 +301,7 @@ class Agent:
             ms, job = float(np.median(rows["step_us"])) / 1000, self.settings.job
             tell(
                 f"job {job} is over: {steps} steps of {ranks} rank{'s' if ranks > 1 else ''} on this host, {ms:.3g} ms "
-                f"each (median); nobody watched them: kair coordinator --job {job} does, from its start on"
+                f"each (median); no coordinator compared them: start kair coordinator --job {job} before the job"
             )
 
     # Work done once in a while.

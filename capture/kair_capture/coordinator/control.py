@@ -58,13 +58,13 @@ def _seconds(text: str) -> float:
 
 
 KEYS: Final[Mapping[str, Key]] = {
-    "capture": Key("on or off", "off: ranks record nothing, and nothing is noticed", _switch),
-    "level": Key("0 or 1", "0: steps alone, nothing is sampled but by hand; 1: sampled windows too", _level),
+    "capture": Key("on or off", "off: ranks record nothing, so nothing is noticed", _switch),
+    "level": Key("0 or 1", "0: only steps, windows only by hand; 1: sampled windows too", _level),
     "max-overhead": Key("a share such as 1%", "the share of the job's time that sampling may take", share_in),
-    "sample-every": Key("a number of steps, 0 for never", "ranks sample one step in so many unasked", _every),
-    "slow-rank": Key("a share such as 8%", "a rank is slow from so much more than its peers on", _some_share),
-    "longer-steps": Key("a share such as 15%", "steps are longer from so much on", _some_share),
-    "stalled-after": Key("seconds, 1 or more", "after so long without a finished step the job hangs", _seconds),
+    "sample-every": Key("a number of steps, 0 for never", "ranks sample one step in so many by themselves", _every),
+    "slow-rank": Key("a share such as 8%", "a rank that takes so much longer than its peers is slow", _some_share),
+    "longer-steps": Key("a share such as 15%", "a step that takes so much longer than usual is long", _some_share),
+    "stalled-after": Key("seconds, 1 or more", "without a finished step for so long, the job hangs", _seconds),
 }
 
 

@@ -572,7 +572,7 @@ class Coordinator:
         self._log.reopen()
         self._memory.moved_at_step = self._table.last_common_step + 1
         self._changed = True
-        self._say("the job's folder in the store is another one now: what was written into the one before is not in it")
+        self._say("the job's folder in the store was replaced: what was written before is not in it")
 
     def _note_unwritten(self, error: OSError | None) -> None:
         """Note that the store cannot be written, or with None that it can again. Each is reported once."""

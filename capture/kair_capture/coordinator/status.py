@@ -55,7 +55,7 @@ _OF_RANKS: Final = {
         "The rank's self time per sample, if the job reports its number of samples.",
     ),
     "kair_slow": ("slow", "1 for a rank that is slow."),
-    "kair_self_excess_ratio": ("self_time_excess", "A rank's self time beyond its peers', as a share of that."),
+    "kair_self_excess_ratio": ("self_time_excess", "A rank's self time beyond its peers', as a share of theirs."),
 }  # fmt: skip
 _OF_HOSTS: Final = {
     "kair_host_silent": ("silent", "1 for a host whose agent is silent."),

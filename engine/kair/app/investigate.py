@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from kair_engine.triage.history.rows import StepHistory
 
 _NOT_SAMPLED: Final = short_warning(
-    "not_sampled", "none of these steps was sampled: the verdict is by the recorded times of each step on each rank"
+    "not_sampled",
+    "none of these steps was sampled: the verdict follows from each step's recorded time on each rank",
 )
 Result = TypeVar("Result", bound=TriageResult)
 

@@ -91,7 +91,7 @@ def _note(listing: _Listing, archive: Path, name: str, size: int) -> None:
     elif not _hidden(safe):
         listing.sizes.setdefault(safe, size)
     if len(listing.sizes) + listing.skipped > _MOST_MEMBERS:
-        raise InputError(f"{archive.name} holds more than {_MOST_MEMBERS:,} files", "unpack what is needed of it")
+        raise InputError(f"{archive.name} holds more than {_MOST_MEMBERS:,} files", "unpack only what is needed")
 
 
 def _zip_listing(archive: Path) -> _Listing:

@@ -55,7 +55,7 @@ def read_ascend(source: Path, out: Path, *, rank_hint: int | None = None) -> Fra
     piece, slices, device = piece_of(source), slices_of(source), device_of(source)
     read_with = slices[0] if piece is None else piece.read_with
     if read_with is not None and read_with != source:
-        raise NotATraceError(f"what is in it is read with {read_with.name}")
+        raise NotATraceError(f"its content is read with {read_with.name}")
     traces = [*map(load, slices), *_communication_beside(piece)]
     found = _Found()
     parts = {part for trace in traces for part in _parts_of_collectives(trace)}

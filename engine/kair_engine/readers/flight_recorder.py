@@ -78,7 +78,7 @@ def _loaded(source: Path) -> tuple[dict[str, Any], tuple[KairWarning, ...], bool
         raise NotATraceError("it is no dump")
     calls = value.get("entries")
     if isinstance(calls, list) and not calls:
-        text = f"{source.name} holds no calls (TORCH_FR_BUFFER_SIZE was 0): what its rank called is not known"
+        text = f"{source.name} holds no calls (TORCH_FR_BUFFER_SIZE was 0): its rank's calls are unknown"
         return value, (short_warning("no_calls", text),), False
     return value, (), False
 

@@ -448,7 +448,7 @@ def detect_format(path: Path) -> Format | None:
         raise InputError(
             f"{path.name} is damaged: it was read as UTF-8 text and written again, with EF BF BD in {replaced} places"
             f"{where} where other bytes were, which are lost",
-            "copy it anew as binary (in git: `*.pb binary` in .gitattributes; no editor, no transfer as text), or "
+            "copy it again as binary (in git: `*.pb binary` in .gitattributes; no editor, no transfer as text), or "
             "export it again",
         )
     found = next((form for form in FORMATS if form.matches(head)), None)

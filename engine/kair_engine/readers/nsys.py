@@ -106,7 +106,7 @@ def _graphs(processes: list[Process], source: Path) -> Iterator[KairWarning]:
         int(np.count_nonzero(np.isin(process.device.name, _named(process, INSIDE_UNKNOWN)))) for process in processes
     )
     if launches:
-        text = f"{source.name} has {launches} launches of CUDA graphs without what is in them"
+        text = f"{source.name} has {launches} launches of CUDA graphs without their contents"
         yield short_warning("graphs_as_a_whole", f"{text}: record with nsys profile --cuda-graph-trace=node")
 
 

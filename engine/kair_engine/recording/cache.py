@@ -211,7 +211,7 @@ class FragmentCache:
 
     def _go_without(self, why: str, error: OSError | None) -> None:
         self.close()
-        self.warnings = (short_warning("cache_unwritable", f"{why}: what is parsed will not be kept"),)
+        self.warnings = (short_warning("cache_unwritable", f"{why}: parsed traces will not be kept"),)
         try:
             self._root = _temporary_root()
             self._distrust = None

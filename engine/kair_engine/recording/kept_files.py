@@ -148,7 +148,7 @@ def checked_body(document: bytes) -> bytes:
     """Return the value of such an envelope. Raises ValueError if it is damaged."""
     found = msgspec.json.decode(document, type=_Envelope)
     if _checksum(bytes(found.body)) != found.checksum:
-        raise ValueError("its content is not what was written")
+        raise ValueError("its content has changed since it was written")
     return bytes(found.body)
 
 

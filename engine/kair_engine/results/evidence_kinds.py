@@ -509,10 +509,9 @@ class OwnThreads(Evidence):
     """
 
     template = (
-        "ranks lack cores for threads of their own: those other than the training thread (OpenMP's, say) compute "
-        "{helpers_us_per_step:duration} a step on the mean rank, and {ranks_:plural rank} of a host use "
-        "{used_share:percent} of the {cores:plural core} that they may run on; fewer threads have the same work to do, "
-        "and save less"
+        "ranks lack cores for their helper threads (OpenMP's, say), which compute {helpers_us_per_step:duration} a "
+        "step on an average rank; {ranks_:plural rank} of a host use {used_share:percent} of the {cores:plural core} "
+        "that they may run on; fewer threads would have the same work to do, and save less"
     )
     helpers_us_per_step: float
     used_share: float
@@ -993,8 +992,8 @@ class WhileSlow(Evidence):
     """What a step costs in which it is slow, by a replay with what it took in the others."""
 
     template = (
-        "in the {steps:count} steps of {of_steps:count} in which it is slow it costs {lost_us:duration} each, replayed "
-        "with what it took in the others"
+        "it is slow in {steps:count} of {of_steps:count} steps and costs {lost_us:duration} in each of them, replayed "
+        "with its times in the others"
     )
     lost_us: float
     steps: Number
@@ -1034,7 +1033,7 @@ class Replayed(Evidence):
         if self.replayed_steps is not None:
             sampled += ["± {plus_minus_us:duration}: {replayed_steps:whole} of {steps:whole} steps were replayed"]
         if self.replayed_ranks is not None:
-            sampled += ["{replayed_ranks:whole} of {ranks_:count} ranks were replayed in place of all"]
+            sampled += ["{replayed_ranks:whole} of {ranks_:count} ranks were replayed"]
         of_sample = f" ({'; '.join(sampled)})" if sampled else ""
         step = "a step" if self.of_samples is None else "a sampled step"
         return f"replayed {undone}, {step} {{self:takes instead}}{once}{{self:why as long}}{of_sample}"

@@ -55,7 +55,7 @@ class GiantStep(KairWarning, frozen=True, kw_only=True):
         why = "most of it peers waited for {ranks:who}" if self.ranks else "no single rank was waited for"
         return (
             "step {step} took {length_us:duration}, longer than the {others:count} others together "
-            f"({{others_us:duration}}), and {why}: one step accuses nobody, all figures are of the others"
+            f"({{others_us:duration}}), and {why}: one step accuses nobody, and all figures leave it out"
         )
 
 
@@ -85,8 +85,8 @@ class GraphsNotRecorded(KairWarning, frozen=True, kw_only=True):
     """Devices run CUDA graphs of which only begin and end are recorded."""
 
     template = (
-        "devices are busy with CUDA graphs for {share_of_step:percent} of the step, and what is in them (kernels, "
-        "collectives) is not recorded, so it is unknown which rank is slow: record with nsys profile "
+        "devices are busy with CUDA graphs for {share_of_step:percent} of the step, whose contents (kernels, "
+        "collectives) are not recorded, so it is unknown which rank is slow: record with nsys profile "
         "--cuda-graph-trace=node"
     )
     code: str = "graphs_not_recorded"
@@ -97,8 +97,8 @@ class UnknownMembers(KairWarning, frozen=True, kw_only=True):
     """A part of a rank's step went by in communication that was not matched."""
 
     template = (
-        "of {ranks:who}'s step, {share_of_step:percent} went by in communication whose other members are not known; "
-        "it is unknown how much of it was waiting, and it counts as {about}"
+        "{share_of_step:percent} of {ranks:who}'s step was communication with unknown members; how much of it was "
+        "waiting is unknown, and it counts as {about}"
     )
     code: str = "unmatched_collectives"
     share_of_step: float

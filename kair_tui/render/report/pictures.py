@@ -259,7 +259,7 @@ def shares(points: Sequence[ShareOfJobs]) -> Picture:
     draw(picture, "path", d=path(outline), class_="own")
     steps = [(point.slowdown, point.share) for point in points]
     rows = draw_shares(steps, begin=begin, width=_SIGNS_WIDE, height=_SIGNS_HIGH, ascii_only=False)
-    return Picture(picture, _labelled(rows, ratio(begin), ratio(end)), "Share of jobs whose S is that or less.")
+    return Picture(picture, _labelled(rows, ratio(begin), ratio(end)), "Share of jobs with this S or less.")
 
 
 Scale = Callable[[float], float]

@@ -142,7 +142,7 @@ class Watch:
 
     def _tell(self, session: "Session") -> None:
         if self.changed == "gone":
-            self._say(f"{session.name} was deleted: what is shown is of before", alarm=True)
+            self._say(f"{session.name} was deleted: the screen shows its last state", alarm=True)
         elif self.changed and not self.following:
             self._say(f"{session.name} has changed on disk: ctrl+r reads it again, f follows it", alarm=True)
         else:

@@ -124,7 +124,7 @@ def about_answer(
     result: BlameResult, place: Place, accused: frozenset[int] | None, look: Look, *, alone: bool, short: bool
 ) -> Iterator[Paragraph]:
     """Yield the sum, whom triage accuses (None: not known yet), and what the answer was narrowed to."""
-    first = "one rank alone: there is nobody who could wait for it" if alone else blame_headline(result)
+    first = "only one rank: no other rank could wait for it" if alone else blame_headline(result)
     yield Paragraph(first, "strong")
     if accused:
         named = ranks_in_words(tuple(sorted(accused)))

@@ -223,9 +223,7 @@ def _with_scopes(result: StepsResult, job: "Job", wanted: int | None) -> StepsRe
 
     places = places_of(job)
     if places is None:
-        raise InputError(
-            f"{job.name} was not captured: nothing is known of its other steps", "kair steps without --scopes"
-        )
+        raise InputError(f"{job.name} was not captured: its other steps are unknown", "kair steps without --scopes")
     attempts = attempts_in(rows := rows_of(places))
     if wanted is not None and wanted not in {one.number for one in attempts}:
         numbers = ", ".join(str(one.number) for one in attempts) or "none is known"
