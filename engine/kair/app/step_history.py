@@ -295,7 +295,7 @@ def _rows_in(folder: Path, _state: Hashable, attempt: int | None) -> "StepColumn
     columns = [name if name == "samples" else f"{name}_us" for name in COLUMNS]
     rows = last_attempt(read_columns(folder, MOST_CELLS, (*told, *columns)), attempt)
     fit = (rows["flags"] & UNFIT) == 0
-    return (rows if fit.all() else rows[fit]).without("flags", "attempt")
+    return (rows if fit.all() else rows[fit]).without("attempt")
 
 
 def status_in(places: "JobPlaces") -> WatchResult | None:
