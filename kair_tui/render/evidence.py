@@ -59,7 +59,7 @@ def _body(result: EvidenceResult, page: Page) -> None:
     if not result.sources:
         return
     page.table(COLUMNS, result.sources)
-    notes = _notes(result.sources)
+    notes = notes_of(result.sources)
     shown = notes if page.options.wide else notes[:_NOTES]
     for note in shown:
         page.bullet(note)
@@ -71,7 +71,7 @@ def _body(result: EvidenceResult, page: Page) -> None:
         page.line(f"nothing of that time: {', '.join(result.outside)}")
 
 
-def _notes(sources: Sequence[EvidenceSource]) -> list[str]:
+def notes_of(sources: Sequence[EvidenceSource]) -> list[str]:
     """Return each note once, behind the first source that has it and how many others do."""
     named: dict[str, list[str]] = defaultdict(list)
     for one in sources:

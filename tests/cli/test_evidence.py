@@ -14,7 +14,7 @@ from support import kineto_builder as kb
 from support.cli_samples import assert_valid, kair, store_variables
 
 from kair_engine.trace.measures import EvidenceSource
-from kair_tui.render.evidence import sources_in_words
+from kair_tui.render.evidence import notes_of, sources_in_words
 
 BEGIN_NS = 1_795_788_180_000_000_000
 XID = "2026-11-27T14:03:20,123456+00:00 NVRM: Xid (PCI:0000:1b:00): 79, pid=1896, GPU has fallen off the bus.\n"
@@ -205,6 +205,14 @@ def test_sources_are_counted_by_their_kinds() -> None:
     assert sources_in_words(many) == "64 sources (64 × kernel log)"
     kinds = tuple(source(f"kind {number}") for number in range(10))
     assert sources_in_words(kinds).endswith("kind 7 and 2 kinds more)")
+
+
+def test_a_note_of_several_sources_is_said_once() -> None:
+    every = (1.0, 5.0, 10.0)
+    sources = tuple(
+        EvidenceSource(name=f"capture, every {s:g} s", kind="capture", interval_s=s, notes=("no NVML",)) for s in every
+    )
+    assert notes_of(sources) == ["capture, every 1 s and 2 more: no NVML"]
 
 
 def test_nothing_of_a_log_reaches_the_terminal(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """What a triage says of what it leaves open: how much, on whom, in which steps, and what would settle it."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, get_args
 
 import pytest
@@ -9,7 +9,7 @@ from support.kept_cases import KeptCase, assert_kept, kept_cases
 
 from kair_engine.ranks import Rank
 from kair_engine.results.step_bar import PartOfBar, StepBar
-from kair_engine.results.triage import OpenItem, OpenKind, TriageResult
+from kair_engine.results.triage import OpenItem, OpenKind, SmallestSeen, TriageResult
 from kair_engine.trace.model import KairWarning
 from kair_tui.render.answer import PageOptions
 from kair_tui.render.open_items import nothing_hidden, open_in_words, open_lines
@@ -105,3 +105,12 @@ def test_a_name_that_the_first_line_has_no_room_for_stands_below_it() -> None:
     assert LONG not in summary(told)
     assert below == [f"open: in step 36 rank 2 ran {LONG} longest"]
     assert whole[0].endswith(f"; in step 36 rank 2 ran {LONG} longest")
+
+
+def test_what_a_history_would_have_shown_stands_below_what_is_nobody_s_fault() -> None:
+    seen = SmallestSeen(us_per_step=1640.0, share_of_step=0.032, steps=659)
+    shared = found(verdict="job_wide", unseen=seen)
+    line = "in the history of 659 steps a rank slower by 1.64 ms (3.2 %) in every step would have been seen"
+    assert open_lines(shared) == [line]
+    assert open_lines(replace(shared, verdict="no_straggler")) == [], "its first line says so"
+    assert line in summary(replace(shared, verdict="no_straggler", findings=()))

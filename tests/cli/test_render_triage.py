@@ -95,6 +95,7 @@ ANSWERS = {
     "a cost has its own unit": found(accused(time_lost_us_per_step=985.0)),
     "both ends of a range have": found(replace(contention(), time_lost_us_per_step=900.0), verdict="job_wide"),
     "a slow device": found(accused(operator=None, evidence=(THROUGHOUT,))),
+    "of the steps since then it may be more than the mean step": found(replace(SINCE, time_lost_us_per_step=120_000.0)),
     "since when": found(SINCE),
     "until when": found(UNTIL),
     "how often": found(EVERY),

@@ -116,6 +116,10 @@ def test_a_job_whose_simulation_is_far_off_is_in_no_figure_of_s() -> None:
     assert spread_in_words(fleet).endswith("; 1 job left out, with a replay error above 5 %")
 
 
+def test_the_spread_of_one_job_is_its_s() -> None:
+    assert spread_in_words(fleet_of("store", [job("x", 1.25, accused=("a",))], ())) == "slowdown S of 1 job: 1.25×"
+
+
 def test_a_fleet_of_which_nothing_can_be_replayed_has_no_spread() -> None:
     fleet = fleet_of("store", [job("w", None)], ())
     assert (fleet.distribution, fleet.median_slowdown, fleet.waste, fleet.gpu_hours_per_day) == ((), None, 0.0, 0.0)
