@@ -1,4 +1,4 @@
-"""What is asked behind the overview once the verdict is known: what a user looks at next is there when they do."""
+"""Questions asked in the background once the verdict is known, so that likely next answers are ready."""
 
 from collections.abc import Iterator
 
@@ -7,15 +7,13 @@ from kair_engine.results.triage import TriageResult
 from kair_tui.tui.session import Session
 
 MOST_OUTLIERS = 1_000_000
-"""Of a rank, all that there are."""
+"""All outliers of a rank."""
 _MOST_OPERATIONS = 20_000_000
-"""Of a larger job nothing is asked that nobody asked for: it would take memory and minutes."""
+"""Larger jobs get no unrequested questions: they would take memory and minutes."""
 
 
 def worst_rank(triage: TriageResult) -> int | None:
-    """Of the ranks that are accused, or that the first finding is about, the most suspicious; None where it is about
-    all of them.
-    """
+    """Return the most suspicious rank of those accused, or of the first finding; None if that is about all ranks."""
     found = triage.findings[0] if triage.findings else None
     about = frozenset() if found is None else frozenset(found.ranks or found.seen_on)
     accused = frozenset(rank for finding in triage.findings for rank in finding.ranks)
@@ -26,7 +24,7 @@ def worst_rank(triage: TriageResult) -> int | None:
 
 
 def rank_questions(session: Session, rank: int | None) -> dict[str, Question]:
-    """Return what the screen of a rank asks. The ranking tells its score, and which rank comes next."""
+    """Return the questions of a rank's screen. The ranking has its score, and the next rank."""
     return {
         "rank": session.question("rank", rank=rank),
         "pinpoint": session.question("pinpoint", rank=rank, limit=MOST_OUTLIERS),
@@ -35,9 +33,7 @@ def rank_questions(session: Session, rank: int | None) -> dict[str, Question]:
 
 
 def asked_ahead(session: Session, triage: TriageResult) -> Iterator[Question]:
-    """Yield the culprit's rank, what fixes save, and the step around its delay, which a timeline of any size is made
-    from.
-    """
+    """Yield the culprit's rank, the savings of fixes, and the step around its delay, the source of all timelines."""
     rank = worst_rank(triage)
     if rank is None or session.trace.job.operations > _MOST_OPERATIONS:
         return

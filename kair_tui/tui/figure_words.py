@@ -1,4 +1,4 @@
-"""What the figures of each screen are, in a sentence each, and the figures of ranks beside their peers'."""
+"""Explanations of each screen's figures, a sentence each, and ranks' figures compared with their peers'."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
@@ -9,7 +9,7 @@ from kair_tui.render.triage import has_scores
 from kair_tui.render.units import duration, plural, score, signed_duration
 
 Figures = Sequence[tuple[str, str]]
-"""Names of figures, with what is to be said of each."""
+"""Names of figures with their explanations."""
 
 _SCORE: Final = (
     "score",
@@ -72,13 +72,13 @@ OF_SCREEN: Final[Mapping[str, Figures]] = {
 }
 
 
-def beside_peers(row: RankedRank, triage: TriageResult) -> Figures:
-    """Of a rank each figure, with the median and the range of those that have its role; none where none is known."""
+def compared_with_peers(row: RankedRank, triage: TriageResult) -> Figures:
+    """Return each figure of a rank, with the median and range of ranks with its role; empty without scores."""
     if not has_scores(triage):
         return ()
     peers = [one for one in triage.ranking if one.role == row.role and one.rank != row.rank]
 
-    def told(of: Callable[[RankedRank], float], text: Callable[[float], str]) -> str:
+    def compared(of: Callable[[RankedRank], float], text: Callable[[float], str]) -> str:
         if not peers:
             return f"{text(of(row))}; it has no peers"
         values = sorted(of(one) for one in peers)
@@ -91,16 +91,16 @@ def beside_peers(row: RankedRank, triage: TriageResult) -> Figures:
 
     waits = []
     if all(one.wait_imposed_us is not None for one in (row, *peers)):
-        waits = [("others wait", told(lambda one: one.wait_imposed_us or 0.0, duration) + ", per step")]
+        waits = [("others wait", compared(lambda one: one.wait_imposed_us or 0.0, duration) + ", per step")]
     return [
-        ("score", told(lambda one: one.score, score)),
-        ("self time", told(lambda one: one.self_time_excess_us, signed_duration) + ", per step"),
+        ("score", compared(lambda one: one.score, score)),
+        ("self time", compared(lambda one: one.self_time_excess_us, signed_duration) + ", per step"),
         *waits,
     ]
 
 
 def parts_in_sum(profile: RankProfileResult) -> Figures:
-    """Return the parts of a rank's step, each beside the median of its role, and what they add up to."""
+    """Return the parts of a rank's step, each compared with the median of its role, and their sum."""
     parts = [(one.part, duration(one.own_us), one.typical_us) for one in profile.parts if one.own_us > 0]
     figures = [
         (name, time if typical is None else f"{time}; the role's median is {duration(typical)}")

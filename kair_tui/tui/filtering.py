@@ -1,6 +1,6 @@
-"""Parses filters typed after `/`: words that all have to hold of a row. Quotes keep blanks together.
+"""Parses filters typed after `/`: words that must all match a row. Quotes keep blanks together.
 
-Sorts and filters rows of a table: what `s` and `/` do, however many rows there are.
+Sorts and filters rows of a table for `s` and `/`, however many there are.
 """
 
 import re
@@ -43,12 +43,12 @@ class Term:
 
     pattern: re.Pattern[str]
     text: str
-    """What was to be found, as it was typed."""
+    """The text to find, as typed."""
     field: str | None = None
     inverse: bool = False
 
     def holds(self, row: Mapping[str, object]) -> bool:
-        """Return whether the row has it, or with `!` has it not."""
+        """Return whether the row matches, or with `!` does not match."""
         if self.field is None:
             found = any(self.pattern.search(_text(value)) for value in row.values())
         else:
@@ -63,13 +63,13 @@ class Term:
 
 @dataclass(frozen=True)
 class Filter:
-    """What was typed, and the words of it; no words let every row through."""
+    """The typed filter and its words; no words match every row."""
 
     text: str
     terms: tuple[Term, ...]
 
     def matches(self, row: Mapping[str, object]) -> bool:
-        """Return whether every word holds of a row, given as its fields."""
+        """Return whether every word matches a row, given as its fields."""
         return all(term.holds(row) for term in self.terms)
 
 
@@ -94,7 +94,7 @@ def _term(word: str, fields: tuple[str, ...]) -> Term:
     inverse = word.startswith("!") and len(word) > 1
     body = word[1:] if inverse else word
     named = _FIELD.fullmatch(body)
-    # `aten::add` and `C:\…` are text: only a name that a field has makes a field of it.
+    # `aten::add` and `C:\…` are text: only the name of a field makes a field.
     field = named[1] if named and named[1] in fields else None
     if named and field is None and not named[2].startswith(":"):
         raise UsageError(f"no field {named[1]!r} to filter by; there are: {', '.join(fields)}")
@@ -112,12 +112,12 @@ def _text(value: object) -> str:
 
 
 _AT_A_TIME = 50_000
-"""Rows looked at before other threads get their turn, and it is asked again whether anybody still waits."""
+"""Rows processed before other threads get their turn and cancellation is checked."""
 
 
 @dataclass(frozen=True)
 class Ordering:
-    """Which rows are shown, and by which field they are ordered; None for as they came."""
+    """Which rows are shown, and the field that orders them; None for their original order."""
 
     wanted: Filter | None = None
     field: str | None = None
@@ -127,10 +127,10 @@ class Ordering:
 def ordered(
     rows: Sequence[Any], fields: Sequence[str], how: Ordering, stop: Callable[[], bool] = lambda: False
 ) -> "Ints | None":
-    """Return the places of the rows to show, in order; None once `stop` says so.
+    """Return the indices of the rows to show, in order; None once `stop` returns true.
 
-    Rows have `fields` as attributes. A word without a field is looked for in those that are no fractions. Equal rows
-    stay in the order they had; those without a value come last.
+    Rows have `fields` as attributes. A word without a field is searched in all but fractions. Equal rows keep their
+    order; those without a value come last.
     """
     import numpy as np  # not for the first paint
 
@@ -149,7 +149,7 @@ def ordered(
                 return None
             values += _values(rows, part, how.field)
         keys = _keys(values)
-        # numpy sorts beside the other threads, and puts NaN last; list.sort would stop the screen meanwhile.
+        # numpy sorts without blocking other threads, and puts NaN last; list.sort would block the screen.
         places = places[np.argsort(-keys if how.descending else keys, kind="stable")]
     return None if stop() else places
 
@@ -163,14 +163,14 @@ def _values(rows: Sequence[Any], places: list[int], field: str) -> list[Any]:
 
 
 def _holding(term: Term, rows: Sequence[Any], places: list[int], fields: Sequence[str]) -> list[int]:
-    """Return those of `places` whose rows have the word."""
+    """Return those of `places` whose rows match the word."""
     found = [False] * len(places)
     positive = replace(term, inverse=False)
     for field in fields if term.field is None else (term.field,):
         values = _values(rows, places, field)
         if term.field is None and set(map(type, values)) <= {float, NoneType}:
             continue
-        # Names come again and again: each is looked at once.
+        # Names repeat: each is tested once.
         holds = {value: positive.holds({field: value}) for value in set(values)}
         found = [one or holds[value] for one, value in zip(found, values, strict=True)]
     return [place for place, one in zip(places, found, strict=True) if one != term.inverse]

@@ -1,4 +1,4 @@
-"""The fixes that can be chosen on the screen, which of them are, and what is known of their prices."""
+"""The fixes that can be chosen on the screen, the chosen ones, and their known prices."""
 
 from collections.abc import Sequence
 
@@ -9,11 +9,11 @@ from kair_tui.render.units import percent, spans
 from kair_tui.tui.widgets.fix_list import ListedFix, in_order, short
 
 Fixes = tuple[Fix, ...]
-"""That belong together."""
+"""Fixes that belong together."""
 
 
 class FixSelection:
-    """What the engine proposes, what was typed, and what was chosen of both."""
+    """The engine's proposals, typed fixes, and the chosen ones of both."""
 
     def __init__(self) -> None:
         self._result: WhatifResult | None = None
@@ -23,20 +23,20 @@ class FixSelection:
         self.chosen: tuple[Fixes, ...] = ()
 
     def about(self, result: WhatifResult) -> None:
-        """Choose the analysis that shows what costs most."""
+        """Set the analysis that shows the largest costs."""
         self._result = result
 
     def found(self, findings: Sequence[Finding]) -> None:
-        """Take what triage found."""
+        """Take triage's findings."""
         self._findings = findings
 
     def priced(self, fixes: Sequence[Fix], prices: Sequence[FixPrice]) -> None:
-        """Take what each saves by itself."""
+        """Take the saving of each fix by itself."""
         self._prices = dict(zip(fixes, prices, strict=False))
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
-        """Return what was typed, what is chosen though nothing proposes it any more, then what the engine proposes."""
+        """Return typed fixes, chosen ones that are no longer proposed, then the engine's proposals."""
         proposed = () if self._result is None else candidates(self._result, self._findings)
         known = {one.fixes for one in proposed}
         kept = dict.fromkeys([*((fix,) for fix in self._typed), *self.chosen])
@@ -44,29 +44,29 @@ class FixSelection:
 
     @property
     def alone(self) -> list[Fix]:
-        """Return the fixes that belong to no other, in the order in which their prices come."""
+        """Return the fixes that belong to no other, in the order of their prices."""
         return in_order(one.fixes[0] for one in self.candidates if len(one.fixes) == 1)
 
     def toggle(self, fixes: Fixes) -> None:
-        """Choose what belongs together, or no longer."""
+        """Choose a group of fixes, or drop it."""
         chosen = [one for one in self.chosen if one != fixes]
         if len(chosen) == len(self.chosen):
             chosen.append(fixes)
-        # In the list's order, so that the same fixes are the same question however they were chosen.
+        # In the list's order, so that equal choices are equal questions.
         places = {one.fixes: at for at, one in enumerate(self.candidates)}
         self.chosen = tuple(sorted(chosen, key=lambda one: places.get(one, -1)))
 
     def add(self, fix: Fix) -> None:
-        """List what was typed, and choose it."""
+        """List a typed fix, and choose it."""
         self._typed = tuple(dict.fromkeys((*self._typed, fix)))
         if (fix,) not in self.chosen:
             self.toggle((fix,))
 
     def listed(self) -> list[ListedFix]:
-        """Return all of them with what is known of them.
+        """Return all of them with their known figures.
 
-        What was typed comes first, then the remedies of what is accused, of what else was found, and the rest; of each
-        the one that saves most, or until that is known what costs most.
+        Typed fixes come first, then remedies of accused ranks, of other findings, and the rest; within each, the
+        largest saving comes first, or until that is known the largest cost.
         """
         found = [(self._sort(one), self._listed(one), one) for one in self.candidates]
         known = all(fix.saved_us is not None for _, fix, _ in found)
@@ -79,12 +79,12 @@ class FixSelection:
         return 0 if candidate.costs is None else 3
 
     def remedies(self) -> list[ListedFix]:
-        """Return what would help but is no fix."""
+        """Return remedies that are no fixes."""
         remedies = () if self._result is None else self._result.remedies
         return [ListedFix(one.text, step_time_us=one.step_time_us, saved_us=one.saved_us) for one in remedies]
 
     def fields(self, fix: ListedFix) -> dict[str, object]:
-        """Return what a filter looks at."""
+        """Return the fields that a filter searches."""
         chosen = "chosen" if fix.fixes in self.chosen else ""
         return {"fix": fix.text, "origin": fix.origin, "saved_us": fix.saved_us or 0.0, "chosen": chosen}
 
@@ -93,7 +93,7 @@ class FixSelection:
         if len(fixes) == 1 and (price := self._prices.get(fixes[0])) is not None:
             figures = (price.step_time_us, price.saved_us, price.throughput_gain, price.cost_per_day, price.currency)
             return ListedFix(text, fixes, origin, *figures)
-        # The price of several fixes that belong together is triage's.
+        # Triage has the price of several fixes that belong together.
         if len(fixes) > 1 and candidate.finding is not None and self._result is not None:
             finding = self._findings[candidate.finding - 1]
             saved = finding.time_lost_us_per_step
@@ -109,7 +109,7 @@ class FixSelection:
 
 
 def in_words(fixes: Sequence[Fix]) -> str:
-    """Return what is supposed: `as if compute of ranks 4-7 took no longer than their peers'`."""
+    """Return the hypothesis: `as if compute of ranks 4-7 took no longer than their peers'`."""
     if not fixes:
         return ""
     if not any(fix.is_scale for fix in fixes):

@@ -1,4 +1,4 @@
-"""`kair-tui`: the checks before the full screen, and what comes after it."""
+"""`kair-tui`: the checks before the full screen, and the clean-up after it."""
 
 import asyncio
 import os
@@ -17,17 +17,17 @@ from kair_tui.render.terminal import ThemeChoice, look_of, refuse_no_terminal
 if TYPE_CHECKING:
     from kair_tui.tui.frame.app import KairApp
 
-# Read by Textual when it is imported: nothing on a screen moves by itself.
+# Read by Textual on import: nothing on a screen moves by itself.
 _STILL: Final = {"TEXTUAL_ANIMATIONS": "none", "TEXTUAL_SMOOTH_SCROLL": "0"}
 _BY_SIGNAL: Final = 128
-"""What a shell adds to the number of the signal that ended a program."""
+"""Added by shells to the number of the signal that ended a program."""
 _HUNG_UP: Final = 129
 _HANG_UP: Final = () if sys.platform == "win32" else (signal.SIGHUP,)
 _COLOUR_SYSTEMS: Final = {"none": "standard", "16": "standard", "256": "256", "truecolor": "truecolor"}
 
 
 def main() -> int:
-    """Return the program `kair-tui`: `kair tui` under a name of its own."""
+    """Run `kair-tui`, which is `kair tui`; return the exit status."""
     from kair_tui.cli.main import main as kair
 
     return kair(["tui", *sys.argv[1:]])
@@ -38,7 +38,7 @@ def show(
 ) -> int:
     """Show the job until the user leaves, and return the exit status.
 
-    Raises UsageError where there is no terminal to show it on, or the steps are no choice of steps.
+    Raises UsageError without a terminal, or for an invalid choice of steps.
     """
     parse_steps(wanted.step)
     refuse_no_terminal(os.environ)
@@ -73,9 +73,9 @@ async def _run(app: "KairApp", mouse: bool) -> int:
 
 
 def _end_when_asked(app: "KairApp") -> None:
-    """Let the signals that ask a program to end leave the terminal as it was; a second one ends it at once.
+    """Make terminating signals restore the terminal; a second one ends the program at once.
 
-    A signal that is ignored (`nohup`) stays ignored.
+    An ignored signal (`nohup`) stays ignored.
     """
     loop = asyncio.get_running_loop()
 
@@ -89,9 +89,9 @@ def _end_when_asked(app: "KairApp") -> None:
 
 
 def _end_with_the_terminal() -> None:
-    """End the process when its terminal is gone, as the signal for that does where it comes and is not ignored.
+    """End the process when its terminal is gone, like its signal, if that is not ignored.
 
-    Textual would read the end of the input again and again, and take a whole core for it.
+    Textual would read the end of the input again and again, and use a whole core.
     """
     poll = getattr(select, "poll", None)
     if poll is None:
@@ -103,10 +103,10 @@ def _end_with_the_terminal() -> None:
 
 
 def _leave(status: int) -> None:
-    """End the process with an analysis still running in a thread, for whose end the interpreter would wait.
+    """End the process although an analysis runs in a thread, for which the interpreter would wait.
 
-    What it writes appears whole or not at all (recording/cache.py), so that nothing is left half done; the
-    processes that parse for it end with this one.
+    Its output appears whole or not at all (recording/cache.py), so that nothing is left half done; the processes that
+    parse for it end with this one.
     """
     sys.stdout.flush()
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""Where to look instead, of a view that does not show what triage found: a ranking always has a first."""
+"""Pointers from views that do not show triage's findings: every ranking has a first rank, guilty or not."""
 
 from collections.abc import Collection
 
@@ -11,22 +11,21 @@ from kair_tui.tui.widgets.lines import Paragraph
 
 
 def known_triage(session: Session) -> TriageResult | None:
-    """Return what triage found of the chosen steps, where that is known."""
+    """Return triage's result for the chosen steps, if known."""
     answer = session.known(session.question("triage"))
     known: TriageResult | None = None if answer is None else answer.result
     return known
 
 
 def accused_ranks(triage: TriageResult | None) -> tuple[int, ...]:
-    """Return the ranks that it accuses, ascending."""
+    """Return the accused ranks, ascending."""
     return tuple(sorted({int(rank) for one in triage.findings for rank in one.ranks})) if triage is not None else ()
 
 
 def where_else(session: Session, shown: Collection[int]) -> tuple[str, int] | None:
-    """Return what to say of a view that points at the ranks `shown`, and the rank to look at, where triage accuses
-    others.
+    """Return a message and a rank to look at, for a view of the ranks `shown` while triage accuses others.
 
-    Return None where the view shows one of those, or nobody is accused.
+    None if the view shows an accused rank, or nobody is accused.
     """
     triage = known_triage(session)
     accused = accused_ranks(triage)
@@ -41,7 +40,7 @@ def where_else(session: Session, shown: Collection[int]) -> tuple[str, int] | No
 
 
 def led_elsewhere(session: Session, shown: Collection[int], headlines: list[str]) -> list[Paragraph]:
-    """Return a view's sentences; below that it shows nothing of what triage found, where it does not."""
+    """Return a view's sentences, and a pointer if it shows no accused rank."""
     pointed = where_else(session, shown)
     if pointed is None:
         return [Paragraph(text, "strong") for text in headlines]

@@ -1,4 +1,4 @@
-"""A question as the line of a command, and questions about the store as screens ask them."""
+"""A question as a command line, and questions about the store."""
 
 import shlex
 from collections.abc import Iterator, Mapping
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 
 _PART_OF = {"windows": "whatif"}
-"""Questions that no command has alone, and the one that answers each piece of it."""
+"""Questions without a command of their own → the one that answers each part."""
 _LOOKS: Final = {"mitigate": "mitigate simulate"}
-"""The action that answers a question about a job, of commands that act; where an action is named, it is an order."""
+"""The action that answers a question about a job, for commands that act; a named action is an order."""
 _FLAGS: Final = {"confirm": ("--last",)}
-"""The same, of a command without actions."""
+"""The same, for a command without actions."""
 
 
 def entry_of(question: Question) -> Entry:
-    """Return the registry's entry, of the action that is asked for. Raises UsageError where there is none."""
+    """Return the registry's entry of the question's action. Raises UsageError if it does not exist."""
     command = _PART_OF.get(question.command, question.command)
     action = question.argument("action")
     line = f"{command} {action}" if action else _LOOKS.get(command, command)
@@ -35,7 +35,7 @@ def entry_of(question: Question) -> Entry:
 
 
 def line_of(question: Question, job: str, store: Path | None = None) -> str:
-    """Return the `kair …` line that asks the same about `job`, as a shell reads it, with the store that was named."""
+    """Return the `kair …` line of the question about `job`, with the named store."""
     entry = entry_of(question)
     flags = () if question.argument("job") else _FLAGS.get(question.command, ())
     looks = bool(flags) or _LOOKS.get(question.command) == entry.line
@@ -49,7 +49,7 @@ def line_of(question: Question, job: str, store: Path | None = None) -> str:
 
 
 def answer_of_store(question: Question, store: Path | None) -> "Document":
-    """Answer a command about the store, without a word on how far it is. Raises KairError."""
+    """Answer a command about the store, without progress. Raises KairError."""
     from kair_tui.cli.invoke import answer_without_job
 
     own = {name: value for name, value in question.arguments if name != "action"}

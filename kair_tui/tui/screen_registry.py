@@ -1,8 +1,7 @@
-"""The screens of a job, once: this list is all that the program knows of them; each is imported when first shown.
+"""The single list of the screens of a job; each is imported when first shown.
 
-A screen is a class in a module of its own, derived from `ViewScreen` (frame/view.py, whose docstring says what to
-write), and an entry here: its key, its name (what crumbs and bookmarks call it), a title for help, and where the
-class is.
+A screen is a class in its own module, derived from `ViewScreen` (see its module frame/view.py), and an entry here: its
+key, its name (in crumbs and bookmarks), a title for help, and its class.
 """
 
 from dataclasses import dataclass
@@ -23,16 +22,16 @@ class ScreenEntry:
     of: str
     """`module:Class` below `kair_tui.tui.screens`."""
     about_rank: bool = False
-    """True where it shows one rank: it is opened for the one under the cursor."""
+    """Whether it shows one rank: it is opened for the one under the cursor."""
     about_moment: bool = False
-    """True where it shows a moment: it is opened for the operation under the cursor."""
+    """Whether it shows a moment: it is opened for the operation under the cursor."""
     needs_job: bool = True
-    """False where it makes sense before a job is open."""
+    """Whether it needs an open job."""
     needs_coordinator: bool = False
-    """True where it is only of a job that a coordinator watches, or watched."""
+    """Whether it needs a coordinator, present or past."""
 
     def load(self) -> Any:  # noqa: ANN401 - the frame knows its type, and imports this list
-        """Return its class: made from a session and a place where it needs a job, else from nothing."""
+        """Return its class, constructed from a session and a place if it needs a job, else without arguments."""
         module, _, name = self.of.partition(":")
         return getattr(import_module(f"kair_tui.tui.screens.{module}"), name)
 
@@ -61,11 +60,11 @@ SCREENS: Final = (
     ),
     ScreenEntry("D", "matrix", "how far every two ranks' curves lie apart", "matrix:MatrixScreen"),
 )
-"""Those that are asked for most have the numbers; the bar at the top names them in this order."""
+"""Frequent ones have numbers; the bar at the top names them in this order."""
 
 
 def screens_of(job: "Job | None") -> list[ScreenEntry]:
-    """Return the screens that there are something to show on, of the job that is open."""
+    """Return the screens that apply to the open job."""
     from kair.app.investigate import is_captured
 
     if job is None:

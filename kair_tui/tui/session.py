@@ -1,4 +1,4 @@
-"""The job as it is open on the screens: what was chosen there, bookmarks and the recording."""
+"""The job open on the screens, with choices, bookmarks and the recording."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -34,11 +34,11 @@ class Place:
     operator: str | None = None
     step: int | None = None
     at_us: float | None = None
-    """When in the rank's step."""
+    """Time in the rank's step."""
 
 
 class Session(app.Session):
-    """One open job, and what was chosen on the screens."""
+    """One open job, and the choices on the screens."""
 
     watches_files = True
 
@@ -52,27 +52,27 @@ class Session(app.Session):
         read_from: Hashable = None,
         progress: Watcher = unwatched,
     ) -> None:
-        """`read_from` is how the job's files looked before they were read; None where nobody minds."""
+        """Return `read_from` is the state of the job's files before they were read; None if irrelevant."""
         super().__init__(trace, source, store=store, progress=progress, in_words=in_words, read_from=read_from)
         self.steps: tuple[int, ...] | None = None
-        """The steps that every question is about; None for all."""
+        """The steps of every question; None for all."""
         self.how_far: dict[Question, str] = {}
-        """What is computed for an answer, and how much of that is done."""
+        """The progress of each answer's computation."""
         self.recorder = recorder or Recorder()
         self.bookmarks = Bookmarks.of(trace.job)
         self.fixes = FixSelection()
         self.gpu_cost: GpuCost | None = None
-        """What a GPU hour costs, where that was said."""
+        """The price of a GPU hour, if given."""
 
     def renew(self, trace: Trace, read_from: Hashable) -> None:
-        """Forget every answer, because the job was read again; fixes, and steps that are still there, stay."""
+        """Drop every answer, because the job was read again; fixes, and steps that still exist, stay."""
         super().renew(trace, read_from)
         if self.steps is not None:
             there = tuple(step for step in self.steps if step in trace.job.steps)
             self.steps = there if there and there != trace.job.steps else None
 
     def ask(self, question: Question, wanted: Wanted = always) -> Answer:
-        """Answer a question, and keep what is worth keeping. Raises KairError, and Cancelled."""
+        """Answer a question, and keep reusable results. Raises KairError, and Cancelled."""
         try:
             answer = super().ask(question, wanted)
         finally:
@@ -81,7 +81,7 @@ class Session(app.Session):
         return answer
 
     def tell(self, question: Question, share: float, what: str) -> None:
-        """Keep how far an answer is, for the screen that waits for it."""
+        """Keep the progress of an answer, for the screen that waits for it."""
         self.how_far[question] = f"{what}, {share:.0%}"
 
     @property
@@ -94,35 +94,35 @@ class Session(app.Session):
         return Question.of(command, self.steps, **arguments)
 
     def command(self, question: Question) -> str:
-        """Return the line that asks the same in a shell."""
+        """Return the command line of the question."""
         return line_of(question, self.source.name, self.store)
 
     def lateness(self) -> "Lateness":
-        """Return who was late when, of the chosen steps. Raises KairError."""
+        """Return the lateness of the chosen steps. Raises KairError."""
         found: Lateness = self.ask(self.question("lateness")).result
         return found
 
     def known_lateness(self) -> "Lateness | None":
-        """Return the same where it was worked out already."""
+        """Return the same if already computed."""
         known = self.known(self.question("lateness"))
         return None if known is None else known.result
 
     def written(self, question: Question, form: Format, *, ascii_only: bool) -> str:
-        """Return the answer that is known, as the command prints it in that format."""
+        """Return the known answer, as the command prints it in that format."""
         answer = shown(self.ask(question))
         return written(answer, entry_of(question).load_view(), form, PageOptions(ascii_only=ascii_only))
 
     def narrow(self, steps: tuple[int, ...] | None) -> None:
-        """Ask everything from now on about these steps only. Raises UsageError for one that cannot be analysed."""
+        """Restrict all further questions to these steps. Raises UsageError for one that cannot be analysed."""
         chosen = None if steps is None else self.narrowed(steps).steps
         self.steps = None if chosen == self.trace.job.steps else chosen
 
     def narrow_to(self, choice: StepChoice) -> None:
-        """Narrow to what `--step` says."""
+        """Narrow to the choice of `--step`."""
         self.narrow(self.chosen(choice))
 
     def require_rank(self, rank: int) -> int:
-        """`rank`, if the job has it. Raises UsageError where not."""
+        """Return `rank`. Raises UsageError if the job lacks it."""
         ranks = self.trace.job.ranks
         if rank not in ranks:
             raise UsageError(f"no rank {rank} in this job ({ranks[0]}-{ranks[-1]})")

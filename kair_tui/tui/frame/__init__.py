@@ -1,1 +1,1 @@
-"""Parts of the program on the full screen that are about no result: the app, keys, prompts, help, exports."""
+"""Parts of the full-screen program that show no results: the app, keys, prompts, help, exports."""

@@ -1,4 +1,4 @@
-"""The program on the full screen: its open screens, and the work that goes on behind them."""
+"""The full-screen program: its open screens, and its background work."""
 
 import asyncio
 import io
@@ -38,11 +38,11 @@ from kair_tui.tui.widgets.styles import draw_scroll_bars_with, theme_of
 
 _MOMENT_S: Final = 0.01
 _PATIENCE: Final = 100
-"""How often it is looked whether a screen is made, and how many times; what is taken down will not be."""
+"""Number of checks whether a screen is ready; a screen that is closing never is."""
 
 
 class WithoutColours(LineFilter):
-    """Lets only weight, underline and reverse through; Textual's `NoColor` sends the codes of default colours."""
+    """Keeps only weight, underline and reverse; Textual's `NoColor` sends the codes of default colours."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class WithoutColours(LineFilter):
 
 
 class WithoutDrawings(LineFilter):
-    """Lets no lines, blocks and shapes through: a screen reader would name them one by one."""
+    """Removes lines, blocks and shapes: a screen reader would name them one by one."""
 
     def __init__(self, *, ascii_only: bool) -> None:
         super().__init__()
@@ -76,22 +76,22 @@ class WithoutDrawings(LineFilter):
 
     def _without(self, text: str) -> str:
         shown = plain_text(text, instead=" ")
-        # Texts are ASCII by now; what is not draws.
+        # Texts are ASCII by now; other characters are drawings.
         return re.sub("[^\x00-\x7f]", " ", shown) if self._ascii_only else shown
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:  # noqa: ARG002
-        """Return the same text with blanks in their places."""
+        """Return the text with blanks instead."""
         return [Segment(self._without(text), style, control) for text, style, control in segments]
 
 
 class Unheard(io.TextIOBase):
-    """Stands for standard error while the screen is shown; is no file for processes that are started meanwhile.
+    """Replaces standard error while the screen is shown; subprocesses do not inherit it.
 
     Textual's own has the file number -1, with which no process could be started.
     """
 
     def write(self, text: str) -> int:
-        """Drop what is written: the screen would be written over."""
+        """Drop the text: it would overwrite the screen."""
         return len(text)
 
 
@@ -116,13 +116,13 @@ class KairApp(App[int]):
         self.shell_state = ShellState(wanted.store)
         self.job_watch = Watch(self)
         self.defects: list[BaseException] = []
-        """What was told as a defect of Kair, and did not end the program."""
+        """Errors shown as defects of Kair that did not end the program."""
         self.typed: list[str] = []
-        """What was typed after `:`, the last at the end."""
+        """Lines typed after `:`, the last at the end."""
         self.worked: list[str] = []
-        """The lines among them that were answered."""
+        """Those of them that were answered."""
         self.answers: dict[str, Callable[[], BaseScreen]] = {}
-        """What came after one had gone on, by the line that asked for it."""
+        """Answers that arrived after the user had moved on, by their lines."""
         self.failure: BaseException | None = None
         """The defect that ended the program, if one did."""
         self._working: set[object] = set()
@@ -135,34 +135,34 @@ class KairApp(App[int]):
         self.theme = "kair"
 
     def get_driver_class(self) -> type[Driver]:
-        """Textual's for this terminal, which sends only what the terminal does not show yet."""
+        """Return Textual's driver for this terminal, which sends only changes."""
         return sparing(super().get_driver_class(), self._outlet)
 
     def redraw(self) -> None:
-        """Send the whole screen again: something else may have written over it."""
+        """Send the whole screen again, because something may have overwritten it."""
         self._outlet.forget()
         self.refresh()
 
     def get_line_filters(self) -> list[LineFilter]:
-        """Textual's filters, and ours where no colour or no drawing may leave."""
+        """Return Textual's filters, and ours if no colour or no drawing may be sent."""
         return [*super().get_line_filters(), *self._bare]
 
     def on_mount(self) -> None:
-        """Paint at once; the job is opened behind it, or the store's jobs are read to choose one."""
+        """Paint at once; the job is opened in the background, or the store's jobs are read."""
         sys.stderr = Unheard()
         if sys.platform != "win32":
-            # Textual's handlers write to the terminal at any moment: amid another write they would wait for ever for a
-            # lock that the interrupted write holds. The loop calls them between drawings.
+            # Textual's handlers write to the terminal at any moment: during another write they would wait for ever for
+            # a lock that the interrupted write holds. The loop calls them between drawings.
             for number in (signal.SIGTSTP, signal.SIGCONT):
                 if callable(handler := signal.getsignal(number)):
                     asyncio.get_running_loop().add_signal_handler(number, handler, number, None)
         self.push_screen(self.first_screen())
 
     async def on_event(self, event: events.Event) -> None:
-        """Do at once what a key is for, so that the next ones find it done, however fast they come.
+        """Handle a key at once, so that later ones find it done, however fast they come.
 
-        Textual hands a key to the widget that has the keyboard when it comes, from where it comes back through every
-        widget around that: of a line typed ahead, what came while its prompt opened overtook what came before.
+        Textual hands a key to the widget that has the keyboard when it arrives, and then through all widgets around it:
+        with a line typed ahead, keys that came while its prompt opened overtook earlier ones.
         """
         if isinstance(event, events.Resize):
             self.redraw()  # The terminal has moved or cut what it showed.
@@ -171,10 +171,10 @@ class KairApp(App[int]):
         await super().on_event(event)
 
     async def _is_done(self, event: events.Key) -> bool:
-        """Type a character into the line that has the keyboard; else does what the key is bound to."""
+        """Type a character into the line that has the keyboard; else do the action bound to the key."""
         if event.is_forwarded:
             return False
-        self.app_focus = True  # A key comes from a terminal that is looked at, which gives the keyboard back.
+        self.app_focus = True  # A key comes from a focused terminal, which returns the keyboard.
         line: Any = self.focused
         if hasattr(line, "insert_text_at_cursor") and event.is_printable and event.character:
             line.replace(event.character, *line.selection)
@@ -193,26 +193,24 @@ class KairApp(App[int]):
         return False
 
     def first_screen(self) -> BaseScreen:
-        """Return what is seen at once."""
+        """Return the first screen."""
         if named := self.wanted.job or os.environ.get("KAIR_JOB"):
             return _opening(replace(self.wanted, job=named))
         return self.made(Place("jobs"))
 
     def open_job(self, name: str) -> None:
-        """Open a job of the store; go back to it where it is open, and read it again where it was replaced."""
+        """Open a job of the store; return to it if it is open, and read it again if it was replaced."""
         source = self.session.source if self.session is not None else None
         if source is not None and source.stored and source.name == name:
             self.go(Place("overview"))
             self.job_watch.look_and_read()
         else:
-            # Steps that were chosen on the command line are those of the first job.
+            # Steps from the command line belong to the first job.
             step = self.wanted.step if source is None else "all"
             self.push_screen(_opening(replace(self.wanted, job=name, step=step)))
 
     def opened(self, session: Session) -> None:
-        """Show the overview of the job that is open: it takes the place of every screen but the list of jobs at the
-        beginning.
-        """
+        """Show the overview of the opened job, which replaces every screen except the initial list of jobs."""
         self.session = session
         self.job_watch.begin()
         while len(self.framed_screens) > 1:
@@ -226,7 +224,7 @@ class KairApp(App[int]):
     def bell(self) -> None:
         """Ring, and keep the defect that ends the program: Textual rings while it handles one, after the status is set.
 
-        Textual has no other public place that hears of it.
+        Textual has no other public hook for this.
         """
         if self.failure is None and self.return_code:
             self.failure = sys.exc_info()[1]
@@ -240,9 +238,9 @@ class KairApp(App[int]):
         return bool(self._working)
 
     def in_thread(self, node: DOMNode, work: Callable[[], None], *, group: str) -> None:
-        """Run `work` in a thread; an earlier one of that node and group is told that nobody waits for it.
+        """Run `work` in a thread; an earlier one of that node and group is cancelled.
 
-        It knows the program as the caller does: a screen that is taken away meanwhile has no parent to find it by.
+        It keeps the caller's reference to the program: a screen that is removed meanwhile has no parent to find it by.
         """
 
         def counted() -> None:
@@ -257,10 +255,10 @@ class KairApp(App[int]):
             partial(asyncio.to_thread, counted), exclusive=True, group=group, exit_on_error=True
         )
 
-    # What the keys ask for that work everywhere.
+    # Actions of keys that work everywhere.
 
     async def serve(self, screen: BaseScreen, service: Service) -> None:
-        """Do on a screen what is done in the same way on all."""
+        """Do an action that is the same on all screens."""
         from kair_tui.tui.frame.services import SERVICES  # not for the first paint
 
         done = SERVICES[service](screen)
@@ -270,7 +268,7 @@ class KairApp(App[int]):
     # Screens.
 
     def header(self) -> tuple[tuple[str, ...], str, str]:
-        """For the line at the top: the path of screens, what is open, and what must not be overlooked."""
+        """Return the line at the top: the path of screens, the open job, and alerts."""
         screens = self.framed_screens
         crumbs = tuple(crumb for crumb, _ in self._path())
         if self.session is None or not screens[-1].of_job:
@@ -298,7 +296,7 @@ class KairApp(App[int]):
         return path
 
     def go_to_crumb(self, at: int) -> None:
-        """Back to the screen of that crumb in the path at the top."""
+        """Go back to the screen of that crumb in the path at the top."""
         path = self._path()
         if at < len(path):
             self._back_to(path[at][1])
@@ -320,7 +318,7 @@ class KairApp(App[int]):
         return screen
 
     def go(self, place: Place) -> None:
-        """Show a place: back to it where the path leads through it, else one further."""
+        """Show a place: return to it if the path contains it, else go one further."""
         for depth, screen in enumerate(reversed(self.screen_stack)):
             if getattr(screen, "place", None) == place:
                 for _ in range(depth):
@@ -329,7 +327,7 @@ class KairApp(App[int]):
         self.push_screen(self.made(place))
 
     def go_to_screen(self, name: str) -> None:
-        """Show the screen of that name, about the rank that is under the cursor where it is about one."""
+        """Show the screen of that name, for the rank under the cursor if it is about one."""
         entry = find_screen(name)
         if entry is None or (self.session is None and entry.needs_job):
             return
@@ -341,7 +339,7 @@ class KairApp(App[int]):
         if entry.about_moment:
             place = getattr(self.screen, "moment", place)
         if self._of_place(place) is None and (overview := self._of_place(Place("overview"))) is not None:
-            # The screens with numbers stand side by side: none of them is a part of another.
+            # The numbered screens are siblings: none is a part of another.
             self._back_to(overview)
         self.go(place)
 
@@ -349,9 +347,7 @@ class KairApp(App[int]):
         return next((one for one in self.framed_screens if getattr(one, "place", None) == place), None)
 
     def go_to_rank(self, rank: int) -> None:
-        """Show the screen of a rank; say so where the job has none of that number, which can be since it was read
-        again.
-        """
+        """Show the screen of a rank, or a message if the job no longer has it."""
         if self.session is None:
             return
         try:
@@ -365,7 +361,7 @@ class KairApp(App[int]):
         self.go(Place("rank", rank=rank))
 
     def go_to_rank_named(self, text: str) -> None:
-        """Go to the rank that was typed."""
+        """Go to the typed rank."""
         try:
             self.go_to_rank(int(text))
         except ValueError:
@@ -376,7 +372,7 @@ class KairApp(App[int]):
         return self.framed_screens[0] is not screen
 
     def back(self) -> None:
-        """To the screen before, if there is one."""
+        """Return to the previous screen, if there is one."""
         if self.leads_back(self.framed):
             self.pop_screen()
 

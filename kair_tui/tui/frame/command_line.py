@@ -1,8 +1,7 @@
-"""The command line of `:`: runs a `kair` command in place, about the job that is open.
+"""The command line of `:`: runs a `kair` command in place, about the open job.
 
-Completes a half-typed `kair` line: commands, options, and what the open job has to name.
-
-The palette of ctrl+p: screens, commands and bookmarks, found by typing a part of their name.
+Also completes an unfinished line (commands, options, and names in the open job), and has the palette of ctrl+p:
+screens, commands and bookmarks, found by a part of their name.
 """
 
 import shlex
@@ -38,13 +37,13 @@ if TYPE_CHECKING:
 
 
 _SIDES = 3
-"""Columns that the page of text leaves free, its scroll bar's among them."""
+"""Columns that the text page leaves free, including its scroll bar."""
 _KEPT = 9
-"""Answers that came late, and wait to be looked at."""
+"""Late answers that are kept to be looked at."""
 
 
 async def ask_command(screen: BaseScreen, begun: str = "") -> None:
-    """Ask for the line, which may have begun already."""
+    """Ask for the line, starting with `begun`."""
 
     def complete(line: str) -> str | None:
         kair = screen.kair
@@ -56,7 +55,7 @@ async def ask_command(screen: BaseScreen, begun: str = "") -> None:
 
 
 def run_command(screen: BaseScreen, line: str) -> None:
-    """Run the line in a thread; its output opens over the screen, an error is one line on it."""
+    """Run the line in a thread; its output opens over the screen, an error is shown as one line."""
     said = line.strip().lstrip(":")
     if said in LEAVES:
         screen.action_quit_kair()
@@ -65,7 +64,7 @@ def run_command(screen: BaseScreen, line: str) -> None:
     elif said:
         screen.kair.typed.append(said)
         screen.say(f"running kair {said.removeprefix('kair ')} {screen.look.glyphs.ellipsis}")
-        # Not the screen's own work: it goes on where that is left, and must not ask that for anything then.
+        # Not the screen's own work: it continues after the screen is closed, and must not use it then.
         shown = screen.look
         look = PageOptions(max(screen.size.width - _SIDES, 40), ascii_only=shown.ascii_only, plain=shown.plain)
         work = partial(_run, screen.app, screen.kair, screen, said, look)
@@ -73,7 +72,7 @@ def run_command(screen: BaseScreen, line: str) -> None:
 
 
 def _run(app: "App[object]", kair: Program, asked_on: BaseScreen, line: str, look: PageOptions) -> None:
-    """In the thread."""
+    """Run the line, in the thread."""
     from kair_tui.shell.runner import run_line
 
     try:
@@ -98,7 +97,7 @@ def _complain(kair: Program, error: Exception) -> None:
 
 
 def _show(app: "App[object]", kair: Program, asked_on: BaseScreen, line: str, *, text: str, command: str) -> None:
-    """Over the screen that it was asked on; where one has gone on since, it waits, and takes no key."""
+    """Show output over the screen it was requested on; if the user has moved on, it waits and takes no key."""
     kair.worked.append(line)
     if not text:  # a name or a focus: there is nothing to read
         kair.framed.say(command)
@@ -122,19 +121,19 @@ def _show(app: "App[object]", kair: Program, asked_on: BaseScreen, line: str, *,
 
 
 def _is_ticket(line: str) -> bool:
-    """Return whether what a line prints is Markdown; `--drain` prints commands, `-o` what was asked for."""
+    """Return whether a line prints Markdown; `--drain` prints commands, `-o` another format."""
     words = line.split()
     return words[:1] == ["ticket"] and not any(word.startswith(("--drain", "--json", "-o")) for word in words)
 
 
 def show_ticket(screen: BaseScreen) -> None:
-    """Open the ticket of the finding under the cursor, or of the one that `kair ticket` takes."""
+    """Open the ticket of the finding under the cursor, or the default one."""
     number = getattr(screen, "finding_number", None)
     run_command(screen, "ticket" if number is None else f"ticket --finding {number}")
 
 
 def _narrow(kair: Program) -> None:
-    """Narrow the screen to the steps that `use step` put into focus."""
+    """Narrow the screen to the steps that `use step` focused."""
     session, screen = kair.session, kair.framed
     if session is None or not isinstance(screen, ViewScreen):
         return
@@ -145,13 +144,13 @@ def _narrow(kair: Program) -> None:
 
 LEAVES: Final = ("q", "quit", "q!")
 HELPS: Final = ("help", "h")
-"""Words that are no commands, and are understood all the same."""
+"""Words that are no commands but are understood."""
 
 
 def completed(line: str, worked: Sequence[str], state: "ShellState", rank: int | None) -> str | None:
-    """`line` with its last word completed, or a line that worked before; None where nothing begins so.
+    """Return `line` with its last word completed, or an earlier line that worked; None without a match.
 
-    `worked` are the lines that were answered, the last at the end; `rank` is the one under the cursor.
+    `worked` are the answered lines, the last at the end; `rank` is the one under the cursor.
     """
     from kair_tui.shell.completer import offers
 
@@ -161,7 +160,7 @@ def completed(line: str, worked: Sequence[str], state: "ShellState", rank: int |
     is_value = bool(words) and words[-1].startswith("-")
     if rank is not None and words[-1:] == ["--rank"] and str(rank).startswith(partial):
         return " ".join((*words, str(rank)))
-    # An argument is offered once something of it is typed, and no job is opened for the values of an option.
+    # An argument is offered once a part of it is typed, and no job is opened for the values of an option.
     if (state.source is None) if is_value else (words and not partial):
         return None
     whole = next((one for one in offers(line, state) if one.startswith(partial)), None)
@@ -169,9 +168,9 @@ def completed(line: str, worked: Sequence[str], state: "ShellState", rank: int |
 
 
 def beginning(entry: Entry, rank: int | None) -> str | None:
-    """Return the line that a command begins with which cannot go without being told something.
+    """Return the begin of a command's line if it needs arguments.
 
-    None for one that can.
+    None if it needs none.
     """
     needed = [one for one in command(entry).params if one.required]
     if not needed:
@@ -186,7 +185,7 @@ _NAME_WIDTH = 26
 
 @dataclass(frozen=True)
 class Choice:
-    """Something to do, with a name and what it is."""
+    """An action with its name and description."""
 
     name: str
     about: str
@@ -194,7 +193,7 @@ class Choice:
 
 
 class ChoiceList(Choices[Choice]):
-    """Choices, lit while one types above."""
+    """Choices, highlighted while the user types above."""
 
     LIT = True
 
@@ -204,7 +203,7 @@ class ChoiceList(Choices[Choice]):
 
 
 class ChoiceLine(Input):
-    """Where one types; its arrow keys move the cursor of the list."""
+    """The input line; its arrow keys move the cursor of the list."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "submit", "choose"),
@@ -214,9 +213,9 @@ class ChoiceLine(Input):
 
 
 class ChoiceScreen(BaseScreen):
-    """Choices to pick one of, narrowed by what is typed.
+    """Choices to pick one of, narrowed by typing.
 
-    Textual's `CommandPalette` searches behind the keys: an enter typed ahead would take the line of a shorter text.
+    Textual's `CommandPalette` searches after the keys: an enter typed ahead would pick a match of a shorter text.
     """
 
     DEFAULT_CSS = """
@@ -233,32 +232,32 @@ class ChoiceScreen(BaseScreen):
 
     @property
     def crumb(self) -> str:
-        """Return what is chosen."""
+        """Return the title."""
         return self._title
 
     def body(self) -> ComposeResult:
-        """Yield a line to type into, and what is left."""
+        """Yield the input line and the remaining choices."""
         line = ChoiceLine(placeholder="type to narrow, enter to choose", compact=True)
         line.cursor_blink = False
         yield line
         yield ChoiceList(self.look)
 
     def on_mount(self) -> None:
-        """Everything, before something is typed."""
+        """Show everything before typing."""
         self.query_one(ChoiceList).show(self._all)
 
     def offers(self, action: str, of: str = "") -> bool:  # noqa: ARG002
-        """Keys are typed here; only these still do something."""
+        """Offer only these keys, because others are typed."""
         return action in ("back", "move")
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Keep what has every word that was typed."""
+        """Keep choices with every typed word."""
         words = event.value.lower().split()
         kept = [one for one in self._all if all(word in f"{one.name} {one.about}".lower() for word in words)]
         self.query_one(ChoiceList).show(kept)
 
     def on_input_submitted(self) -> None:
-        """Do what the cursor is on."""
+        """Do the choice under the cursor."""
         self._take()
 
     def on_choices_chosen(self) -> None:
@@ -271,14 +270,14 @@ class ChoiceScreen(BaseScreen):
 
     def _take(self) -> None:
         chosen = self.query_one(ChoiceList).chosen
-        # Enter, twice in a row, chooses once: the second finds the list closed.
+        # A double enter chooses once: the second finds the list closed.
         if chosen is not None and self.is_current:
             self.app.pop_screen()
             chosen.do()
 
 
 async def show_choices(screen: BaseScreen, title: str, choices: Sequence[Choice]) -> None:
-    """Open a list over `screen`; what is typed ahead narrows it."""
+    """Open a list over `screen`; text typed ahead narrows it."""
     over = ChoiceScreen(title, choices)
     await screen.app.push_screen(over)
     if over.is_whole:  # and not closed again before it was made
@@ -286,7 +285,7 @@ async def show_choices(screen: BaseScreen, title: str, choices: Sequence[Choice]
 
 
 async def show_palette(screen: BaseScreen) -> None:
-    """Open it over `screen`."""
+    """Open the palette over `screen`."""
     kair, session = screen.kair, screen.kair.session
     screens = [
         Choice(f"{entry.key}  {entry.name}", entry.title, partial(kair.go_to_screen, entry.name))
@@ -316,7 +315,7 @@ async def show_palette(screen: BaseScreen) -> None:
 
 
 def _run_entry(screen: BaseScreen, entry: Entry) -> None:
-    """Run a command; one that has to be told something is typed to the end first."""
+    """Run a command; one with required arguments is typed to the end first."""
     begun = beginning(entry, getattr(screen, "rank", None))
     if begun is None:
         run_command(screen, entry.name)

@@ -1,4 +1,4 @@
-"""Draws Markdown that a command wrote, such as a ticket, as lines to read: its marks are not seen, its parts are."""
+"""Draws a command's Markdown, such as a ticket, as readable lines: markup is hidden, structure is kept."""
 
 from collections.abc import Iterator, Sequence
 
@@ -25,9 +25,9 @@ def drawn(text: str, width: int, look: Look) -> list[Piece]:
 
 
 def _paragraphs(tokens: Sequence[Token], look: Look) -> Iterator[tuple[str, Paragraph]]:
-    """Yield each paragraph with what it is: a heading, an item of a list, a text."""
+    """Yield each paragraph with its kind: a heading, an item of a list, a text."""
     lists: list[int | None] = []
-    """The number of the next item of each open list; None of one without numbers."""
+    """The number of the next item of each open list; None for one without numbers."""
     lead, style = "", "base"
     for token in tokens:
         match token.type:
@@ -53,7 +53,7 @@ def _paragraphs(tokens: Sequence[Token], look: Look) -> Iterator[tuple[str, Para
 
 
 def _text(tokens: Sequence[Token]) -> str:
-    """Return what is read of a line: no marks, of a picture what it shows."""
+    """Return a line's readable text: without markup, a picture by its description."""
     return "".join(
         " " if one.type in ("softbreak", "hardbreak") else _text(one.children) if one.children else one.content
         for one in tokens

@@ -1,4 +1,4 @@
-"""The screen while a job opens, and when it cannot be opened."""
+"""The screen while a job opens, and if it cannot be opened."""
 
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
@@ -29,7 +29,7 @@ class Stopped(Exception):  # noqa: N818 - the user's wish, not an error
 
 
 class Arrivals:
-    """What the engine reports to, in the thread that parses: what came of every file so far."""
+    """Receives the engine's progress, in the parsing thread: the outcome of every file so far."""
 
     def __init__(self) -> None:
         self.done = self.total = 0
@@ -38,7 +38,7 @@ class Arrivals:
         self.stopped = False
 
     def __call__(self, done: int, total: int, what: str, outcome: "ImportOutcome | None" = None) -> None:
-        """Look after every file whether to stop. Raises Stopped where the user wants no more."""
+        """Check after every file whether to stop. Raises Stopped if the user cancelled."""
         if self.stopped:
             raise Stopped
         self.done, self.total = done, total
@@ -74,10 +74,10 @@ class OpeningScreen(BaseScreen):
         self._arrivals = Arrivals()
         self._over = False
         self._drawn = (0, 0)
-        """How many files, and of how many, are on the screen."""
+        """Numbers of read files and of all files on the screen."""
         self._committed_before: int | None = None
         self.status_code = int(ExitCode.ANSWERED)
-        """What the program ends with when it is left here."""
+        """Exit status of the program if it is left here."""
 
     @property
     def crumb(self) -> str:
@@ -85,19 +85,19 @@ class OpeningScreen(BaseScreen):
         return self._wanted.job or "opening"
 
     def body(self) -> ComposeResult:
-        """Yield what is opened, how far, what went wrong, what arrived."""
+        """Yield the job, the progress, errors, and arrived files."""
         yield Paragraphs(self.look, id="what")
         yield Bar(self.look)
         yield Paragraphs(self.look, id="arrived")
 
     def on_mount(self) -> None:
-        """Begin once the screen is painted: what follows loads the engine."""
+        """Begin once the screen is painted: the next steps load the engine."""
         self._show(f"opening {self.crumb}")
         self.call_after_refresh(self._begin)
         self.set_interval(_REDRAW_S, self._redraw)
 
     def offers(self, action: str, of: str = "") -> bool:
-        """Only what makes sense without a job; one that cannot be opened may still be run under kair mitigate."""
+        """Offer only keys that work without a job; one that cannot be opened may still run under kair mitigate."""
         if action == "go":
             return self._over and of == "mitigation"
         if action == "back":
@@ -110,7 +110,7 @@ class OpeningScreen(BaseScreen):
         return "\n".join(text for text, complaint in self._arrivals.latest() if complaint)
 
     def action_stop(self) -> None:
-        """No more files; back to where the job was chosen."""
+        """Stop reading files, and return to the choice of jobs."""
         self._arrivals.stopped = True
         if len(self.kair.framed_screens) > 1:
             self.kair.back()
@@ -119,7 +119,7 @@ class OpeningScreen(BaseScreen):
         self._show("stopped: what was parsed so far is kept in the cache, and opening the job again goes on from there")
 
     def action_retry(self) -> None:
-        """From the start, or where it stopped."""
+        """Retry from the start, or from where it stopped."""
         self._arrivals, self._over = Arrivals(), False
         self.complain(None)
         self.query_one("#arrived", Paragraphs).show()
@@ -128,7 +128,7 @@ class OpeningScreen(BaseScreen):
         self._begin()
 
     def action_quit_kair(self) -> None:
-        """Leave, with the status that the CLI would have."""
+        """Leave, with the CLI's status."""
         self._arrivals.stopped = True
         self.app.exit(self.status_code)
 
@@ -142,7 +142,7 @@ class OpeningScreen(BaseScreen):
         self.work_out(partial(self._open, arrivals), then, group="open")
 
     def _open(self, arrivals: Arrivals) -> Session:
-        """In a thread."""
+        """Open the job, in a thread."""
         self._committed_before = committed_at(str(self._wanted.job), self._wanted.store)
         return self._session(self._wanted.locate(), arrivals)
 
@@ -155,10 +155,9 @@ class OpeningScreen(BaseScreen):
         return session
 
     def _redraw(self) -> None:
-        """Draw the bar and the list where more files came.
+        """Draw the bar and the list if more files came.
 
-        It is looked for that now and then: a screen that is redrawn for each of ten thousand files would keep the
-        parser waiting.
+        Polled, because redrawing for each of ten thousand files would slow the parser.
         """
         arrivals = self._arrivals
         if not self._over and self._drawn != (drawn := (arrivals.done, arrivals.total)):
@@ -167,7 +166,7 @@ class OpeningScreen(BaseScreen):
             self._list()
 
     def _opened(self, session: Session | None, error: Exception | None) -> None:
-        """On to the overview, or what went wrong."""
+        """Go on to the overview, or show the error."""
         if session is not None:
             self.kair.opened(session)
             return
@@ -179,7 +178,7 @@ class OpeningScreen(BaseScreen):
         self.set_timer(_LOOK_S, self._look_again)
 
     def _look_again(self) -> None:
-        """Open what a running job's coordinator commits."""
+        """Open the data that a running job's coordinator commits."""
         if not self._over:
             return
         committed = committed_at(str(self._wanted.job), self._wanted.store)
@@ -198,20 +197,20 @@ class OpeningScreen(BaseScreen):
         self.query_one("#what", Paragraphs).show(Paragraph(text, "strong"))
 
     def _list(self, error: BaseException | None = None) -> None:
-        """List the files; with `--debug` what a defect left behind comes before them."""
+        """List the files; with `--debug` a defect's traceback comes first."""
         glyphs = self.look.glyphs
         lines = [
             Paragraph(text, "alarm", f"{glyphs.alarm} ") if complaint else Paragraph(text, "dim", "  ")
             for text, complaint in self._arrivals.latest()[: max(self.size.height - 10, 1)]
         ]
         if error is not None and self._wanted.debug and error in self.kair.defects:
-            told = traceback_of(error).splitlines()[-max(self.size.height - 10, 1) :]
-            lines = [*(Paragraph(line.strip(), "dim", "  ") for line in told), *lines]
+            traceback = traceback_of(error).splitlines()[-max(self.size.height - 10, 1) :]
+            lines = [*(Paragraph(line.strip(), "dim", "  ") for line in traceback), *lines]
         self.query_one("#arrived", Paragraphs).show(*lines)
 
 
 def _arrived(what: str, outcome: "ImportOutcome") -> tuple[str, bool]:
-    """`rank 3 on node0: 12 steps, 94.2 ms each`, or the complaint."""
+    """Return `rank 3 on node0: 12 steps, 94.2 ms each`, or the complaint."""
     info = outcome.info
     if info is None:
         return (outcome.error or what, True) if outcome.is_trace else (f"{what} is no trace: {outcome.error}", False)

@@ -1,6 +1,6 @@
-"""A screen of text: what a command printed, the help, the commands behind a view.
+"""A screen of text: a command's output, the help, the commands of a view.
 
-The help of `?`: made from the keys that are bound, the screens and the registry, so never out of date.
+The help of `?` is made from bound keys, screens and the registry, so that it is never out of date.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ class OutputScreen(BaseScreen):
 
     @classmethod
     def of_markdown(cls, look_of: BaseScreen, title: str, text: str, commands: Sequence[str] = ()) -> "OutputScreen":
-        """Return a screen of Markdown as it reads; `y` copies it as it was written."""
+        """Return a screen of rendered Markdown; `y` copies the source."""
         from kair_tui.tui.frame.markdown import drawn  # few look at any
 
         page = cls(title, drawn(text, max(look_of.size.width - _SIDES, _NARROWEST), look_of.look), commands)
@@ -48,7 +48,7 @@ class OutputScreen(BaseScreen):
 
     @property
     def crumb(self) -> str:
-        """Return what it is."""
+        """Return the title."""
         return self._title
 
     def body(self) -> ComposeResult:
@@ -64,7 +64,7 @@ class OutputScreen(BaseScreen):
         return self._commands
 
     def copied(self) -> str:
-        """Return the text, of Markdown what it was written as."""
+        """Return the text; of Markdown the source."""
         return self._written or self.query_one(TextPage).text
 
     async def action_filter(self) -> None:
@@ -87,7 +87,7 @@ class OutputScreen(BaseScreen):
 
 _KEY_WIDTH = 18
 _SIDES = 3
-"""Columns that the page of text leaves free, its scroll bar's among them."""
+"""Columns that the text page leaves free, including its scroll bar."""
 _NARROWEST = 40
 
 
@@ -97,8 +97,7 @@ def show_help(screen: BaseScreen) -> None:
 
 
 def help_lines(screen: BaseScreen) -> list[Piece]:
-    """Return what is under the cursor, the keys here, what the figures are; then screens, keys everywhere, commands,
-    filters.
+    """Return the thing under the cursor, the keys here, and figures; then screens, keys everywhere, commands, filters.
 
     Lines are wrapped to the screen.
     """
@@ -120,8 +119,8 @@ def help_lines(screen: BaseScreen) -> list[Piece]:
             lines.extend([("", styles.base)] if lines else [])
             lines.append((title, styles.title))
             for key, does in rows:
-                told = Paragraph(does, "base", f"  {key:<{_KEY_WIDTH - 1}} ")
-                lines.extend(told.lines(width, screen.look))
+                described = Paragraph(does, "base", f"  {key:<{_KEY_WIDTH - 1}} ")
+                lines.extend(described.lines(width, screen.look))
 
     section(f"under the cursor: {screen.crumb}", list(screen.figures_under_cursor()))
     section(f"keys on {screen.crumb}", [(", ".join(keys), does) for does, keys in here.items()])

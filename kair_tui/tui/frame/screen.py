@@ -1,4 +1,4 @@
-"""The base of all screens: the lines around them, the keys that work everywhere, and how small they can be."""
+"""The base of all screens: the frame, the keys that work everywhere, and the smallest sizes."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -33,42 +33,42 @@ if TYPE_CHECKING:
 Service = Literal[
     "help", "command line", "palette", "commands", "copy", "export", "bookmark", "note", "recording", "ticket"
 ]
-"""What keys ask for that work on every screen, and what is no screen's own business."""
+"""Actions of keys on every screen that the program does for it."""
 
 
 class Watching(Protocol):
-    """What screens need of the watch over the job's files."""
+    """A screen's view of the watch over the job's files."""
 
     news: list[str]
-    """What was different each time the job was read again."""
+    """Differences at each re-read of the job."""
 
     def toggle(self) -> None:
-        """Follow the job, or no more."""
+        """Follow the job, or stop following it."""
 
     def reload(self) -> None:
         """Read the job again."""
 
 
 class Program(Protocol):
-    """What screens need of the program that they are part of; what it is for Textual, `self.app`, stays apart."""
+    """A screen's view of its program; Textual's view, `self.app`, is separate."""
 
     look: Look
     wanted: "JobWanted"
-    """What was asked for on the command line."""
+    """The command line's choices."""
     session: "Session | None"
     """The job that is open."""
     shell_state: "ShellState"
-    """What `:` has in hand: its answers with names, and the rank in focus."""
+    """State of `:`: named answers, and the rank in focus."""
     job_watch: Watching
-    """Over the files of the job that is open."""
+    """Watches the files of the open job."""
     defects: list[BaseException]
-    """What was told as a defect of Kair, and did not end the program."""
+    """Errors shown as defects of Kair that did not end the program."""
     typed: list[str]
-    """What was typed after `:`, the last at the end."""
+    """Lines typed after `:`, the last at the end."""
     worked: list[str]
-    """The lines among them that were answered."""
+    """Those of them that were answered."""
     answers: "dict[str, Callable[[], BaseScreen]]"
-    """What came after one had gone on, by the line that asked for it."""
+    """Answers that arrived after the user had moved on, by their lines."""
 
     @property
     def framed(self) -> "BaseScreen":
@@ -79,19 +79,19 @@ class Program(Protocol):
         """Return the path of screens that led to the one in front, which is the last."""
 
     def header(self) -> tuple[tuple[str, ...], str, str]:
-        """For the line at the top: the path of screens, what is open, and what must not be overlooked."""
+        """Return the line at the top: the path of screens, the open job, and alerts."""
 
     async def serve(self, screen: "BaseScreen", service: Service) -> None:
-        """Do on a screen what is done in the same way on all."""
+        """Do an action that is the same on all screens."""
 
     def in_thread(self, node: DOMNode, work: Callable[[], None], *, group: str) -> None:
-        """Run `work` in a thread; an earlier one of that node and group is told that nobody waits for it."""
+        """Run `work` in a thread; an earlier one of that node and group is cancelled."""
 
     def redraw(self) -> None:
         """Send the whole screen again."""
 
     def open_job(self, name: str) -> None:
-        """Open a job of the store, or go back to it where it is the one that is open."""
+        """Open a job of the store, or return to it if it is open."""
 
     def opened(self, session: "Session") -> None:
         """Note that the job is open."""
@@ -103,28 +103,28 @@ class Program(Protocol):
         """Show the screen of that name."""
 
     def go_to_crumb(self, at: int) -> None:
-        """Back to the screen of that crumb in the path at the top."""
+        """Go back to the screen of that crumb in the path at the top."""
 
     def go_to_rank(self, rank: int) -> None:
-        """Show the screen of a rank. Raises UsageError where the job has none of that number."""
+        """Show the screen of a rank. Raises UsageError if the job lacks it."""
 
     def go_to_rank_named(self, text: str) -> None:
-        """Go to the rank that was typed."""
+        """Go to the typed rank."""
 
     def leads_back(self, screen: "BaseScreen") -> bool:
         """Return whether there is a screen before that one."""
 
     def back(self) -> None:
-        """To the screen before, if there is one."""
+        """Return to the previous screen, if there is one."""
 
 
 class TooSmall(Line):
-    """Stands for the whole screen where the terminal is too small for it."""
+    """Replaces the screen if the terminal is too small for it."""
 
     DEFAULT_CSS = "TooSmall { display: none; height: 1fr; }"
 
     def pieces(self, width: int) -> list[Piece]:  # noqa: ARG002
-        """Return what is needed, and what there is."""
+        """Return the needed and the actual size."""
         size = self.screen.size
         needed = f"{SMALLEST_WIDTH}x{SMALLEST_HEIGHT}"
         return [(f"too small: {size.width}x{size.height}, needs {needed}", self.text_styles.strong)]
@@ -145,11 +145,11 @@ class Export:
     """For the file's name."""
     command: str
     line: str
-    """The line that prints it in a shell."""
+    """The command line that prints it in a shell."""
     write: "Callable[[Format], str]"
     forms: "tuple[FormatOfRows, ...]" = ("json", "csv")
     stream: "Callable[[Any, IO[bytes]], None] | None" = None
-    """Writes it as CSV or Parquet, where it may have more rows than fit into memory."""
+    """Writes it as CSV or Parquet, if it may have more rows than fit into memory."""
 
     def save(self, form: Any, file: "IO[bytes]") -> None:  # noqa: ANN401
         """Write it to a file."""
@@ -186,18 +186,18 @@ class BaseScreen(Screen[None]):
         Binding("m", "serve('bookmark')", "set or remove a bookmark", show=False),
         Binding("f", "follow", "follow the job as it grows, or no more", show=False),
         Binding("ctrl+r", "reload", "read the job again", show=False),
-        Binding("ctrl+l", "redraw", "draw the screen anew", show=False),
+        Binding("ctrl+l", "redraw", "draw the screen again", show=False),
         Binding("T", "serve('ticket')", "the finding as a ticket, to hand over", show=False),
         Binding("R", "serve('recording')", "record commands to a runbook", show=False),
     ]
     of_job: ClassVar[bool] = True
-    """Whether it is about the job that is open."""
+    """Whether it is about the open job."""
     STAYING: ClassVar[tuple[str, ...]] = ("escape", "question_mark", "q")
-    """Keys that come last in the footer, and stay where others have no room."""
+    """Keys that come last in the footer, and are kept if space is short."""
     FIRST: ClassVar[str] = ""
-    """The part that has the keyboard at first, as a selector."""
+    """The part with the initial keyboard focus, as a selector."""
     COMMON: ClassVar[frozenset[str]] = frozenset({"filter", "sort"})
-    """Actions of most screens, whose keys come behind those of a screen's own."""
+    """Actions of most screens, whose keys come after a screen's own."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -220,7 +220,7 @@ class BaseScreen(Screen[None]):
 
     @property
     def screen_name(self) -> str:
-        """Return its name in the list of screens; "" where it is none of them."""
+        """Return its name in the list of screens, or ""."""
         return getattr(getattr(self, "place", None), "screen", "")
 
     @property
@@ -229,15 +229,15 @@ class BaseScreen(Screen[None]):
         return self.screen_name
 
     def body(self) -> ComposeResult:
-        """Its widgets between the header and the status line."""
+        """Return its widgets between the header and the status line."""
         raise NotImplementedError
 
     def figures(self) -> "Figures":
-        """Return the figures on it with what each is, for help."""
+        """Return its figures with explanations, for help."""
         return ()
 
     def figures_under_cursor(self) -> "Figures":
-        """Return those of what is under the cursor, with what they are made of, and beside peers'."""
+        """Return the figures under the cursor, with their parts and peers' figures."""
         return ()
 
     def commands(self) -> Sequence[str]:
@@ -245,7 +245,7 @@ class BaseScreen(Screen[None]):
         return ()
 
     def exports(self) -> Sequence[Export]:
-        """Return the answers on it that `e` can save."""
+        """Return its answers that `e` can save."""
         return ()
 
     def follow(self, rank: int) -> None:
@@ -261,7 +261,7 @@ class BaseScreen(Screen[None]):
         """Yield the frame around the body."""
         from textual.containers import Vertical
 
-        # While there are no widgets yet: a class that comes later styles all of them anew.
+        # Before there are widgets: a later class restyles all of them.
         self.update_classes(self.room(self.app.size), update=False)
         yield TooSmall(self.look)
         yield HeaderLine(self.look, id="header")
@@ -275,29 +275,29 @@ class BaseScreen(Screen[None]):
 
     @property
     def is_whole(self) -> bool:
-        """Whether its widgets are there: not before it is made, and no more once it is left, or all are taken down."""
+        """Whether its widgets exist: not before it is built, and not after it is left or closing."""
         body = self._body
         is_there = body is not None and body.is_attached and bool(body.children)
-        # One that is left is taken down part by part.
+        # A screen that was left is removed part by part.
         return self._is_made and is_there and self.app.return_code is None and self in self.app.screen_stack
 
     async def on_event(self, event: events.Event) -> None:
-        """Ignore events of a screen that was left before it was made: it has none of its widgets."""
+        """Ignore events of a screen that was left before it was built: it has no widgets."""
         if isinstance(event, events.Mount):
             self._is_made = True
         if isinstance(event, (events.Mount, events.ScreenResume, events.Resize)) and not self.is_whole:
             return
         if isinstance(event, events.ScreenResume) and not self._was_in_front:
-            # Textual would style all widgets again, which were styled when they were made a moment ago.
+            # Textual would restyle all widgets, which were styled when they were built a moment ago.
             event.refresh_styles, self._was_in_front = False, True
         await super().on_event(event)
 
     def call_after_refresh(self, callback: Callable[..., Any], *args: Any, **kwargs: Any) -> bool:  # noqa: ANN401
-        """As Textual does, but not on a screen that is taken down before."""
+        """Call back as Textual does, but not on a screen that is removed before."""
         return super().call_after_refresh(lambda: callback(*args, **kwargs) if self.is_whole else None)
 
     def on_mount(self) -> None:
-        """Give the keyboard to the first part, and keep the footer true to what has it."""
+        """Focus the first part, and keep the footer in step with the focus."""
         self.bindings_updated_signal.subscribe(self, lambda _: self.show_keys() if self.is_current else None)
         if self.FIRST:
             self.query_one(self.FIRST).focus()
@@ -305,24 +305,24 @@ class BaseScreen(Screen[None]):
         self.show_keys()
 
     def on_screen_resume(self) -> None:
-        """Show the path and the keys anew: they may have changed meanwhile."""
+        """Show the path and the keys again: they may have changed meanwhile."""
         self.show_header()
         self.show_keys()
 
     def on_resize(self, event: events.Resize) -> None:
-        """Parts are arranged for the room that there is."""
+        """Arrange parts for the available room."""
         self.update_classes(self.room(event.size))
         self.make_room()
 
     def make_room(self) -> None:
-        """Arrange what the styles cannot, for the room that there is now."""
+        """Arrange what styles cannot, for the current size."""
 
     def room(self, size: Size) -> dict[str, bool]:
-        """Classes for the styles, and whether they are true of a size; below the smallest one only that is said."""
+        """Return style classes with whether they apply to a size; below the smallest size only that is shown."""
         return {"-small": size.width < SMALLEST_WIDTH or size.height < SMALLEST_HEIGHT}
 
     def show_header(self) -> None:
-        """Where we are, and in what."""
+        """Show the path and the open job."""
         if self.is_mounted and self.query(HeaderLine):
             self.query_one(HeaderLine).show(*self.kair.header())
             session = self.kair.session
@@ -330,7 +330,7 @@ class BaseScreen(Screen[None]):
             self.query_one(ScreensLine).show(tuple((entry.key, entry.name) for entry in there), self.screen_name)
 
     def show_keys(self) -> None:
-        """Show the keys of the widget that has the keyboard, then the screen's."""
+        """Show the keys of the focused widget, then the screen's."""
         if self._footer is None or not self._footer.is_attached:
             return
         prompt: list[DOMNode] = [one for one in self._prompts if not one.has_class("-closed")]
@@ -352,11 +352,11 @@ class BaseScreen(Screen[None]):
             self.query_one(StatusLine).say(text, alarm=alarm)
 
     def say_error(self, error: KairError, *, before: str = "") -> None:
-        """Say an error and its way out in one line."""
+        """Show an error and its hint in one line."""
         self.say(f"{before}{error}" + (f" ({error.hint})" if error.hint else ""), alarm=True)
 
     def complain(self, error: BaseException | None) -> int:
-        """Show an error as the CLI would, in whole, above the body; None takes it away. Returns the exit status."""
+        """Show an error as the CLI would, in full, above the body; None removes it. Returns the exit status."""
         problem = self.query_one("#problem", Paragraphs)
         problem.set_class(error is not None, "-shown")
         if error is None:
@@ -372,7 +372,7 @@ class BaseScreen(Screen[None]):
     def work_out(
         self, work: Callable[[], Worked], then: Callable[[Worked | None, Exception | None], object], *, group: str
     ) -> None:
-        """Run `work` in a thread; `then` is given what came of it, or the error, unless the screen is left by then."""
+        """Run `work` in a thread; `then` gets the result or the error, unless the screen is left by then."""
 
         def run() -> None:
             done: Worked | None = None
@@ -388,11 +388,11 @@ class BaseScreen(Screen[None]):
         self.kair.in_thread(self, run, group=group)
 
     def dotted(self, *parts: str) -> str:
-        """Return those that say something, in one line."""
+        """Return the non-empty parts in one line."""
         return f" {self.look.glyphs.dot} ".join(part for part in parts if part)
 
     def record(self, command: str) -> None:
-        """Add a line to the runbook, where one is recorded."""
+        """Add a line to the runbook, if one is being recorded."""
         if self.kair.session is None:
             return
         try:
@@ -401,12 +401,12 @@ class BaseScreen(Screen[None]):
             self.say(f"cannot record: {error.strerror or error}", alarm=True)
 
     def describe(self, text: str) -> None:
-        """Show what is under the cursor, in the place of messages."""
+        """Describe the thing under the cursor, in place of messages."""
         self.query_one(StatusLine).describe(text)
 
     @property
     def is_asking(self) -> bool:
-        """Return whether there is a line to type into."""
+        """Return whether there is an input line."""
         return bool(self._prompts)
 
     @property
@@ -415,17 +415,17 @@ class BaseScreen(Screen[None]):
 
     @property
     def is_typing(self) -> bool:
-        """Return whether somebody types into it; one that was closed is there for a moment yet."""
+        """Return whether it is being typed into; a closed one remains for a moment."""
         return any(not prompt.has_class("-closed") for prompt in self._prompts)
 
     @property
     def said(self) -> str:
-        """Return what stands above the footer."""
+        """Return the text above the footer."""
         return self.query_one(StatusLine).text
 
     @property
     def described(self) -> str:
-        """Return what is under the cursor, as it was described last."""
+        """Return the last description of the thing under the cursor."""
         return self.query_one(StatusLine).about
 
     async def ask_for(
@@ -437,11 +437,11 @@ class BaseScreen(Screen[None]):
         complete: Callable[[str], str | None] | None = None,
         history: Sequence[str] = (),
     ) -> None:
-        """Show a line to type into, once it is there: what is typed ahead goes into it. `then` gets what was typed.
+        """Show an input line, which takes text typed ahead. `then` gets the typed text.
 
-        `complete` is asked in a thread for the whole of a half-typed line.
+        `complete` is called in a thread for the whole of an unfinished line.
         """
-        from kair_tui.tui.widgets.prompt import Prompt  # few screens are asked to
+        from kair_tui.tui.widgets.prompt import Prompt  # few screens ask
 
         if self.is_asking or not self.is_whole:
             return
@@ -451,9 +451,7 @@ class BaseScreen(Screen[None]):
         def closed() -> None:
             status.display = True
             if before is not None:
-                self.set_focus(
-                    before
-                )  # at once: what has the keyboard in between would describe itself over what is said
+                self.set_focus(before)  # at once: otherwise a widget focused in between would overwrite the message
 
         status.display = False
         prompt = Prompt(self.look, label, value, then, closed=closed, complete=complete, history=history)
@@ -461,7 +459,7 @@ class BaseScreen(Screen[None]):
         prompt.take_keys()
 
     async def action_press(self, key: str) -> None:
-        """Do what a key does, where it was clicked in the footer."""
+        """Do the action of a key that was clicked in the footer."""
         if (active := self.active_bindings.get(key)) is not None:
             await self.app.run_action(active.binding.action, active.node)
 
@@ -469,10 +467,10 @@ class BaseScreen(Screen[None]):
         """Go back along the path."""
         self.kair.go_to_crumb(at)
 
-    # The keys that work everywhere; the program does what they ask.
+    # Keys that work everywhere; the program does their actions.
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offer a key that has something to act on, asked by its action, or by the service that it asks for."""
+        """Offer a key that has something to act on, by its action or its service."""
         of = str(parameters[0]) if parameters else ""
         return action in ("press", "go_to_crumb") or self.offers(of if action == "serve" else action, of)
 
@@ -486,23 +484,23 @@ class BaseScreen(Screen[None]):
         return entry is None or not entry.needs_job or self.kair.session is not None
 
     def action_back(self) -> None:
-        """Go to the screen before."""
+        """Go to the previous screen."""
         self.kair.back()
 
     def action_quit_kair(self) -> None:
-        """Leaves."""
+        """Leave the program."""
         self.app.exit(0)
 
     async def action_serve(self, service: Service) -> None:
-        """Have the program do what is done in the same way on all screens."""
+        """Let the program do an action that is the same on all screens."""
         await self.kair.serve(self, service)
 
     def action_follow(self) -> None:
-        """Read the job again whenever its files change, or no more."""
+        """Read the job again whenever its files change, or stop doing so."""
         self.kair.job_watch.toggle()
 
     def action_redraw(self) -> None:
-        """Send the whole screen again: something else wrote over it."""
+        """Send the whole screen again, because something overwrote it."""
         self.kair.redraw()
 
     def action_reload(self) -> None:
@@ -510,7 +508,7 @@ class BaseScreen(Screen[None]):
         self.kair.job_watch.reload()
 
     async def action_go_to_rank(self) -> None:
-        """Ask which."""
+        """Ask for the rank."""
         await self.ask_for("rank", self.kair.go_to_rank_named)
 
     def action_go(self, name: str) -> None:

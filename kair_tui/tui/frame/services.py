@@ -1,8 +1,7 @@
-"""Services of the program to every screen: help, `:`, the palette, and what leaves the screen.
+"""Services of the program to every screen: help, `:`, the palette, copies and exports.
 
-Copies, exports and bookmarks of a screen, the commands behind it and the recording of them.
-
-Notes on what is under the cursor: written with N, found again in the palette, and saved as text.
+Also bookmarks, the commands behind a screen and their recording, and notes on the thing under the cursor: written with
+N, found again in the palette, and saved as text.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -29,7 +28,7 @@ _NAMES_TRIED = 1000
 
 
 def show_commands(screen: BaseScreen) -> None:
-    """Show the lines that print in a shell what is on the screen."""
+    """Show the command lines that print the screen's content in a shell."""
     commands = screen.commands()
     if not commands:
         screen.say("no command prints this", alarm=True)
@@ -42,7 +41,7 @@ def show_commands(screen: BaseScreen) -> None:
 
 
 def copy(screen: BaseScreen) -> None:
-    """To the terminal's clipboard (OSC 52), which not every terminal takes, and to a file for those."""
+    """Copy to the terminal's clipboard (OSC 52), and to a file for terminals without one."""
     text = screen.copied()
     if not text:
         screen.say("nothing to copy here", alarm=True)
@@ -59,7 +58,7 @@ def copy(screen: BaseScreen) -> None:
 
 
 def toggle_bookmark(screen: BaseScreen) -> None:
-    """Set a bookmark on the place, or take it away."""
+    """Set a bookmark on the place, or remove it."""
     session = screen.kair.session
     if session is None or not isinstance(screen, ViewScreen):
         screen.say("bookmarks are for the views of a job", alarm=True)
@@ -76,7 +75,7 @@ def toggle_bookmark(screen: BaseScreen) -> None:
 
 
 async def toggle_recording(screen: BaseScreen) -> None:
-    """Ask for a file and record to it from then on; or stop."""
+    """Ask for a file and start recording to it; or stop."""
     session = screen.kair.session
     if session is None:
         return
@@ -102,7 +101,7 @@ def _record(screen: BaseScreen, name: str) -> None:
 
 
 async def ask_export(screen: BaseScreen) -> None:
-    """Ask what to save, then where."""
+    """Ask for a format, then for a file."""
     choices = [
         Choice(
             "svg",
@@ -150,20 +149,20 @@ def _ask_name(screen: BaseScreen, ending: str, save: Callable[[str], None], name
     session = screen.kair.session
     job = _stem(session.name) if session is not None else "kair"
     proposed = _free_name(f"{job}-{_stem(name)}.{ending}")
-    # The picture is of the screen, not of the list of formats that is closed just now.
+    # The picture is of the screen, not of the list of formats that is just closing.
     screen.call_after_refresh(lambda: screen.ask_for("save to", save, value=str(proposed)))
 
 
 def _save_report(screen: BaseScreen, name: str) -> None:
-    """Make the report in a thread, as it asks more than a triage does."""
+    """Make the report in a thread, because it asks more than a triage does."""
     session = screen.kair.session
     assert session is not None
     app = screen.app
 
     def make() -> None:
-        app.call_from_thread(tell, _tried_saying(name, lambda: _write_report(session, name)))
+        app.call_from_thread(report, _tried_saying(name, lambda: _write_report(session, name)))
 
-    def tell(wrong: str | None) -> None:
+    def report(wrong: str | None) -> None:
         screen.say(wrong or f"saved {name}", alarm=wrong is not None)
 
     screen.say(f"making the report {screen.look.glyphs.ellipsis}")
@@ -171,7 +170,7 @@ def _save_report(screen: BaseScreen, name: str) -> None:
 
 
 def _write_report(session: Session, name: str) -> None:
-    """Write the report of `kair triage --report`, where there is no such file yet. Raises KairError."""
+    """Write the report of `kair triage --report` to a new file. Raises KairError."""
     from kair_tui.cli.asking import Asker
     from kair_tui.commands.report_file import require_form, write_report
     from kair_tui.commands.triage_report import report_of
@@ -196,12 +195,12 @@ def _save(screen: BaseScreen, write_to: Callable[[IO[bytes]], None], name: str) 
         if _tried(screen, name, write):
             screen.say(f"saved {name}")
 
-    # After a refresh: the picture is to be without the line in which the name was typed.
+    # After a refresh: the picture must not show the input line.
     screen.call_after_refresh(save)
 
 
 def _tried(screen: BaseScreen, name: str, do: Callable[[], None]) -> bool:
-    """Return whether it worked; what went wrong is said."""
+    """Return whether it worked; an error is shown."""
     wrong = _tried_saying(name, do)
     if wrong is not None:
         screen.say(wrong, alarm=True)
@@ -209,7 +208,7 @@ def _tried(screen: BaseScreen, name: str, do: Callable[[], None]) -> bool:
 
 
 def _tried_saying(name: str, do: Callable[[], None]) -> str | None:
-    """Return what went wrong; None where it worked."""
+    """Return the error's text; None if it worked."""
     try:
         do()
     except KairError as error:
@@ -220,7 +219,7 @@ def _tried_saying(name: str, do: Callable[[], None]) -> str | None:
 
 
 def _stem(name: str) -> str:
-    """Return a name as it may stand in a file's: names of jobs can be anything."""
+    """Return a name that is valid in a file's name: names of jobs can be anything."""
     return (
         "".join(sign if (sign.isalnum() and sign.isascii()) or sign in "._" else "-" for sign in name).strip("-.")
         or "kair"
@@ -228,21 +227,21 @@ def _stem(name: str) -> str:
 
 
 def _free_name(name: str) -> Path:
-    """`name` in the current folder, or with a number where there is such a file."""
+    """Return `name` in the current folder, with a number if the file exists."""
     path = Path(name)
     numbered = (path.with_stem(f"{path.stem}-{number}") for number in range(2, _NAMES_TRIED))
     return next((one for one in (path, *numbered) if not one.exists()), path)
 
 
 async def ask_note(screen: BaseScreen) -> None:
-    """Ask for the text, beginning with what is noted on it already."""
+    """Ask for a note's text, starting with the present one."""
     session = screen.kair.session
     if session is None or not isinstance(screen, ViewScreen):
         screen.say("notes are for the views of a job", alarm=True)
         return
-    # What is under the cursor now: it may be another thing once the text is typed.
+    # The place at this time: the cursor may move while the text is typed.
     place = screen.place_under_cursor
-    # Without figures where it can be: they change when the job is read again, and the note is on the same.
+    # Without figures if possible: they change when the job is read again, while the note stays.
     about = f"{place.screen} {place.rank}" if place != screen.place else screen.described or screen.crumb
 
     def write(text: str) -> None:
@@ -266,7 +265,7 @@ async def ask_note(screen: BaseScreen) -> None:
 
 
 def notes_as_text(session: Session) -> str:
-    """Return all notes of the job, as Markdown; names in it, which are the traces', are text."""
+    """Return all notes of the job as Markdown; names from traces are escaped."""
     from kair_tui.render.report.markdown import safe_text
 
     lines = [f"# Notes on {safe_text(session.name)}", ""]

@@ -1,8 +1,8 @@
-"""Sends the terminal only what differs from what it shows already.
+"""Sends the terminal only differences from what it shows.
 
-Textual paints a whole screen when another one comes to the front, several times while its answers come, and ends and
-begins the style of every piece anew: 25 to 108 kB a screen, half a second over a slow line. `Shadow` keeps what was
-sent, cell by cell, and `sparing` puts it between Textual and the terminal.
+Textual paints a whole screen when another one comes to the front, several times while its answers arrive, and restarts
+the style of every piece: 25 to 108 kB a screen, half a second over a slow line. `Shadow` keeps the sent cells, and
+`sparing` puts it between Textual and the terminal.
 """
 
 import asyncio
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from textual.driver import Driver
 
 _PAINTED: Final = re.compile(r"\x1b\[(\d+);(\d+)H|\x1b\[([\d;]*)m|([^\x00-\x1f\x7f-\x9f]+)|\n")
-"""What a painting is made of: where to, in which style, text, and ends of lines, after which it says where to."""
+"""The elements of a painting: positions, styles, text, and line ends, which a position follows."""
 _MARKS: Final = ("\x1b[?2026h", "\x1b[?2026l")
-"""What Textual writes before and after a painting, where the terminal takes it."""
+"""Textual's marks before and after a painting, if the terminal supports them."""
 _PAINTS_NOTHING: Final = re.compile(r"(?:\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x07)*")
 """The clipboard, the title, the mouse's shape, the bell."""
 _SMALL: Final = 2_000
-"""Characters of a painting that is sent at once: a cursor that moved, a line that changed."""
+"""Characters of a painting that is sent at once: a moved cursor, a changed line."""
 _CALM_S: Final = 0.06
-"""How long a larger one waits for the next: a screen is painted up to eight times until it is laid out."""
+"""Delay of a larger one: a screen is painted up to eight times until it is laid out."""
 _LONGEST_S: Final = 0.15
-"""How long it waits in all."""
+"""Total delay."""
 _SAME_ROW_GAP: Final = 4
-"""Cells that are sent again where they stand between two that differ: to jump over them takes as many bytes."""
+"""Equal cells between differing ones that are sent again: jumping over them takes as many bytes."""
 _TEXT, _GROUND = "text", "zone"
 _REVERSE: Final = "7"
 _SEEN_ON_BLANKS: Final = frozenset({"4", _REVERSE, "9"})
@@ -40,29 +40,29 @@ _FULL: Final = "█"
 _OTHER_HALF: Final = {"▀": "▄", "▄": "▀"}
 _RESET: Final = "\x1b[0m"
 _EXTENDED: Final = {"2": 5, "5": 3}
-"""How many numbers say a colour, by the one that comes after 38 or 48."""
+"""Number of numbers of a colour, by the one after 38 or 48."""
 
 Cell = tuple[str, str]
-"""What stands in a cell, and its style as numbers of SGR; the second cell of a wide character is empty."""
+"""A cell's text, and its style as SGR numbers; the second cell of a wide character is empty."""
 
 
 class Shadow:
-    """What the terminal shows: cells of which nothing is known are not there."""
+    """The terminal's content: unknown cells are absent."""
 
     def __init__(self) -> None:
         self._rows: dict[int, dict[int, Cell]] = {}
         self._painted: dict[int, dict[int, Cell]] = {}
-        """What was painted and not sent."""
+        """Painted but not yet sent."""
         self._cursor: tuple[int, int] | None = None
-        """Where the last painting that was not sent leaves it."""
+        """Cursor position after the last unsent painting."""
         self._cursor_sent: tuple[int, int] | None = None
 
     def forget(self) -> None:
-        """Take it that the terminal shows anything: what is painted from now on is sent whole."""
+        """Assume unknown content: later paintings are sent whole."""
         self._rows, self._painted, self._cursor, self._cursor_sent = {}, {}, None, None
 
     def paint(self, data: str) -> bool:
-        """Take a painting in, over those that were not sent; return False where `data` is none."""
+        """Add a painting over unsent ones; return False if `data` is no painting."""
         painted = _parsed(data)
         if painted is None:
             return False
@@ -72,7 +72,7 @@ class Shadow:
         return True
 
     def difference(self) -> str:
-        """Return what has to be sent for the terminal to show all that was painted, which it does from then on."""
+        """Return the text that makes the terminal show the paintings, and assume it is sent."""
         sent = "".join(_sent(self._differing()))
         cursor, self._painted, self._cursor = self._cursor, {}, None
         if cursor is None or (not sent and cursor == self._cursor_sent):
@@ -84,29 +84,29 @@ class Shadow:
         for y, new in sorted(self._painted.items()):
             old = self._rows.setdefault(y, {})
             differing = {x for x, cell in new.items() if old.get(x) != cell}
-            # Both halves of a wide character are sent: one that had lost its other half would be blank.
+            # Both halves of a wide character are sent: one without the other would be blank.
             halves = {x - 1 for x in differing if not new[x][0]} | {x + 1 for x in differing if _is_half(new, x + 1)}
             yield from _runs(y, sorted(differing | halves), new)
             old.update(new)
 
 
 class Outlet:
-    """Hands on what a program writes: of paintings that follow one another only what the last of them differ in."""
+    """Forwards a program's output: for successive paintings only the last one's differences."""
 
     def __init__(self) -> None:
         self._shadow = Shadow()
         self._marks = False
-        """Whether the terminal is told where a painting begins and ends."""
+        """Whether the terminal supports marks of a painting's begin and end."""
         self._timer: asyncio.TimerHandle | None = None
         self._latest_s = 0.0
-        """Until when what is held back is sent, whatever comes."""
+        """When held output is sent at the latest."""
 
     def forget(self) -> None:
-        """Take it that the terminal shows anything."""
+        """Assume unknown content."""
         self._shadow.forget()
 
     def write(self, data: str, send: Callable[[str], None]) -> None:
-        """Send `data`, or what of it differs; a large painting waits a moment for one that paints over it."""
+        """Send `data`, or its differences; a large painting waits a moment for one that replaces it."""
         if data in _MARKS:
             self._marks = True
         elif not self._shadow.paint(data):
@@ -137,13 +137,13 @@ class Outlet:
 
 
 def _is_half(row: dict[int, Cell], x: int) -> bool:
-    """Return whether the second half of a wide character stands there."""
+    """Return whether this is the second half of a wide character."""
     return x in row and not row[x][0]
 
 
 @dataclass
 class _Run:
-    """Cells side by side that are sent together."""
+    """Adjacent cells that are sent together."""
 
     y: int
     x: int
@@ -151,7 +151,7 @@ class _Run:
 
 
 def _runs(y: int, differing: list[int], new: dict[int, Cell]) -> Iterator[_Run]:
-    """Yield the cells of a row that differ, with those between them that it takes no more to send than to skip."""
+    """Yield the differing cells of a row, with those between them that are cheaper to send than to skip."""
     run: _Run | None = None
     for x in differing:
         if run is not None:
@@ -167,13 +167,13 @@ def _runs(y: int, differing: list[int], new: dict[int, Cell]) -> Iterator[_Run]:
 
 
 def _change_no_style(before: list[Cell], between: list[Cell | None]) -> bool:
-    """Return whether cells can be sent after others in the style that those have, which blanks take on."""
+    """Return whether cells can be sent in the style of the previous ones, which blanks adopt."""
     style = next((cell[1] for cell in reversed(before) if cell[0] != " "), before[-1][1])
     return all(cell is not None and not _cheapest(style, cell)[0] for cell in between)
 
 
 def _sent(runs: Iterator[_Run]) -> Iterator[str]:
-    """Yield the runs as a terminal takes them: each style once for all cells in a row that have it."""
+    """Yield the runs for a terminal: each style once per sequence of cells with it."""
     style, y, x = "", 0, 0
     for run in runs:
         yield f"\x1b[{run.x - x}C" if run.y == y else f"\x1b[{run.y};{run.x}H"
@@ -189,7 +189,7 @@ def _sent(runs: Iterator[_Run]) -> Iterator[str]:
 
 
 def _parsed(data: str) -> tuple[dict[int, dict[int, Cell]], tuple[int, int]] | None:
-    """Return the cells that are painted, by row and column from 1 on, and where the cursor stays; None for else."""
+    """Return the painted cells by row and column from 1 on, and the final cursor; None for anything else."""
     rows: dict[int, dict[int, Cell]] = {}
     y = x = read = 0
     style = ""
@@ -232,7 +232,7 @@ def _put(row: dict[int, Cell], x: int, text: str, style: str) -> int:
 
 @lru_cache(4096)
 def _seen(character: str, style: str) -> Cell:
-    """Return a cell with what can be seen of its style: no text on a blank, no ground behind a full block."""
+    """Return a cell with the visible part of its style: no text colour on a blank, no background of a full block."""
     attributes = _attributes(style)
     if character == " " and not attributes.keys() & _SEEN_ON_BLANKS:
         return character, attributes.get(_GROUND, "")
@@ -243,10 +243,10 @@ def _seen(character: str, style: str) -> Cell:
 
 @lru_cache(16384)
 def _cheapest(before: str, cell: Cell) -> tuple[str, str, str]:
-    """Return what leads to a style in which a cell looks as wanted, the character for it, and that style.
+    """Return the change to a style in which a cell looks as wanted, its character, and that style.
 
-    Of a blank the text's colour, and of a full block the ground's, stay what they are. A half block is sent as the
-    other half in exchanged colours where that leads there with fewer bytes.
+    A blank keeps the text's colour, and a full block the background. A half block is sent as the other half in
+    exchanged colours if that takes fewer bytes.
     """
     character, wanted = cell[0], _attributes(cell[1])
     had = _attributes(before)
@@ -263,7 +263,7 @@ def _cheapest(before: str, cell: Cell) -> tuple[str, str, str]:
 
 
 def _change(had: dict[str, str], wanted: dict[str, str]) -> str:
-    """Return what leads from one style to another: the colours that differ and what is added, else all of it anew."""
+    """Return the change from one style to another: differing colours and additions, else the whole style."""
     if had == wanted:
         return ""
     if had.keys() <= wanted.keys():
@@ -277,13 +277,13 @@ def _style(attributes: dict[str, str]) -> str:
 
 
 def _is_extended(colour: str) -> bool:
-    """Return whether a colour is said by 38 or 48, so that it can be the ground's as well as the text's."""
+    """Return whether a colour uses 38 or 48, so that it can be a background as well as a text colour."""
     return colour.startswith(("38;", "48;"))
 
 
 @lru_cache(4096)
 def _attributes(style: str) -> dict[str, str]:
-    """Return what a style sets, by name, each as the numbers that set it."""
+    """Return the attributes of a style by name, each as its numbers."""
     numbers = style.split(";") if style else []
     found: dict[str, str] = {}
     at = 0

@@ -1,22 +1,22 @@
 """The base of every screen that shows results of the open job.
 
 To write one, derive a class from `ViewScreen`, put it into the list in `kair_tui/tui/screen_registry.py`, and give it
-- `questions()`: what it asks, by names of its own: `{"triage": self.session.question("triage")}`. They are asked in a
-  thread, in this order, each answer as soon as it is there; asked again whenever the chosen steps change or
-  `self.reask()` is called; and they are what `o` prints, `e` exports and `R` records;
+- `questions()`: its questions by name: `{"triage": self.session.question("triage")}`. They are asked in a thread, in
+  this order, and again whenever the chosen steps change or `self.reask()` is called. `o` prints them, `e` exports their
+  answers and `R` records them;
 - `body()`: its widgets, composed empty;
 - `show(name, result)`: hands a result to the widgets, on the program's own thread;
 and where they make sense
 - `rank`: the rank under the cursor, to which other screens go from here; `moment`: what `t` shows over time;
-- `FIRST`: the part that has the keyboard at first; `FIELDS` and `SORTS`: what `/` can name and `s` goes through. Both
-  act on the table `MAIN`, whose rows are `ROWS`, those of `LARGEST_FIRST` downwards; `filter_by` and `sort_by` are for
-  other parts;
-- `about_cursor()`: what to say of the row under the cursor; `make_room()`: what changes with the screen's size;
-- `copied()`: what `y` copies; `about_waiting()`: what an answer that is waited for is made of; `offers(action)`:
-  whether a key works now. What takes a while and is no question runs through `work_out(work, then)`.
-`self.place` says what the screen was opened for (`place.rank`, `place.operator`, `place.step`).
+- `FIRST`: the part with the initial focus; `FIELDS` and `SORTS`: the fields of `/`, and the orders of `s`. Both act on
+  the table `MAIN`, whose rows are called `ROWS`; orders in `LARGEST_FIRST` are descending. `filter_by` and `sort_by`
+  serve other parts;
+- `about_cursor()`: describes the row under the cursor; `make_room()`: adapts to the screen's size;
+- `copied()`: the text that `y` copies; `about_waiting()`: the reason for a long wait; `offers(action)`: whether a key
+  works now. Slow work that is no question runs through `work_out(work, then)`.
+`self.place` is the subject the screen was opened for (`place.rank`, `place.operator`, `place.step`).
 
-The base of screens with rows: a filter, an order, and parts under headings that are lit while they have the keyboard.
+The base of screens with rows: a filter, an order, and parts under headings, of which the focused part's is highlighted.
 """
 
 from collections.abc import Mapping, Sequence, Set
@@ -44,7 +44,7 @@ from kair_tui.tui.widgets.table import Table
 if TYPE_CHECKING:
     from kair_tui.tui.figure_words import Figures
 
-_TOLD_EVERY_S = 1.0
+_MESSAGE_EVERY_S = 1.0
 
 
 class FilteredScreen(BaseScreen):
@@ -53,11 +53,11 @@ class FilteredScreen(BaseScreen):
     FIELDS: ClassVar[tuple[str, ...]] = ()
     SORTS: ClassVar[tuple[str, ...]] = ()
     LARGEST_FIRST: ClassVar[frozenset[str]] = frozenset()
-    """Those of SORTS whose largest is looked for at the top."""
+    """Those of SORTS that begin with the largest."""
     MAIN: ClassVar[str] = ""
-    """The table that is filtered and sorted, as a selector; where that is empty, it is the FIRST part."""
+    """The table that is filtered and sorted, as a selector; if empty, the FIRST part."""
     ROWS: ClassVar[str] = "row"
-    """What its rows are."""
+    """The name of its rows."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("slash", "filter", "filter", key_display="/"),
         Binding("s", "sort", "sort"),
@@ -67,13 +67,13 @@ class FilteredScreen(BaseScreen):
     def __init__(self) -> None:
         super().__init__()
         self.filter = ""
-        """As it was typed."""
+        """As typed."""
         self._typed = ""
-        """The same where it was wrong, to be mended."""
+        """The invalid text, to be corrected."""
         self._sort: tuple[str, bool] | None = None
 
     def heading(self, of: str) -> Heading:
-        """Return the heading over the widget of that id; one that nobody sees, while the screen is being taken down."""
+        """Return the heading over the widget of that id; a hidden one while the screen is closing."""
         there = (heading for heading in self.query(Heading) if heading.of == of)
         return next(there, None) or Heading(self.look, "", of=of)
 
@@ -83,16 +83,16 @@ class FilteredScreen(BaseScreen):
         return self.query_one(self.MAIN or self.FIRST, Table)
 
     def describe_cursor(self) -> None:
-        """Describe in the status line what is under the cursor of the part that has the keyboard."""
+        """Describe the thing under the focused part's cursor in the status line."""
         self.describe(self.about_cursor())
 
     def about_cursor(self) -> str:
-        """Return what there is to say of it."""
+        """Return the description."""
         return ""
 
     @on(CursorMoved)
     def cursor_moved(self) -> None:
-        """Describe what it is on now, unless the screen is being taken down."""
+        """Describe the new row, unless the screen is closing."""
         if self.is_whole:
             self.describe_cursor()
 
@@ -102,15 +102,15 @@ class FilteredScreen(BaseScreen):
         self.kair.go_to_rank(message.rank)
 
     def on_descendant_focus(self) -> None:
-        """Light the heading of the part that has the keyboard now."""
+        """Highlight the heading of the focused part."""
         for heading in self.query(Heading):
             heading.light(self.focused is not None and heading.of == self.focused.id)
         self.describe_cursor()
 
     def filter_by(self, wanted: Filter) -> str:
-        """Show what `wanted` lets through, and return how much that is: `3 of 128 ranks`."""
+        """Show rows that match, and return their number: `3 of 128 ranks`."""
         self.main.filter(wanted)
-        self.describe_cursor()  # now: what is said next is not to give way to it
+        self.describe_cursor()  # now, so that it does not replace the next message
         return f"{count(self.main.count)} of {plural(self.main.total, self.ROWS)}"
 
     def sort_by(self, name: str, descending: bool) -> None:
@@ -119,14 +119,14 @@ class FilteredScreen(BaseScreen):
         self.describe_cursor()
 
     def apply_filter_and_order(self) -> None:
-        """Apply filter and order to rows that are new."""
+        """Apply filter and order to new rows."""
         if self.filter:
             self._apply_filter(self.filter)
         if self._sort is not None:
             self.sort_by(*self._sort)
 
     def offers(self, action: str, of: str = "") -> bool:
-        """Offer the filter where there are fields, and to leave it where there is one."""
+        """Offer the filter if there are fields, and leaving it if there is one."""
         if action == "filter":
             return bool(self.FIELDS)
         if action in ("sort", "reverse"):
@@ -138,14 +138,14 @@ class FilteredScreen(BaseScreen):
         await self.ask_for("filter", self._apply_filter, value=self._typed)
 
     def action_back(self) -> None:
-        """First a filter goes, which says why there is so little on the screen."""
+        """Remove a filter first, because it explains why few rows are shown."""
         if self.filter:
             self._apply_filter("")
         else:
             super().action_back()
 
     def _apply_filter(self, text: str) -> None:
-        """Apply it; one that is wrong leaves none, rather than the rows of another."""
+        """Apply it; an invalid one removes the filter."""
         self._typed = text
         try:
             wanted, wrong = parse_filter(text, self.FIELDS), None
@@ -161,12 +161,12 @@ class FilteredScreen(BaseScreen):
         self.refresh_bindings()
 
     def action_sort(self) -> None:
-        """By the next of SORTS."""
+        """Sort by the next of SORTS."""
         at = -1 if self._sort is None else self.SORTS.index(self._sort[0])
         self._sort_by(self.SORTS[(at + 1) % len(self.SORTS)], False)
 
     def action_reverse(self) -> None:
-        """Sort the other way round."""
+        """Reverse the order."""
         name, descending = self._sort or (self.SORTS[0], False)
         self._sort_by(name, not descending)
 
@@ -193,19 +193,19 @@ class ViewScreen(FilteredScreen):
         """The questions whose answers are on the screen."""
         self._asked: Mapping[str, Question] = {}
         self._said = ""
-        """What was said of them."""
+        """The message about them."""
         self.waiting: set[str] = set()
-        """The questions that have no answer yet."""
+        """Questions without an answer yet."""
         self._cancelled: Mapping[str, Question] = {}
-        """Those that were cancelled: they are asked again when that is wanted, and not before."""
+        """Cancelled questions, asked again only on request."""
         self._waits_since = self._waited_s = 0.0
-        """When it was asked, and how long was waited for what was cancelled."""
+        """When it was asked, and how long cancelled ones were waited for."""
         self._clock: Timer | None = None
 
-    # What a screen writes.
+    # What a screen defines.
 
     def questions(self) -> Mapping[str, Question]:
-        """Return what it asks, in the order in which the answers are wanted."""
+        """Return its questions, in the order in which answers are wanted."""
         raise NotImplementedError
 
     def show(self, name: str, result: Any) -> None:  # noqa: ANN401
@@ -213,26 +213,26 @@ class ViewScreen(FilteredScreen):
         raise NotImplementedError
 
     def about_waiting(self) -> str:
-        """Return what makes an answer take long, where that is known before."""
+        """Return the known reason for a long wait."""
         return ""
 
     @property
     def rank(self) -> int | None:
-        """Return the rank that it is about, or that is under its cursor."""
+        """Return its rank, or the one under its cursor."""
         return self.place.rank
 
     @property
     def moment(self) -> Place:
-        """Return what a timeline from here is around: what is under its cursor."""
+        """Return the centre of a timeline from here: the thing under its cursor."""
         return Place("timeline", rank=self.rank, operator=self.place.operator, step=self.place.step)
 
     @property
     def place_under_cursor(self) -> Place:
-        """Return what a bookmark or a note is about."""
+        """Return the subject of a bookmark or a note."""
         return self.place
 
     def figures(self) -> "Figures":
-        """Return what the figures of a screen of its name are."""
+        """Return explanations of the figures of screens of its name."""
         from kair_tui.tui.figure_words import OF_SCREEN  # not for the first paint
 
         return OF_SCREEN.get(self.place.screen, ())
@@ -249,7 +249,7 @@ class ViewScreen(FilteredScreen):
         return [self.session.command(question) for question in self.questions().values()]
 
     def exports(self) -> Sequence[Export]:
-        """Return what is shown."""
+        """Return its answers."""
         return [
             Export(name, question.command, self.session.command(question), partial(self._written, question))
             for name, question in self.shown.items()
@@ -259,7 +259,7 @@ class ViewScreen(FilteredScreen):
         return self.session.written(question, form, ascii_only=self.look.ascii_only)
 
     def on_mount(self) -> None:
-        """Asks."""
+        """Ask its questions."""
         self.call_after_refresh(self.reask)
 
     def on_screen_resume(self) -> None:
@@ -268,7 +268,7 @@ class ViewScreen(FilteredScreen):
             self.reask()
 
     def on_choices_chosen(self) -> None:
-        """Do what enter is for."""
+        """Do the action of enter."""
         self.open_rank()
 
     def open_rank(self) -> None:
@@ -277,9 +277,9 @@ class ViewScreen(FilteredScreen):
             self.kair.go_to_rank(self.rank)
 
     def reask(self) -> None:
-        """Ask what changed of the questions. What is known is shown at once, the rest when it is there."""
+        """Ask changed questions. Known answers are shown at once, others as they arrive."""
         if not self.is_whole:
-            return  # Asked after the next drawing, and left before that; or not made yet, then it asks itself.
+            return  # The screen was left, or is not built yet and will ask by itself.
         wanted = dict(self.questions())
         if wanted == self._asked and self.waiting:
             return
@@ -308,14 +308,14 @@ class ViewScreen(FilteredScreen):
             self.kair.in_thread(self, work, group="questions")
 
     def renewed(self) -> None:
-        """Ask everything again after the job was read again, now or when the screen is in front."""
+        """Ask everything again after the job was re-read, now or when the screen is in front."""
         self.shown.clear()
         self.waiting, self._cancelled = set(), {}
         if self.is_current and self.is_whole:
             self.reask()
 
     def _ask(self, wanted: Sequence[tuple[str, Question]]) -> None:
-        """In a thread. A question that nobody waits for any more is not asked, or no longer computed."""
+        """Ask in a thread. A question that is no longer wanted is not asked, or no longer computed."""
         worker: Worker[Any] = get_current_worker()
         for name, question in wanted:
             if worker.is_cancelled:
@@ -330,11 +330,11 @@ class ViewScreen(FilteredScreen):
             self.call_later(self.answered, name, question, result, error)
 
     def _waits_for(self, name: str, question: Question) -> bool:
-        """Not by its worker, whose place another one takes while this question is still the same."""
+        """Return whether an answer is wanted; its worker may have been replaced while the question stays."""
         return name in self.waiting and self._asked.get(name) == question and self.is_running
 
     def answered(self, name: str, question: Question, result: Any, error: BaseException | None) -> None:  # noqa: ANN401
-        """Show an answer that is still wanted, or the error that came instead."""
+        """Show an answer that is still wanted, or the error."""
         if self._asked.get(name) != question or not self.is_whole:
             return
         self.waiting.discard(name)
@@ -351,39 +351,39 @@ class ViewScreen(FilteredScreen):
         self.apply_filter_and_order()
 
     def _say_waiting(self) -> None:
-        """Unless something else is said since, which stays."""
-        before, self._said = self._said, self._told_of_waiting()
+        """Show what is waited for, unless there is a newer message."""
+        before, self._said = self._said, self._about_waiting_now()
         if self._said:
             self.say(self._said)
         elif before and self.said == before:
             self.say("")
         if self.waiting:
-            self._clock = self._clock or self.set_interval(_TOLD_EVERY_S, self._tell_time)
+            self._clock = self._clock or self.set_interval(_MESSAGE_EVERY_S, self._tell_time)
         elif self._clock is not None:
             self._clock.stop()
             self._clock = None
 
-    def _told_of_waiting(self) -> str:
-        """Return what is waited for and for how long, once that is noticed; or what no longer is. Empty for nothing."""
+    def _about_waiting_now(self) -> str:
+        """Return what is waited for and for how long, or what no longer is; empty without either."""
         names = [name for name in self._asked if name in (self.waiting or self._cancelled)]
-        asked = f"kair {', '.join(dict.fromkeys(self._asked[name].command for name in names))}"
+        commands = f"kair {', '.join(dict.fromkeys(self._asked[name].command for name in names))}"
         if not self.waiting:
-            return f"cancelled {asked} after {int(self._waited_s)} s: C asks again" if names else ""
+            return f"cancelled {commands} after {int(self._waited_s)} s: C asks again" if names else ""
         seconds = int(monotonic() - self._waits_since)
-        told = f" {seconds} s {self.look.glyphs.dot} C cancels" if seconds >= 1 else ""
+        cancel = f" {seconds} s {self.look.glyphs.dot} C cancels" if seconds >= 1 else ""
         far = next((far for name in names if (far := self.session.how_far.get(self._asked[name]))), "")
         about = f": {far}" if far else self.about_waiting()
-        return f"asking {asked}{about} {self.look.glyphs.ellipsis}{told}"
+        return f"asking {commands}{about} {self.look.glyphs.ellipsis}{cancel}"
 
     def _tell_time(self) -> None:
-        """Where nothing else is said since."""
+        """Update the time, unless there is a newer message."""
         if self.waiting and self.is_whole and self.is_current and self.said == self._said:
             self._say_waiting()
 
-    # What is waited for can be cancelled.
+    # Waiting can be cancelled.
 
     def offers(self, action: str, of: str = "") -> bool:
-        """Offer to cancel what is waited for, or to ask it again."""
+        """Offer to cancel waiting, or to ask again."""
         if action == "cancel":
             return bool(self.waiting)
         if action == "ask_again":
@@ -391,7 +391,7 @@ class ViewScreen(FilteredScreen):
         return super().offers(action, of)
 
     def _keep_cancelled(self, answered: Set[str]) -> None:
-        """Those that are still what the screen would ask, and have no answer."""
+        """Keep those that the screen would still ask, and that have no answer."""
         before = self._cancelled
         self._cancelled = {
             name: question
@@ -402,7 +402,7 @@ class ViewScreen(FilteredScreen):
             self.refresh_bindings()
 
     def action_cancel(self) -> None:
-        """End the computing of what has no answer yet; of what is asked ahead too, which may be the same."""
+        """Cancel unanswered questions, also those asked ahead, which may be the same."""
         self.workers.cancel_group(self, "questions")
         self.workers.cancel_group(self.app, "ahead")
         self._cancelled = {name: self._asked[name] for name in self.waiting}
@@ -412,7 +412,7 @@ class ViewScreen(FilteredScreen):
         self.refresh_bindings()
 
     def action_ask_again(self) -> None:
-        """Ask what was cancelled."""
+        """Ask the cancelled questions."""
         self._cancelled = {}
         self.reask()
         self.refresh_bindings()

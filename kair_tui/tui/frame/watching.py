@@ -1,6 +1,6 @@
-"""Watches the files of the open job: says when they change, and reads the job again when that is wanted.
+"""Watches the files of the open job: reports changes, and reads the job again on request.
 
-What a running job's coordinator says of it, for the screen that follows the job.
+Also reports a running job's coordinator to the screen that follows the job.
 """
 
 from collections.abc import Callable, Hashable
@@ -28,33 +28,33 @@ if TYPE_CHECKING:
 
 _LOOK_S: Final = 2.0
 _LIVE_S: Final = 5.0
-"""Between two readings of a running job's recorded steps."""
+"""Time between two readings of a running job's recorded steps."""
 _SELDOM: Final = 5
-"""A folder that is not followed is looked at only every so many times: it can have thousands of files."""
+"""A folder that is not followed is checked less often by this factor: it can have thousands of files."""
 
 
 class Watch:
-    """Over one job after the other, always the one that is open."""
+    """Watches one job at a time, the open one."""
 
     def __init__(self, app: "App[int]") -> None:
         self._app, self._kair = app, cast("Program", app)
         self._is_begun = self._is_reading = self._is_looking = False
         self._reads_what_changed = False
-        """Whether it was asked for by name, so that a new job of that name is read."""
+        """Whether the job was requested by name, so that a new job of that name is read."""
         self._looks = 0
         self._rests_until = 0.0
-        """Until when recorded steps are not read again."""
+        """Recorded steps are not read again before this time."""
         self._before: Hashable = None
-        """How the files looked the last time: while they are being written they look different each time."""
+        """The last state of the files: it differs at each look while they are written."""
         self.following = False
         self.changed: Literal["", "changed", "gone"] = ""
         self.news: list[str] = []
-        """What was different each time the job was read again, and what was noticed, the latest at the end."""
+        """Differences at each re-read, and alerts, the latest at the end."""
         self.live = LiveJob()
 
     def begin(self) -> None:
-        """Another job is open."""
-        # A job of which nothing was sampled changes with every step: it is shown as it runs.
+        """Start with another job."""
+        # A job without samples changes with every step: it is shown live.
         self.following, self.changed, self.news, self.live = self._grows, "", [], LiveJob()
         if not self._is_begun:
             self._is_begun = True
@@ -68,7 +68,7 @@ class Watch:
 
     @property
     def alarm(self) -> str:
-        """For the line at the top: what must not be overlooked."""
+        """Return the alert for the line at the top."""
         if self._is_reading:
             return f"reading again {self._kair.look.glyphs.ellipsis}"
         if self.changed == "gone":
@@ -78,7 +78,7 @@ class Watch:
         return f"following {self.live.where}".rstrip() if self.following else ""
 
     def toggle(self) -> None:
-        """Follow the job, or no more."""
+        """Follow the job, or stop following it."""
         self.following, self.live = not self.following, LiveJob()
         name = self._kair.session.name if self._kair.session else ""
         self._say(f"following {name}: it is read again when its files change" if self.following else "not followed")
@@ -94,7 +94,7 @@ class Watch:
             self.look()
 
     def look(self) -> None:
-        """Look at the files in a thread; what is found is told at once."""
+        """Check the files in a thread; changes are shown at once."""
         session = self._kair.session
         if session is None or self._is_reading or self._is_looking:
             return
@@ -105,7 +105,7 @@ class Watch:
         )
 
     def look_and_read(self) -> None:
-        """Look at the files, and read the job again where they are another's by now."""
+        """Check the files, and read the job again if they are another job's."""
         self._reads_what_changed = True
         self.look()
 
@@ -120,8 +120,8 @@ class Watch:
             self.changed = changed
             self._tell(session)
         asked_for, self._reads_what_changed = self._reads_what_changed, False
-        # What is being written is read once it stays the same from one look to the next; recorded steps once all that
-        # was asked about those before is answered, and that often at most.
+        # Files being written are read once they are the same in two looks; recorded steps once all earlier questions
+        # are answered, and at most this often.
         if self._grows:
             waits = getattr(self._kair.framed, "waiting", ())
             is_due = self.following and not waits and monotonic() >= self._rests_until
@@ -132,7 +132,7 @@ class Watch:
             self.reload()
 
     def _hear(self, live: "WatchResult | None") -> None:
-        """Show what the coordinator of the followed job noticed."""
+        """Show the alerts of the followed job's coordinator."""
         before, lines = self.live.where, self.live.hear(live)
         if lines:
             self.news += [f"{datetime.now().astimezone():%H:%M:%S}  {line}" for line in lines]
@@ -151,7 +151,7 @@ class Watch:
     # Reading.
 
     def reload(self) -> None:
-        """Read the job again in a thread; what is shown stays until that is done."""
+        """Read the job again in a thread; the screen stays until that is done."""
         session = self._kair.session
         if session is None or self._is_reading:
             return
@@ -160,7 +160,7 @@ class Watch:
         self._in_thread(partial(self._read, session))
 
     def _read(self, session: "Session") -> Callable[[], None]:
-        """In a thread."""
+        """Read the job, in a thread."""
         try:
             trace, state = read_source(session.source, progress=unwatched)
         except Exception as error:
@@ -188,7 +188,7 @@ class Watch:
         self._in_thread(partial(self._compare, session, before))
 
     def _compare(self, session: "Session", before: "TriageResult | None") -> Callable[[], None]:
-        """In a thread: what was shown before with what is to be shown now."""
+        """Compare the earlier answer with the new one, in a thread."""
         from kair_tui.render.verdict_changes import difference
 
         try:
@@ -198,9 +198,9 @@ class Watch:
         lines = () if before is None else difference(before, after)
         if not lines and self._grows:
             return self._kair.framed.show_header
-        return partial(self._told, lines or ("nothing that matters has changed",))
+        return partial(self._announce, lines or ("nothing that matters has changed",))
 
-    def _told(self, lines: tuple[str, ...]) -> None:
+    def _announce(self, lines: tuple[str, ...]) -> None:
         self.news += [f"{datetime.now().astimezone():%H:%M:%S}  {line}" for line in lines]
         self._say(f"read again: {'; '.join(lines)}")
 
@@ -209,7 +209,7 @@ class Watch:
         self._kair.framed.say(text, alarm=alarm)
 
     def _in_thread(self, work: "Callable[[], Callable[[], None]]") -> None:
-        """Run `work` in a thread, and what it returns in the program's own."""
+        """Run `work` in a thread, and its result in the program's own."""
         self._kair.in_thread(self._app, lambda: self._app.call_from_thread(work()), group="watch")
 
 
@@ -217,15 +217,15 @@ _OPEN_FOR_MORE = ("waiting", "training", "stalled")
 
 
 class LiveJob:
-    """The job that is followed: its step, and alerts as they come."""
+    """The followed job: its step, and alerts as they come."""
 
     def __init__(self) -> None:
-        self._told: frozenset[str] | None = None
+        self._known_alerts: frozenset[str] | None = None
         self.where = ""
         """`step 512` while it trains, else empty."""
 
     def hear(self, status: "WatchResult | None") -> list[str]:
-        """Take the latest status; what is new since the one before, in words. At first that is what is still so."""
+        """Take the latest status; return news in words. The first time these are the present alerts."""
         if status is None:
             self.where = ""
             return []
@@ -234,15 +234,15 @@ class LiveJob:
         self.where = f"step {status.step}" if status.state in _OPEN_FOR_MORE and status.step >= 0 else ""
         new = [
             alert
-            for alert in (status.open_alerts() if self._told is None else status.alerts)
-            if self._told is None or repr(alert) not in self._told
+            for alert in (status.open_alerts() if self._known_alerts is None else status.alerts)
+            if self._known_alerts is None or repr(alert) not in self._known_alerts
         ]
-        self._told = frozenset(map(repr, status.alerts))
+        self._known_alerts = frozenset(map(repr, status.alerts))
         return [alert_in_words(alert) for alert in new]
 
 
 def live_status(source: JobSource) -> "WatchResult | None":
-    """As it is now; None of a job without a coordinator, or of one that has gone."""
+    """Return the current status; None for a job without a coordinator, or if that has gone."""
     if not source.stored or not Path(source.path, "capture", "status.json").exists():
         return None
     from kair.app.answers.watch import watch

@@ -1,1 +1,1 @@
-"""The screens of a job, one a module; screen_registry.py lists them."""
+"""The screens of a job, one per module; screen_registry.py lists them."""

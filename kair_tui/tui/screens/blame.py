@@ -45,20 +45,20 @@ from kair_tui.tui.widgets.table import Table
 
 MOST_PATHS: Final = 1000
 Below = Literal["paths", "cause", "ranks"]
-"""What stands under (or beside) the root causes: paths, who waited because of a cause, or all ranks as a graph."""
+"""Shown under or next to the root causes: paths, who waited because of a cause, or all ranks as a graph."""
 _SHORT: Final = 24
 _BESIDE: Final = 140
-"""Columns from which on the paths stand beside the root causes."""
+"""Columns from which the paths stand next to the root causes."""
 _LOW: Final = 25
-"""Lines below which none of them is left blank."""
+"""Lines below which none is left blank."""
 _FROM: Final = 0.4
-"""Of the screen's height the root causes take no more, where the paths stand under them."""
+"""Largest share of the screen's height for the root causes, if the paths are below."""
 _AROUND_CAUSES: Final = 3
-"""Lines besides the rows: a heading, the columns' titles and the bars."""
+"""Lines in addition to the rows: a heading, the columns' titles and the bars."""
 
 
 class RootCauses(Table[RootCause]):
-    """Root causes, from each of which it goes on to the paths that lead there."""
+    """Root causes, each leading to its paths."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "choose", "its paths"),
@@ -68,7 +68,7 @@ class RootCauses(Table[RootCause]):
 
 
 class BlameScreen(ViewScreen):
-    """What `kair blame` knows, of the whole job or of a rank, an operator, a step."""
+    """The results of `kair blame`, for the whole job or a rank, an operator, a step."""
 
     DEFAULT_CSS = """
     BlameScreen #about { margin: 1 0; }
@@ -131,14 +131,14 @@ class BlameScreen(ViewScreen):
         return " ".join(parts)
 
     def questions(self) -> Mapping[str, Question]:
-        """Return the waiting; and whether any of it is more than what every job has."""
+        """Return the waiting, and whether it exceeds that of every job."""
         place = self.place
         steps = self.session.steps if place.step is None else (place.step,)
         blame = Question.of("blame", steps, rank=place.rank, operator=place.operator, limit=MOST_PATHS)
         return {"blame": blame, "triage": self.session.question("triage")}
 
     def body(self) -> ComposeResult:
-        """From the sum to single paths."""
+        """Yield widgets from the sum to single paths."""
         look = self.look
         yield Paragraphs(look, id="about")
         with Container(id="panes"):
@@ -158,19 +158,19 @@ class BlameScreen(ViewScreen):
             yield self._who_waited
 
     def make_room(self) -> None:
-        """Give bars the room that there is."""
+        """Give bars the available room."""
         self._give_room()
         self.call_after_refresh(self._say_paths)
 
     def room(self, size: Size) -> dict[str, bool]:
-        """Return whether the paths stand beside the causes, and whether little is left for either."""
+        """Return whether paths stand next to the causes, and whether room is short."""
         return {**super().room(size), "-abreast": size.width >= _BESIDE, "-low": size.height < _LOW}
 
     def _give_room(self) -> None:
-        """No more for the root causes than they need: the rest is the paths', which are read."""
-        beside, part = self.has_class("-abreast"), self.query_one("#from")
+        """Give the root causes only the room they need: the rest is for the paths."""
+        abreast, part = self.has_class("-abreast"), self.query_one("#from")
         needed = self._causes.count + _AROUND_CAUSES
-        part.styles.height = "100%" if beside else min(needed, max(int(self.size.height * _FROM), 5))
+        part.styles.height = "100%" if abreast else min(needed, max(int(self.size.height * _FROM), 5))
 
     @property
     def _part_below(self) -> BlameTree | Neighbours | RankGraph:
@@ -182,7 +182,7 @@ class BlameScreen(ViewScreen):
         return parts[self._below]
 
     def commands(self) -> Sequence[str]:
-        """Also the one that draws the graph, of all ranks or around the one under the cursor."""
+        """Return also the command that draws the graph, of all ranks or around the one under the cursor."""
         lines, drawn = super().commands(), self.questions()["blame"]
         if self._below == "ranks":
             return [*lines, f"{self.session.command(drawn)} -o dot"]
@@ -216,7 +216,7 @@ class BlameScreen(ViewScreen):
 
     @property
     def _accused(self) -> frozenset[int]:
-        """By triage: blame itself accuses nobody."""
+        """Return the ranks accused by triage: blame itself accuses nobody."""
         findings = () if self._triage is None else self._triage.findings
         return frozenset(rank for finding in findings for rank in finding.ranks)
 
@@ -232,7 +232,7 @@ class BlameScreen(ViewScreen):
     # Root causes and their paths.
 
     def on_table_ordered(self) -> None:
-        """After an answer the cursor returns to the cause that it was on."""
+        """Return the cursor to its cause after an answer."""
         table = self._causes
         if self._return_to is not None:
             rows = (at for at in range(table.count) if key_of(table.row(at)) == self._return_to)
@@ -249,7 +249,7 @@ class BlameScreen(ViewScreen):
         self._show_around()
 
     def on_table_chosen(self) -> None:
-        """On to the part below."""
+        """Go to the part below."""
         self._part_below.focus()
 
     def _show_paths(self) -> None:
@@ -284,25 +284,25 @@ class BlameScreen(ViewScreen):
         if self._tree.size.width >= WIDE:
             legend = f"{'took':>{TIME}}{legend}"
         many = f" {self.look.glyphs.dot} {count(shown)}{of}{longest}" if shown else ""
-        # No column without its title: where there is no room for all, the cause gives way, which stands above.
+        # Every column keeps its title: without room for all, the cause is cut, which is shown above.
         room = self._tree.size.width - len(f" paths  {many}{legend}") - 2
         to = to if len(to) <= room else to[: max(room - 1, 0)] + self.look.glyphs.ellipsis
         self.heading("tree").say([(to, styles.base), (many, None)], [(legend, None)])
 
     def action_each_path(self) -> None:
-        """Every path by itself, or alike ones as one again."""
+        """Show every path by itself, or similar ones joined again."""
         self._one_by_one = not self._one_by_one
         self._show_paths()
 
     def action_all_paths(self) -> None:
-        """Paths to all causes, or to the one under the cursor again."""
+        """Show paths to all causes, or to the one under the cursor again."""
         self._every_path = not self._every_path
         self._show_paths()
 
     # Who waited because of the cause under the cursor.
 
     def action_below(self, what: Below) -> None:
-        """Show the graph, around the cause under the cursor or of all ranks, in the place of paths; or these again."""
+        """Show the graph, around the cause under the cursor or of all ranks, instead of paths; or these again."""
         had_keyboard = self._part_below.has_focus
         was_of_all = self._below == "ranks"
         self._below = "paths" if self._below == what else what
@@ -324,7 +324,7 @@ class BlameScreen(ViewScreen):
 
     @property
     def rank(self) -> int | None:
-        """Of the stop where the keyboard is with the paths, else of the root cause."""
+        """Return the rank of the stop if the paths have the focus, else of the root cause."""
         if self._tree.has_focus and self._tree.node is not None:
             return self._tree.node.rank
         around = self._who_waited.lines
@@ -342,7 +342,7 @@ class BlameScreen(ViewScreen):
 
     @property
     def moment(self) -> Place:
-        """The stop where the keyboard is with the paths, else the root cause in the step that waited longest for it."""
+        """Return the stop if the paths have the focus, else the root cause in the step that waited longest for it."""
         path, node, cause = self._tree.path, self._tree.node, self._causes.chosen
         if self._tree.has_focus and path is not None and node is not None:
             operator = None if node.operator in (STEP_BEGIN, STEP_END) else node.operator
@@ -361,7 +361,7 @@ class BlameScreen(ViewScreen):
             table.move_to(at)
 
     def about_cursor(self) -> str:
-        """Say what is under the cursor of the part that has the keyboard."""
+        """Describe the thing under the focused part's cursor."""
         if self._tree.has_focus:
             return self.dotted(*about_stop(self._tree.path, self._tree.node))
         if self._who_waited.lines.has_focus:
@@ -369,7 +369,7 @@ class BlameScreen(ViewScreen):
         return self.dotted(*about_cause(self._causes.chosen))
 
     def copied(self) -> str:
-        """Return the sum, what is under the cursor, the path to it, and the commands."""
+        """Return the sum, the thing under the cursor, the path to it, and the commands."""
         said = [] if self._blame is None else [blame_headline(self._blame)]
         path = self._tree.path
         if self._below in ("ranks", "cause"):
@@ -381,10 +381,10 @@ class BlameScreen(ViewScreen):
             said[-1] += f" ({path_end(path.chain[-1], path)})"
         return "\n".join([*said, *self.commands()])
 
-    # What it is about.
+    # The subject.
 
     def action_step(self, by: int) -> None:
-        """One step, the next, and beyond the last all that are chosen again."""
+        """Show one step, the next, and after the last all chosen ones again."""
         steps: list[int | None] = [None, *self.session.chosen_steps]
         at = steps.index(self.place.step) if self.place.step in steps else 0
         self._now(replace(self.place, step=steps[(at + by) % len(steps)]))
@@ -395,7 +395,7 @@ class BlameScreen(ViewScreen):
         super().action_all_steps()
 
     def action_only_rank(self) -> None:
-        """Narrow to the rank under the cursor; where it is narrow already, the whole job."""
+        """Narrow to the rank under the cursor; if already narrowed, widen to the whole job."""
         if self.place.rank is not None or self.place.operator is not None:
             self._now(replace(self.place, rank=None, operator=None))
         elif self.rank is not None:
@@ -406,7 +406,7 @@ class BlameScreen(ViewScreen):
         self.reask()
 
     def action_frequency(self) -> None:
-        """How often the operator under the cursor ran on each rank."""
+        """Show how often the operator under the cursor ran on each rank."""
         if self._operator is None:
             self.say("no operator is named here")
         else:

@@ -1,4 +1,4 @@
-"""The collectives screen: bandwidth of groups and links beside their siblings, and what each rank reaches."""
+"""The collectives screen: bandwidth of groups and links compared with their siblings, and ranks' rates."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
@@ -25,7 +25,7 @@ from kair_tui.tui.widgets.lines import Heading, Paragraph, Paragraphs
 from kair_tui.tui.widgets.table import Table
 
 MOST_GROUPS: Final = 1000
-"""That are listed: slow ones first, then those that take most time."""
+"""Listed groups: slow ones first, then the most time-consuming."""
 
 
 class Groups(Table[GroupTransfers]):
@@ -62,7 +62,7 @@ class CollectivesScreen(ViewScreen):
         return {"collectives": self.session.question("collectives", by_rank=True, limit=MOST_GROUPS)}
 
     def body(self) -> ComposeResult:
-        """From groups and links to single ranks."""
+        """Yield widgets from groups and links to single ranks."""
         look = self.look
         yield Paragraphs(look, id="about")
         yield Heading(look, "groups and links", of="groups")
@@ -93,7 +93,7 @@ class CollectivesScreen(ViewScreen):
         self.heading("ranks").say([] if of is None else [(group_name(of), None)], [(f"per step of {step} ", None)])
 
     def on_table_ordered(self, message: Table.Ordered) -> None:
-        """Say how many there are."""
+        """Show their number."""
         result, table = self._result, self._groups
         if result is None or message.table is not table:
             return
@@ -119,7 +119,7 @@ class CollectivesScreen(ViewScreen):
         return None if (group := self._groups.chosen) is None else group.ranks[0]
 
     def about_cursor(self) -> str:
-        """Say what is under the cursor of the part that has the keyboard."""
+        """Describe the thing under the focused part's cursor."""
         if self._ranks.has_focus:
             return "" if (row := self._ranks.chosen) is None else rank_text(row)
         return "" if (group := self._groups.chosen) is None else group_text(group)

@@ -1,4 +1,4 @@
-"""The screen of `kair confirm`: what delays of the running job showed so far, and the keys that begin and end them."""
+"""The screen of `kair confirm`: results of delays so far, and the keys that begin and end them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -25,7 +25,7 @@ from kair_tui.tui.widgets.lines import Heading, Paragraph, Paragraphs
 from kair_tui.tui.widgets.table import Table
 
 _Values = Mapping[str, str]
-"""What is asked of the coordinator, and what it answers."""
+"""Questions to the coordinator, and its answers."""
 _LOOK_S: Final = 1.0
 _MOMENT_S: Final = 0.05
 _LOW: Final = 30
@@ -65,20 +65,20 @@ class ConfirmScreen(ViewScreen):
     _rows: Sequence[Tested] = ()
     _is_looking = False
     _refusal = ""
-    """Why the coordinator did not do what was asked last; it stays, because a growing job has messages of its own."""
+    """Why the coordinator refused the last order; it stays, because a growing job has its own messages."""
     _described = -1
-    """The row that was described last."""
+    """The last described row."""
 
     def questions(self) -> Mapping[str, Question]:
-        """Return the last record of delays: of the job, whatever steps were chosen."""
+        """Return the last record of delays of the job, whatever steps are chosen."""
         return {"confirm": Question.of("confirm")}
 
     def exports(self) -> Sequence[Export]:
-        """Return what is shown, once ranks were delayed."""
+        """Return the record, once ranks were delayed."""
         return super().exports() if self._run is not None else []
 
     def body(self) -> ComposeResult:
-        """Yield what is known, a forest plot, and the rest in sentences."""
+        """Yield known facts, a forest plot, and further sentences."""
         yield Paragraphs(self.look, id="about")
         yield Heading(self.look, "delays", of="rows")
         yield Rows(self.look, (), id="rows")
@@ -86,11 +86,11 @@ class ConfirmScreen(ViewScreen):
         yield Paragraphs(self.look, id="remarks")
 
     def on_mount(self) -> None:
-        """Look again for as long as it is in front: the record is written anew while ranks are delayed."""
+        """Poll while it is in front: the record is rewritten while ranks are delayed."""
         self.set_interval(_LOOK_S, self._look)
 
     def room(self, size: Size) -> dict[str, bool]:
-        """Parts stand close together where there are few lines."""
+        """Return whether parts stand close together because there are few lines."""
         return {**super().room(size), "-low": size.height < _LOW}
 
     # What is known.
@@ -115,7 +115,7 @@ class ConfirmScreen(ViewScreen):
         super().answered(name, question, result, None if isinstance(error, NobodyDelayedError) else error)
 
     def show(self, name: str, result: Any) -> None:  # noqa: ANN401, ARG002 - there is one question
-        """Hand the record to its widgets, or say how to begin where there is none."""
+        """Hand the record to its widgets, or show how to begin without one."""
         self._run = run = result
         about, rows = self.query_one("#about", Paragraphs), self.query_one(Rows)
         self._rows = () if run is None else tested(run)
@@ -133,11 +133,11 @@ class ConfirmScreen(ViewScreen):
             self.heading("rows").say([(f"{self._state(run)}", None)])
         self.make_room()
         self.refresh_bindings()
-        if self._rows and self.focused is None:  # what is not displayed loses the keyboard
+        if self._rows and self.focused is None:  # a hidden widget loses the keyboard
             rows.focus()
 
     def make_room(self) -> None:
-        """Give the plot the width that there is; the cursor stays on its row."""
+        """Give the plot the available width; the cursor stays on its row."""
         if self._run is None:
             return
         table = self.query_one(Rows)
@@ -147,7 +147,7 @@ class ConfirmScreen(ViewScreen):
 
     @staticmethod
     def _state(run: ConfirmRun) -> str:
-        """Whether delays go on, and when that was so."""
+        """Return whether delays go on, and when that was known."""
         at = f"{run.at[11:19]} UTC" if run.at else ""
         words = {"running": "delays go on", "over": "over", "unheard": "the coordinator is gone"}
         return ", ".join(filter(None, (words[run.state], at)))
@@ -165,14 +165,14 @@ class ConfirmScreen(ViewScreen):
         self.open_rank()
 
     def describe_cursor(self) -> None:
-        """Describe the row; new figures of the same row leave a message as it is."""
+        """Describe the row; new figures of the same row keep a message."""
         at = self.query_one(Rows).at
         if at != self._described or not self.query_one(StatusLine).is_message:
             self._described = at
             super().describe_cursor()
 
     def about_cursor(self) -> str:
-        """Return the figures of the row, also those that the table has no room for."""
+        """Return all figures of the row, also those that do not fit into the table."""
         row = self.query_one(Rows).chosen
         if row is None:
             return ""
@@ -181,20 +181,20 @@ class ConfirmScreen(ViewScreen):
         by = f"{plural(row.n, 'step')} by {duration(row.estimate.dose_us)}"
         return self.dotted(row.who, by, f"a step {change}", slack)
 
-    # What is ordered.
+    # Orders.
 
     def _asking(self, do: str, asked: _Values) -> Callable[[], _Values]:
         return partial(ask_coordinator, capture_places(str(self.session.trace.job.stored_in)), do, asked)
 
     def offers(self, action: str, of: str = "") -> bool:
-        """Offer the end of delays that go on, else their begin."""
+        """Offer the end of running delays, else their begin."""
         is_on = self._run is not None and self._run.state == "running"
         if action in ("begin", "end"):
             return self.session.trace.job.stored_in is not None and is_on == (action == "end")
         return (action != "export" or self._run is not None) and super().offers(action, of)
 
     def action_end(self) -> None:
-        """Take the delays back at once."""
+        """End the delays at once."""
         store, places = OpenStore(store_root(self.session.store)), capture_places(str(self.session.trace.job.stored_in))
         self.work_out(partial(stopped, store, places), self._ended, group="order")
 
@@ -207,7 +207,7 @@ class ConfirmScreen(ViewScreen):
         self.say("the delays are taken back: no rank is delayed any more")
 
     async def action_begin(self) -> None:
-        """Ask whom to accuse, then the coordinator what that would do; nothing is done without a yes."""
+        """Ask whom to accuse, then the coordinator for its terms; nothing is done without a yes."""
         await self.ask_for("whom: 5, or 5 worth, or all; nothing for the slowest", self._plan)
 
     def _plan(self, typed: str) -> None:

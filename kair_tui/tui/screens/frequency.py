@@ -28,7 +28,7 @@ WINDOWS: Final = (10, 20, 50, 100, 200, 500, 1000)
 _USUAL: Final = 100
 
 _SHORT = 24
-"""Of a name in the path at the top."""
+"""Length of a name in the path at the top."""
 
 
 class FrequencyScreen(ViewScreen):
@@ -55,19 +55,19 @@ class FrequencyScreen(ViewScreen):
     _kept: frozenset[int] | None = None
 
     def questions(self) -> Mapping[str, Question]:
-        """Return the counts; what there is to count once that is to be chosen."""
+        """Return the counts; and what can be counted once that is to be chosen."""
         windows = None if self._windows == _USUAL else self._windows
         ask = self.session.question
         what = {"operator": self.place.operator, "phase": self._phase, "scope": self._scope}
         counts = ask("frequency", **what, windows=windows)
         if not self._choosing:
             return {"counts": counts}
-        # Which scopes there are any rank tells: all run one program, or one for each stage.
+        # Any rank shows the scopes: all run one program, or one per stage.
         rank = self.session.trace.job.ranks[0] if self.rank is None else self.rank
         return {"counts": counts, "operators": ask("info", operators=True), "scopes": ask("rank", rank=rank)}
 
     def body(self) -> ComposeResult:
-        """Yield what was found in a sentence, and the map."""
+        """Yield the result in a sentence, and the map."""
         yield Paragraphs(self.look, id="said")
         yield Heading(self.look, "ranks", of="frequency")
         self._heat = FrequencyHeat(self.look)
@@ -75,12 +75,12 @@ class FrequencyScreen(ViewScreen):
 
     @property
     def crumb(self) -> str:
-        """With what is counted."""
+        """Return the name with what is counted."""
         what = self.place.operator or self._phase or self._scope
         return f"frequency {short_name(what, _SHORT)}" if what else "frequency"
 
     def show(self, name: str, result: Any) -> None:  # noqa: ANN401
-        """Give the counts to the map, and what there is to count to whoever asked for it."""
+        """Give the counts to the map, and the countable things to the chooser."""
         if name == "counts":
             self._show_counts(result)
             return
@@ -121,7 +121,7 @@ class FrequencyScreen(ViewScreen):
     # What is counted.
 
     def action_choose(self) -> None:
-        """Among all operators, phases and annotated scopes of the recording."""
+        """Choose among all operators, phases and annotated scopes of the recording."""
         if self._operators is not None and self._scopes is not None:
             self._choose()
             return
@@ -163,7 +163,7 @@ class FrequencyScreen(ViewScreen):
         self.reask()
 
     def action_windows(self, by: int) -> None:
-        """More or fewer of them."""
+        """Use more or fewer windows."""
         at = WINDOWS.index(self._windows) + by
         if 0 <= at < len(WINDOWS):
             self._windows = WINDOWS[at]
@@ -204,14 +204,14 @@ class FrequencyScreen(ViewScreen):
         return self.dotted(*parts)
 
     def copied(self) -> str:
-        """Return what was found, what is under the cursor, and the commands."""
+        """Return the result, the thing under the cursor, and the commands."""
         said = [] if self._result is None else [VIEW.headline(self._result)]
         return "\n".join([*said, self.about_cursor(), *self.commands()])
 
     # Filter and sort.
 
     def filter_by(self, wanted: Filter) -> str:
-        """Return rows of ranks that do not match are left out."""
+        """Leave out rows of ranks that do not match; return their number."""
         rows = list(self._rows())
         kept = frozenset(row["rank"] for row in rows if wanted.matches(row))
         self._kept = kept if wanted.terms else None
@@ -219,7 +219,7 @@ class FrequencyScreen(ViewScreen):
         return f"{count(len(kept))} of {plural(len(rows), 'rank')}"
 
     def sort_by(self, name: str, descending: bool) -> None:
-        """In the order of their numbers, or those with most degraded windows first."""
+        """Sort by number, or with the most degraded windows first."""
         rows = sorted(self._rows(), key=lambda row: row["rank"])
         if name == "degraded":
             rows.sort(key=lambda row: row["degraded"], reverse=not descending)

@@ -37,7 +37,7 @@ _HOW_TO_BEGIN = (
 )
 _COSTS = ("slowdown", "waste", "gpu_hours_per_day")
 _VERDICTS = ("straggler", "job_wide", "inconclusive", "no_straggler", None)
-"""In the order in which they want to be looked at."""
+"""In the order of urgency."""
 
 
 class JobsScreen(FilteredScreen):
@@ -62,16 +62,16 @@ class JobsScreen(FilteredScreen):
         self.place = Place("jobs")
         self._answer: Document | None = None
         self._jobs: Sequence[ListedJob] = ()
-        """In the order in which they are shown."""
+        """In displayed order."""
         self._kept: frozenset[str] | None = None
         self._choice: str | None = None
         """The job under the cursor, wherever a new order puts it."""
 
         self._news = ""
-        """What is to be said once the list is there again."""
+        """A message for when the list is there again."""
 
     def body(self) -> ComposeResult:
-        """Which store, and its jobs."""
+        """Yield the store, and its jobs."""
         yield Paragraphs(self.look, id="store")
         yield Heading(self.look, "jobs", of="jobs")
         yield JobList(self.look, id="jobs")
@@ -82,14 +82,14 @@ class JobsScreen(FilteredScreen):
         self.call_after_refresh(self._ask)
 
     def on_screen_resume(self) -> None:
-        """Jobs may have been triaged or imported meanwhile."""
+        """Refresh, because jobs may have been triaged or imported meanwhile."""
         if self._answer is not None and self.is_current:
             self._ask()
 
     # The store.
 
     def commands(self) -> Sequence[str]:
-        """`kair jobs`."""
+        """Return `kair jobs`."""
         return [line_of(_JOBS, "", self._store)]
 
     def exports(self) -> Sequence[Export]:
@@ -109,7 +109,7 @@ class JobsScreen(FilteredScreen):
         self.work_out(partial(answer_of_store, question, self._store), self._answered, group="list")
 
     def action_whatif(self) -> None:
-        """Work out what stragglers cost each job, where that is not known."""
+        """Compute what stragglers cost each job, where unknown."""
         self.say(f"working out what stragglers cost {plural(len(self._jobs), 'job')} {self.look.glyphs.ellipsis}")
         self._news = "waste and cause are of all steps of a job"
         self._ask(_PRICED)
@@ -119,13 +119,13 @@ class JobsScreen(FilteredScreen):
         run_command(self, line_of(_FLEET, "", self._store))
 
     def action_compare(self) -> None:
-        """Open `kair compare`: what is different in the open job from the one under the cursor."""
+        """Open `kair compare`: how the open job differs from the one under the cursor."""
         session, before = self.kair.session, self.chosen
         if session is not None and before is not None:
             run_command(self, shlex.join(("compare", before.name, session.source.name)))
 
     def _answered(self, answer: Document | None, error: Exception | None) -> None:
-        """Show what the store has."""
+        """Show the store's jobs."""
         self.complain(error)
         if answer is not None and answer != self._answer:
             self._take(answer)
@@ -145,7 +145,7 @@ class JobsScreen(FilteredScreen):
         self.refresh_bindings()
 
     def _preselected(self, result: JobsResult) -> str | None:
-        """Return the job that is open; else the one that a command without a job would take."""
+        """Return the open job; else the default of commands."""
         session = self.kair.session
         if session is not None and session.source.stored:
             return session.source.name
@@ -198,7 +198,7 @@ class JobsScreen(FilteredScreen):
         return self.dotted(job.name, plural(job.operations, "operation"), triaged)
 
     def on_choices_chosen(self) -> None:
-        """Open it."""
+        """Open the job."""
         if self.chosen is not None:
             self.kair.open_job(self.chosen.name)
 
@@ -209,7 +209,7 @@ class JobsScreen(FilteredScreen):
         return "\n".join([*about, *self.commands()])
 
     def action_use(self) -> None:
-        """Commands that name no job take it from now on."""
+        """Make it the default of commands."""
         if self.chosen is not None:
             question = Question.of("use", job=self.chosen.name)
             then = partial(self._used, question, self.chosen.name)
@@ -226,7 +226,7 @@ class JobsScreen(FilteredScreen):
     # Filter and sort.
 
     def offers(self, action: str, of: str = "") -> bool:
-        """Without jobs there is nothing to choose; without an open job there is none to act on."""
+        """Offer choices only with jobs, and actions on the open job only with one."""
         if action in ("use", "whatif", "fleet", "filter", "sort", "reverse", "export") and not self._jobs:
             return False
         if action == "compare":
@@ -237,13 +237,13 @@ class JobsScreen(FilteredScreen):
         return action != "bookmark" and super().offers(action, of)
 
     def filter_by(self, wanted: Filter) -> str:
-        """Return jobs that do not match are left out."""
+        """Leave out jobs that do not match; return their number."""
         self._kept = frozenset(job.name for job in self._jobs if wanted.matches(_fields(job)))
         self._show()
         return f"{count(len(self._kept))} of {plural(len(self._jobs), 'job')}"
 
     def sort_by(self, name: str, descending: bool) -> None:
-        """By name, the latest first, what wants to be looked at first, or what costs most."""
+        """Sort by name, latest, urgency, or cost."""
         jobs = sorted(self._jobs, key=lambda job: job.name)
         if name == "imported":
             jobs.sort(key=lambda job: job.imported_at, reverse=True)

@@ -18,11 +18,11 @@ from kair_tui.tui.widgets.distances import DistanceMatrix, HostDistances
 from kair_tui.tui.widgets.lines import Heading, Paragraph, Paragraphs, Piece, level_legend
 
 RANKS_IN_A_MATRIX: Final = 1024
-"""A million distances, of 32 bytes each; they are kept for every choice of steps."""
+"""A million distances of 32 bytes, kept for every choice of steps."""
 
 
 class MatrixScreen(ViewScreen):
-    """A cell for every two ranks; of more ranks than that makes sense for, a line for every host."""
+    """A cell for every two ranks; a line for every host if there are too many ranks."""
 
     DEFAULT_CSS = "MatrixScreen #said { margin: 1 0; }"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -47,19 +47,19 @@ class MatrixScreen(ViewScreen):
         return len(self.session.trace.job.ranks) <= RANKS_IN_A_MATRIX
 
     def questions(self) -> Mapping[str, Question]:
-        """Return the distances of all ranks, or what they come to for every host."""
+        """Return the distances of all ranks, or their summary per host."""
         how = {"method": "paper", "whole_run": self._whole_run, "normalized": self._normalised}
         whole = {"matrix": True} if self._has_cells else {"by": "host"}
         return {"distances": self.session.question("localize", **how, **whole)}
 
     def body(self) -> ComposeResult:
-        """Yield what was found in a sentence, and the distances."""
+        """Yield the result in a sentence, and the distances."""
         yield Paragraphs(self.look, id="said")
         yield Heading(self.look, "distances", of="matrix")
         yield DistanceMatrix(self.look) if self._has_cells else HostDistances(self.look, id="matrix")
 
     def show(self, name: str, result: LocalizeResult) -> None:  # noqa: ARG002
-        """To the matrix or the list."""
+        """Show the matrix or the list."""
         first, self._result = self._result is None, result
         ranks = len(result.scores)
         if self._matrix is not None:
@@ -83,7 +83,7 @@ class MatrixScreen(ViewScreen):
         self.describe_cursor()
 
     def _headlines(self, result: LocalizeResult) -> list[str]:
-        """Return the command's; where roles differ first who lies farthest from those that run the same."""
+        """Return the command's headlines; with different roles first the farthest rank within its role."""
         matrix = self._matrix
         if matrix is None or not matrix.within_roles:
             return [VIEW.headline(result)]
@@ -92,7 +92,7 @@ class MatrixScreen(ViewScreen):
         return [f"{mean} (a ranking, no verdict is drawn from it; a compares all pairs)"]
 
     def _explain(self) -> None:
-        """Write what is compared, and from which distance on a cell is how dark."""
+        """Write what is compared, and the distances at which cells get darker."""
         matrix = self._matrix
         what = f"{'over the run' if self._whole_run else 'per step'}{', shares' if self._normalised else ''}"
         if matrix is not None and matrix.within_roles:
@@ -115,7 +115,7 @@ class MatrixScreen(ViewScreen):
 
     @property
     def rank(self) -> int | None:
-        """Return the rank of the row; of a host the one with the highest score."""
+        """Return the rank of the row; for a host the one with the highest score."""
         if self._matrix is not None:
             return self._matrix.rank
         group = self._group
@@ -130,7 +130,7 @@ class MatrixScreen(ViewScreen):
 
     @property
     def _farthest(self) -> tuple[int, ...]:
-        """As many as triage accuses, those that lie farthest."""
+        """Return as many of the farthest ranks as triage accuses."""
         accused = accused_ranks(known_triage(self.session))
         return tuple(row.rank for row in self._scores[: max(len(accused), 1)])
 
@@ -159,7 +159,7 @@ class MatrixScreen(ViewScreen):
         return f"ranks {' and '.join(names)}{dot}distance {distance}{dot}means {score(one.score)}, {score(other.score)}"
 
     def copied(self) -> str:
-        """Return what was found, what is under the cursor, and the commands."""
+        """Return the result, the thing under the cursor, and the commands."""
         said = [] if self._result is None else [VIEW.headline(self._result)]
         return "\n".join([*said, self.about_cursor(), *self.commands()])
 
@@ -171,20 +171,20 @@ class MatrixScreen(ViewScreen):
         self.reask()
 
     def action_across_roles(self) -> None:
-        """All pairs, or only those of ranks that run the same program."""
+        """Show all pairs, or only those of ranks that run the same program."""
         if self._matrix is not None and self._matrix.has_roles and self._result is not None:
             self._matrix.compare_across_roles(self._matrix.within_roles)
             self.show("distances", self._result)
 
     def action_whole_run(self) -> None:
-        """Step by step, or over the whole recording."""
+        """Compare step by step, or over the whole recording."""
         self._whole_run = not self._whole_run
         self.reask()
 
     # Filter and sort.
 
     def filter_by(self, wanted: Filter) -> str:
-        """Return rows and columns of ranks that do not match are left out."""
+        """Leave out ranks that do not match; return their number."""
         kept = frozenset(
             row.rank for row in self._scores if wanted.matches({"rank": row.rank, "host": row.host, "mean": row.score})
         )
@@ -193,7 +193,7 @@ class MatrixScreen(ViewScreen):
         return f"{count(len(kept))} of {plural(len(self._scores), 'rank')}"
 
     def sort_by(self, name: str, descending: bool) -> None:
-        """Host by host, or the farthest rank first."""
+        """Sort host by host, or the farthest rank first."""
         self._by_host, self._descending = name == "host", descending
         self._list()
 

@@ -1,6 +1,6 @@
-"""The screen of a job that runs under `kair mitigate`: sizes, proposals to decide, how far the data is, and plans.
+"""The screen of a job under `kair mitigate`: sizes, proposals to decide, progress of the data, and plans.
 
-It looks again every few seconds, in a thread, for as long as it is in front.
+It polls every few seconds, in a thread, while it is in front.
 """
 
 import os
@@ -50,14 +50,14 @@ from kair_tui.tui.widgets.table import Table
 
 _LOOK_S: Final = 2.0
 _REST: Final = 10
-"""What a sample takes is asked for again after so many times as long as that took."""
+"""The cost per sample is queried again after this many times as long as the query took."""
 _LOW: Final = 32
 """Lines below which the parts share the space."""
 _NO_SIZES: Final = "the job has not said yet how many ranks it has"
 
 
 class MitigationScreen(FilteredScreen):
-    """What `kair mitigate status` and `history` know, and the keys for approve, deny and undo."""
+    """The results of `kair mitigate status` and `history`, and the keys to approve, deny and undo."""
 
     DEFAULT_CSS = """
     MitigationScreen #about { margin-bottom: 1; }
@@ -87,7 +87,7 @@ class MitigationScreen(FilteredScreen):
         self.place = Place("mitigation")
         self._job: str | None = None
         self._jobs: tuple[str, ...] = ()
-        """Of the store, those that are run under kair mitigate."""
+        """The store's jobs under kair mitigate."""
         self._result: MitigateResult | None = None
         self._rows: list[RankSizes] = []
         self._listed: dict[str | None, Sequence[object]] = {}
@@ -97,10 +97,10 @@ class MitigationScreen(FilteredScreen):
         self._shown_at = self._not_rated_before = 0.0
         self._complaint = repr(None)
         self._described: tuple[str | None, int | None] = (None, None)
-        """The row that was under the cursor when that was last looked at."""
+        """The last seen row under the cursor."""
 
     def body(self) -> ComposeResult:
-        """Where the data stands, what is proposed, what each rank takes, what was ordered."""
+        """Yield the data's progress, proposals, each rank's sizes, and plans."""
         look = self.look
         yield Paragraphs(look, id="about")
         yield SharesLine(look, id="epoch")
@@ -114,7 +114,7 @@ class MitigationScreen(FilteredScreen):
         yield Plans(look, PLANS, id="plans")
 
     def on_mount(self) -> None:
-        """Look once the screen is painted, and then now and then: the answer loads the engine."""
+        """Poll once the screen is painted, and then regularly: the answer loads the engine."""
         self._job = self._wanted_job()
         self._set_out()
         about = f"looking at {self._job or 'the store'} {self.look.glyphs.ellipsis}"
@@ -123,23 +123,23 @@ class MitigationScreen(FilteredScreen):
         self.set_interval(_LOOK_S, self._look_now_and_then)
 
     def on_screen_resume(self) -> None:
-        """Much may have been ordered meanwhile."""
+        """Refresh, because much may have been ordered meanwhile."""
         self._jobs = ()
         self._look_now_and_then()
 
     def make_room(self) -> None:
-        """Give sizes over steps the room that there is."""
+        """Give sizes over steps the available room."""
         self._list(Ranks, self._rows, again=True)
 
     def room(self, size: Size) -> dict[str, bool]:
-        """Parts stand close together where there are few lines."""
+        """Return whether parts stand close together because there are few lines."""
         return {**super().room(size), "-low": size.height < _LOW}
 
-    # Looking.
+    # Polling.
 
     def _wanted_job(self) -> str | None:
-        """Return the one that is open, under the cursor of the list of jobs, or named; None for whichever said
-        something.
+        """Return the open job, the one under the cursor of the list of jobs, or the named one; None for the latest
+        active one.
         """
         from kair_capture.settings import safe_name
 
@@ -170,7 +170,7 @@ class MitigationScreen(FilteredScreen):
             self.work_out(ask, partial(self._rated, self._job, time.monotonic()), group="rates")
 
     def _rated(self, job: str, began: float, of: tuple[RankRate, ...] | None, error: Exception | None) -> None:
-        """Show what a sample takes, which is asked apart: it takes the longer the more steps there are."""
+        """Show the cost per sample, which is queried separately because it grows with the steps."""
         self._is_rating, self._not_rated_before = False, time.monotonic() + _REST * (time.monotonic() - began)
         if job != self._job or self._result is None:
             return
@@ -181,7 +181,7 @@ class MitigationScreen(FilteredScreen):
             self._take(replace(self._result, rates=of))
 
     def _looked(self, seen: Looked | None, _: Exception | None) -> None:
-        """Show what was seen, unless another job, or what was ordered since, is to be shown."""
+        """Show the state, unless it is outdated by another job or a later order."""
         assert seen is not None  # an error is part of it
         if not seen.done:
             self._is_looking = False
@@ -205,7 +205,7 @@ class MitigationScreen(FilteredScreen):
                 self.say(seen.done)
 
     def _tell(self, error: BaseException | None) -> None:
-        """Show what is new; what was shown before stays, and is not repeated."""
+        """Show news; earlier messages stay, and are not repeated."""
         if repr(error) == self._complaint:
             return
         self._complaint = repr(error)
@@ -256,7 +256,7 @@ class MitigationScreen(FilteredScreen):
         self.heading("ranks").say([(over, None)], [(most, None)])
 
     def _tell_how_to_begin(self) -> None:
-        """Of a job that is not run under kair mitigate."""
+        """Show how to begin, for a job that is not under kair mitigate."""
         self._result, self._rows, self._rates = None, [], ()
         self._set_out()
         self.query_one("#about", Paragraphs).show(*how_to_begin(self._job, self._jobs))
@@ -265,7 +265,7 @@ class MitigationScreen(FilteredScreen):
         self.refresh_bindings()
 
     def _set_out(self) -> None:
-        """Parts are there once there is something to show."""
+        """Show parts once they have content."""
         for part in (*self.query(Heading), *self.query(Table), self.query_one("#evidence", Paragraphs)):
             part.display = self._result is not None
         if self._result is None:
@@ -306,9 +306,9 @@ class MitigationScreen(FilteredScreen):
         self.query_one("#evidence", Paragraphs).show(*lines)
 
     def describe_cursor(self) -> None:
-        """Say what is under the cursor of the part that has the keyboard; a line that is typed into has no cursor.
+        """Describe the row under the focused part's cursor; an input line has no cursor.
 
-        What is new of the same row is no move of the cursor: a message, as of what became of an order, stands.
+        New data of the same row is no cursor move: a message, such as an order's outcome, stays.
         """
         table = self.focused
         if isinstance(table, JobTable):
@@ -318,16 +318,16 @@ class MitigationScreen(FilteredScreen):
                 super().describe_cursor()
 
     def about_cursor(self) -> str:
-        """Return what there is to say of the row."""
+        """Return the description of the row."""
         table = self.focused
         if not isinstance(table, JobTable) or table.chosen is None:
             return ""
         return self.dotted(*table.about(table.chosen, self._result))
 
-    # What is ordered.
+    # Orders.
 
     async def action_decide(self, verb: Literal["approve", "deny"]) -> None:
-        """Ask whether the proposal under the cursor is to be carried out, or not to be."""
+        """Ask whether to carry out, or to deny, the proposal under the cursor."""
         row = self.query_one(Proposals).chosen
         if row is None:
             return
@@ -340,7 +340,7 @@ class MitigationScreen(FilteredScreen):
         await self._ask(f"{verb} {row.number}, {what(row)}? y/n", do)
 
     async def action_undo(self) -> None:
-        """Ask whether the sizes before are to be ordered again."""
+        """Ask whether to order the previous sizes again."""
         wanted = self._sizes_before()
         if wanted is None:
             return
@@ -361,7 +361,7 @@ class MitigationScreen(FilteredScreen):
         return next((plan.sizes for plan in reversed(result.in_force) if plan.sizes != now), None)
 
     async def _ask(self, text: str, do: Callable[[], None]) -> None:
-        """Ask first, because a running job changes by it: nothing is done without a yes."""
+        """Ask first, because it changes a running job: nothing is done without a yes."""
 
         def answered(typed: str) -> None:
             if typed.strip().lower() in ("y", "yes"):
@@ -377,7 +377,7 @@ class MitigationScreen(FilteredScreen):
         self.work_out(order, self._looked, group="order")
 
     def action_job(self, by: int) -> None:
-        """Another job that is run under kair mitigate."""
+        """Show another job under kair mitigate."""
         at = self._jobs.index(self._job) + by if self._job in self._jobs else min(by, 0)
         self._job, self._result, self._rates = self._jobs[at % len(self._jobs)], None, ()
         for table in self.query(Table):
@@ -392,9 +392,9 @@ class MitigationScreen(FilteredScreen):
         return self.kair.wanted.store
 
     def commands(self) -> Sequence[str]:
-        """`kair mitigate status` and `history`."""
-        asked: tuple[str, ...] = ("status", "history") if self._job else ()
-        return [line_of(Question.of("mitigate", action=one, named=self._job), "", self._store) for one in asked]
+        """Return `kair mitigate status` and `history`."""
+        actions: tuple[str, ...] = ("status", "history") if self._job else ()
+        return [line_of(Question.of("mitigate", action=one, named=self._job), "", self._store) for one in actions]
 
     def exports(self) -> Sequence[Export]:
         """Return all of it."""
@@ -405,14 +405,14 @@ class MitigationScreen(FilteredScreen):
         return written(answer, VIEW, form, PageOptions(ascii_only=self.look.ascii_only))
 
     def copied(self) -> str:
-        """Return where the job stands, what is under the cursor, and the commands."""
+        """Return the job's state, the thing under the cursor, and the commands."""
         said = [] if self._result is None else [VIEW.headline(self._result), self.about_cursor()]
         return "\n".join([*filter(None, said), *self.commands()])
 
     # Filter and sort.
 
     def offers(self, action: str, of: str = "") -> bool:
-        """Offer what there is something to act on."""
+        """Offer actions that have a subject."""
         result = self._result
         offered = {
             "decide": result is not None and any(row.decision == "open" for row in result.proposals),

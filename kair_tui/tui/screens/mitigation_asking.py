@@ -1,4 +1,4 @@
-"""What the mitigation screen asks in threads: where a job stands, and what becomes of an order."""
+"""The mitigation screen's work in threads: a job's state, and the outcome of an order."""
 
 import time
 from collections.abc import Callable
@@ -15,21 +15,21 @@ from kair_tui.tui.question import answer_of_store, line_of
 
 @dataclass(frozen=True)
 class Looked:
-    """What a thread saw of a job, or the error that came instead."""
+    """A job's state as seen by a thread, or the error."""
 
     at: float
-    """Before the look, or after the order that it follows."""
+    """Before the look, or after the preceding order."""
     job: str | None
     jobs: tuple[str, ...]
-    """Of the store, those that are run under kair mitigate."""
+    """The store's jobs under kair mitigate."""
     result: MitigateResult | None = None
     error: Exception | None = None
     done: str = ""
-    """Of an order, what is said once it succeeds."""
+    """The message of an order that succeeds."""
 
 
 def looked(folder: Path | None, job: str | None, jobs: tuple[str, ...]) -> Looked:
-    """Return where the job stands, or whichever said something last; `jobs` of the store are not looked for again."""
+    """Return the job's state, or that of the latest active one; known `jobs` of the store are not searched again."""
     began = time.monotonic()
     try:
         store = OpenStore(store_root(folder))
@@ -49,7 +49,7 @@ def ordered(
     record: Callable[[str], None],
     done: str,
 ) -> Looked:
-    """Return where the job stands after an order, whose command `record` is given."""
+    """Return the job's state after an order, whose command goes to `record`."""
     try:
         result = answer_of_store(question, folder).result
         record(line_of(question, "", folder))

@@ -1,4 +1,4 @@
-"""The lines of the mitigation screen above and between its tables: where the data stands, or how to begin."""
+"""Text of the mitigation screen around its tables: the data's progress, or how to begin."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -23,7 +23,7 @@ _HOW_TO_BEGIN: Final = (
 
 
 def standing(result: MitigateResult, look: Look) -> list[Paragraph]:
-    """Return where the job stands, and what is ordered and not in force yet."""
+    """Return the job's state, and ordered plans that are not in force yet."""
     coming = (
         f"{'restart after' if plan.kind == 'leave' else 'from'} step {count(plan.from_step)}: {shares_text(plan)}"
         for plan in result.coming
@@ -36,9 +36,9 @@ def standing(result: MitigateResult, look: Look) -> list[Paragraph]:
 
 
 def shares(result: MitigateResult, look: Look) -> tuple[list[Share], list[Share]]:
-    """Return what of the epoch's samples, and of its shards, is done, in hand, and to do.
+    """Return the done, current and remaining parts of the epoch's samples and shards.
 
-    Nothing of what is not known.
+    Unknown ones are empty.
     """
     styles, glyphs = styles_of(look), look.glyphs
     done = partial(Share, sign=glyphs.full, style=styles.levels[1], what="done")
@@ -57,7 +57,7 @@ def shares(result: MitigateResult, look: Look) -> tuple[list[Share], list[Share]
 
 
 def how_to_begin(job: str | None, jobs: Sequence[str]) -> list[Paragraph]:
-    """Of a job that is not run under kair mitigate; `jobs` of the store are."""
+    """Return how to begin, for a job that is not under kair mitigate; `jobs` of the store are."""
     first = f"job {job} is not run" if job else "no job of the store is run"
     lines = [Paragraph(f"{first} under kair mitigate", "strong")]
     lines += [Paragraph(line.replace("JOB", job or "JOB")) for line in _HOW_TO_BEGIN]
@@ -68,7 +68,7 @@ def how_to_begin(job: str | None, jobs: Sequence[str]) -> list[Paragraph]:
 
 
 def evidence_lines(proposal: MitigationProposal | None) -> list[Paragraph]:
-    """By what it was proposed."""
+    """Return the evidence of the proposal."""
     if proposal is None:
         return []
     return [Paragraph(f"{proposal.number}: {evidence(proposal) or 'no figures'}", "base", "  ")]

@@ -1,4 +1,4 @@
-"""The tables of the mitigation screen: proposals, what each rank takes over the steps, plans; and their cursors."""
+"""Tables of the mitigation screen: proposals, each rank's sizes over the steps, plans; and their cursors."""
 
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Final, TypeVar
@@ -13,27 +13,27 @@ from kair_tui.tui.widgets.table import Table
 
 _NARROWEST: Final = 8
 _BESIDE_STRIP: Final = 46
-"""Columns of the table that the strip of sizes leaves to the rest of a rank's line."""
+"""Columns that the strip of sizes leaves for the rest of a rank's line."""
 _WIDEST: Final = 64
 Row = TypeVar("Row")
 
 
 class JobTable(Table[Row]):
-    """A table whose rows have numbers, by which the cursor stays on its row though the rows are others."""
+    """A table whose rows have numbers, by which the cursor stays on its row when rows change."""
 
     KEEPS_TOP: ClassVar[bool] = True
-    """Whether the cursor on the first row stays with whichever is the newest."""
+    """Whether the cursor on the first row stays with the newest row."""
 
     def number(self, row: Row) -> int:
         """Return the number of a row."""
         raise NotImplementedError
 
     def about(self, row: Row, result: MitigateResult | None) -> tuple[str, ...]:
-        """Return what there is to say of a row."""
+        """Return the description of a row."""
         raise NotImplementedError
 
     def replace(self, rows: Sequence[Row], empty: str) -> None:
-        """Show other rows; the cursor stays on its row, or with the newest, and in view what was."""
+        """Replace the rows; the cursor stays on its row, or with the newest, and the view stays."""
         chosen, top = self.chosen, self.scroll_offset.y
         stays = chosen is not None and not (self.KEEPS_TOP and self.at == 0)
         self.show(rows, empty=empty)
@@ -44,7 +44,7 @@ class JobTable(Table[Row]):
 
 
 class Proposals(JobTable[MitigationProposal]):
-    """The newest first. They are decided here alone, where the cursor is seen."""
+    """The newest first. Only here can they be decided, where the cursor is visible."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a", "screen.decide('approve')", "approve"),
@@ -57,13 +57,13 @@ class Proposals(JobTable[MitigationProposal]):
         return row.number
 
     def about(self, row: MitigationProposal, result: MitigateResult | None) -> tuple[str, ...]:  # noqa: ARG002
-        """Return who decided what of it."""
+        """Return its decision and its author."""
         by = f" by {row.decided_by}" if row.decided_by else ""
         return f"proposal {row.number}", f"{decided(row)}{by}", what(row)
 
 
 class Ranks(JobTable[RankSizes]):
-    """Those first that differ."""
+    """Differing ranks first."""
 
     KEEPS_TOP = False
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "open rank")]
@@ -73,7 +73,7 @@ class Ranks(JobTable[RankSizes]):
         return row.rank
 
     def about(self, row: RankSizes, result: MitigateResult | None) -> tuple[str, ...]:
-        """Return what it takes, and what a sample costs."""
+        """Return its samples and their cost."""
         cost = () if row.us_per_sample is None else (f"{duration(row.us_per_sample)} a sample",)
         return f"rank {row.rank}", taken_in_words(row, begins_of(result)), *cost
 
@@ -93,7 +93,7 @@ class Plans(JobTable[MitigationPlan]):
 
 
 def rank_columns(strip: Callable[[RankSizes], str]) -> tuple[Column[RankSizes], ...]:
-    """Return those of Ranks."""
+    """Return the columns of Ranks."""
 
     def us(value: float | None) -> str:
         return "–" if value is None else duration(value)
@@ -109,18 +109,18 @@ def rank_columns(strip: Callable[[RankSizes], str]) -> tuple[Column[RankSizes], 
 
 
 def strip(row: RankSizes, result: MitigateResult | None, most: int, width: int, bars: str) -> str:
-    """Return a rank's sizes over the steps, on a screen so wide; the highest of `bars` is `most` samples."""
+    """Return a rank's sizes over the steps, for a screen of `width`; the highest of `bars` is `most` samples."""
     room = max(min(width - _BESIDE_STRIP, _WIDEST), _NARROWEST)
     return sizes_over_steps(row.taken, begins_of(result), end_of(result), most, width=room, bars=bars)
 
 
 def begins_of(result: MitigateResult | None) -> tuple[int, ...]:
-    """Return the steps from which on plans were in force."""
+    """Return the first steps of the plans in force."""
     if result is None or result.plan is None:
         return ()
     return tuple(plan.from_step for plan in result.in_force or (result.plan,))
 
 
 def end_of(result: MitigateResult | None) -> int:
-    """Return the step that the job is at."""
+    """Return the job's current step."""
     return (result.step if result is not None else None) or 0

@@ -19,7 +19,7 @@ from kair_tui.tui.widgets.lines import Heading, Paragraph, Paragraphs
 from kair_tui.tui.widgets.table import Table
 
 MOST_OPERATORS: Final = 100
-"""That are listed: with what each of thousands of ranks spent on each."""
+"""Listed operators, with the time of each of thousands of ranks."""
 _LOW: Final = 25
 _TYPES_IF_LOW: Final = 5
 
@@ -59,11 +59,11 @@ class OperatorsScreen(ViewScreen):
     """The type whose operators are listed; None for all."""
 
     def questions(self) -> Mapping[str, Question]:
-        """Return all operators, with what every rank spent on each."""
+        """Return all operators, with every rank's time."""
         return {"operators": self.session.question("operators", by_rank=True, limit=MOST_OPERATORS)}
 
     def body(self) -> ComposeResult:
-        """From all of the time to one operator on every rank."""
+        """Yield widgets from all of the time to one operator on every rank."""
         look = self.look
         yield Paragraphs(look, id="about")
         yield Heading(look, "types", of="types")
@@ -76,7 +76,7 @@ class OperatorsScreen(ViewScreen):
         yield RankStrip(look, id="strip")
 
     def room(self, size: Size) -> dict[str, bool]:
-        """Return whether it is a small one."""
+        """Return whether the screen is low."""
         return {**super().room(size), "-low": size.height < _LOW}
 
     def make_room(self) -> None:
@@ -104,7 +104,7 @@ class OperatorsScreen(ViewScreen):
             self._operators.show(rows, empty="none among those that take longest")
 
     def on_table_ordered(self, message: Table.Ordered) -> None:
-        """Say how many there are."""
+        """Show their number."""
         result, table = self._result, self._operators
         if result is None or message.table is not table:
             return
@@ -112,7 +112,7 @@ class OperatorsScreen(ViewScreen):
         self.heading("operators").say([(f"{table.counted(result.total_operators)}{of_type}", None)])
 
     def on_table_moved(self, message: Table.Moved) -> None:
-        """Show on every rank what is under the cursor."""
+        """Show the operator under the cursor on every rank."""
         if message.table is not self._operators:
             return
         row, result = self._operators.chosen, self._result
@@ -125,9 +125,7 @@ class OperatorsScreen(ViewScreen):
         heading.say([(f"{operator_text(row)}, {type_name(row)}", None)], [(f"{most_text(row)} ", None)])
 
     def on_table_chosen(self, message: Table.Chosen) -> None:
-        """Go from a type to its operators, or to those of all again; from an operator to the rank that spends most on
-        it.
-        """
+        """Go from a type to its operators, or back to all; from an operator to the rank that spends most on it."""
         if message.table is self._types and (chosen := self._types.chosen) is not None:
             self._only = None if self._only == chosen.type else chosen.type
             self._list_operators()
@@ -139,7 +137,7 @@ class OperatorsScreen(ViewScreen):
 
     @property
     def rank(self) -> int | None:
-        """Return the one that spends most on it."""
+        """Return the rank that spends most on it."""
         row = self._types.chosen if self._types.has_focus else self._operators.chosen
         return None if row is None else row.max_rank
 
@@ -150,7 +148,7 @@ class OperatorsScreen(ViewScreen):
         return super().moment if row is None else Place("timeline", row.max_rank, row.operator)
 
     def about_cursor(self) -> str:
-        """Say what is under the cursor of the part that has the keyboard."""
+        """Describe the thing under the focused part's cursor."""
         row: TypeTime | OperatorTime | None = self._types.chosen if self._types.has_focus else self._operators.chosen
         if row is None:
             return ""
@@ -159,7 +157,7 @@ class OperatorsScreen(ViewScreen):
         return self.dotted(type_name(row), most_text(row), share, name)
 
     def action_frequency(self) -> None:
-        """How often the operator under the cursor ran on each rank."""
+        """Show how often the operator under the cursor ran on each rank."""
         row = self._operators.chosen
         if row is None or row.operator is None:
             self.say("no operator is named here")

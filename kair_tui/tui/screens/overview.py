@@ -47,14 +47,14 @@ if TYPE_CHECKING:
     from kair_tui.tui.figure_words import Figures
 
 _LOW = 30
-"""Lines below which a screen is low: what was found needs them more than what it rests on."""
+"""Lines below which a screen is low: the findings need the lines more than their basis."""
 _ABREAST: Final = 160
-"""Columns from which on the findings stand next to the ranks."""
+"""Columns from which the findings stand next to the ranks."""
 _ROOM_FOR_BOTH: Final = 45
-"""Lines from which on the ranks and the map of who was late when are shown both."""
+"""Lines from which both the ranks and the lateness map are shown."""
 
 _AHEAD_AFTER_S: Final = 0.5
-"""After the verdict: what the user does first comes first."""
+"""Delay after the verdict: the user's own questions come first."""
 _GIVES_WAY_S: Final = 0.05
 
 
@@ -96,17 +96,17 @@ class OverviewScreen(ViewScreen):
     _kept: frozenset[int] | None = None
     _groups: Sequence[Group] = ()
     _map_wanted: bool | None = None
-    """Who was late when; None for where there is room for it beside the ranks."""
+    """Whether to show the lateness map; None: if there is room next to the ranks."""
     _asked_ahead_of: Trace | None = None
     _map_asked: tuple[Trace, tuple[int, ...] | None] | None = None
-    """The job and the steps that it was asked for last."""
+    """The job and the steps of the last map."""
 
     def questions(self) -> Mapping[str, Question]:
-        """Return the times of all steps; the whole investigation of the chosen ones."""
+        """Return the times of all steps, and the whole investigation of the chosen ones."""
         return {"steps": Question.of("steps"), "triage": self.session.question("triage")}
 
     def body(self) -> ComposeResult:
-        """From the answer to what it rests on."""
+        """Yield widgets from the answer to its basis."""
         look = self.look
         yield Paragraphs(look, id="verdict")
         yield StepBarLine(look, id="bar")
@@ -130,16 +130,16 @@ class OverviewScreen(ViewScreen):
                 yield self._findings
 
     def on_mount(self) -> None:
-        """Begin with the parts that there is room for."""
+        """Begin with the parts that fit."""
         self._show_parts()
 
     def make_room(self) -> None:
-        """Wrap the verdict anew."""
+        """Wrap the verdict again."""
         self._say_verdict()
         self._show_parts()
 
     def room(self, size: Size) -> dict[str, bool]:
-        """Return which classes a size has: without empty lines if low, findings beside what they rest on if wide."""
+        """Return style classes of a size: without empty lines if low, findings next to their basis if wide."""
         return {**super().room(size), "-short": size.height < _LOW, "-abreast": size.width >= _ABREAST}
 
     def show(self, name: str, result: Any) -> None:  # noqa: ANN401
@@ -168,7 +168,7 @@ class OverviewScreen(ViewScreen):
         self.set_timer(_AHEAD_AFTER_S, self._ask_ahead)
 
     def _say_verdict(self) -> None:
-        """Who, why, and what there is to gain; where there is room also how much was waited."""
+        """Show who, why, and the gain; with room also the waiting."""
         result = self._triage
         if result is None:
             return
@@ -187,9 +187,9 @@ class OverviewScreen(ViewScreen):
         self._show_parts()
         self._strip.choose(self.session.chosen_steps)
         slow = [row.step for row in result.summary if row.slow]
-        told = f"{plural(len(slow), 'slow step')}: {spans(tuple(slow))}" if slow else "no slow step"
-        told = told if result.summary else "none is recorded"
-        self.heading("steps").say([(told, None)], [(f"{ON_DEVICES} ", None)] if result.timed_on == "device" else [])
+        slow_steps = f"{plural(len(slow), 'slow step')}: {spans(tuple(slow))}" if slow else "no slow step"
+        summary = slow_steps if result.summary else "none is recorded"
+        self.heading("steps").say([(summary, None)], [(f"{ON_DEVICES} ", None)] if result.timed_on == "device" else [])
         self._describe_again()
 
     def _list_findings(self) -> None:
@@ -219,18 +219,18 @@ class OverviewScreen(ViewScreen):
 
     @property
     def _finding(self) -> Finding | None:
-        """Return the one under the cursor, where the keyboard is with them."""
+        """Return the finding under the cursor, if the findings have the focus."""
         return self._findings.finding if self._findings.has_focus else None
 
     @property
     def finding_number(self) -> int | None:
-        """Return its place in the triage, from 1."""
+        """Return its number in the triage, from 1."""
         chosen = self._findings.chosen if self._findings.has_focus else None
         return None if chosen is None or chosen.finding is None else chosen.number
 
     @property
     def rank(self) -> int | None:
-        """Of the finding where the keyboard is with them, else of the grid."""
+        """Return the finding's rank if the findings have the focus, else the grid's."""
         found = self._finding
         if found is not None and found.ranks:
             return found.ranks[0]
@@ -238,7 +238,7 @@ class OverviewScreen(ViewScreen):
 
     @property
     def moment(self) -> Place:
-        """Of the finding where the keyboard is with them, in the slowest step in which it shows."""
+        """Return the finding in its slowest step if the findings have the focus, else the grid's rank."""
         found = self._finding
         if (under := self._map.under) is not None and self._map.has_focus:
             return Place("timeline", under[0], None, under[1] if under[1] in self.session.trace.job.steps else None)
@@ -249,7 +249,7 @@ class OverviewScreen(ViewScreen):
 
     @property
     def place_under_cursor(self) -> Place:
-        """Return the rank, but for a step: it is what one looks at here."""
+        """Return the rank without a step, which is the subject here."""
         on_rank = self.rank is not None and not isinstance(self.focused, StepStrip)
         return Place("rank", rank=self.rank) if on_rank else self.place
 
@@ -264,12 +264,12 @@ class OverviewScreen(ViewScreen):
             super().open_rank()
 
     def on_step_strip_narrowed(self, message: StepStrip.Narrowed) -> None:
-        """Everything is about these steps now; a log is judged as a whole."""
+        """Narrow everything to these steps; a log is judged as a whole."""
         if not self.session.trace.job.is_log:
             self.narrow(message.steps)
 
     def about_cursor(self) -> str:
-        """Say what is under the cursor of the part that has the keyboard."""
+        """Describe the thing under the focused part's cursor."""
         focused: Widget | None = self.focused
         if isinstance(focused, StepStrip):
             return self._about_step(focused)
@@ -280,7 +280,7 @@ class OverviewScreen(ViewScreen):
         return self._about_finding(focused) if isinstance(focused, Findings) else self.described
 
     def _describe_again(self) -> None:
-        """Describe what is under the cursor, which has other figures now; what was said of something else stays."""
+        """Describe the thing under the cursor, whose figures changed; other messages stay."""
         if not self.query_one(StatusLine).is_message:
             self.describe_cursor()
 
@@ -307,7 +307,7 @@ class OverviewScreen(ViewScreen):
         )
 
     def _about_finding(self, findings: Findings) -> str:
-        """Return how much of it there is to read below, or above."""
+        """Return how much of it is below, or above, the view."""
         lines = findings.lines_in_view
         if findings.finding is None or lines is None:
             return ""
@@ -320,7 +320,7 @@ class OverviewScreen(ViewScreen):
             return ""
         slow = f" {self.look.glyphs.alarm} slow" if row.slow else ""
         text = f"step {row.step}: {duration(row.max_us)}"
-        if row.slowest_rank >= 0:  # a log does not say whose time it is
+        if row.slowest_rank >= 0:  # a log does not name ranks
             text += f" on rank {row.slowest_rank}, median {duration(row.median_us)}"
         return self.dotted(text + slow, f"range {spans(selected)}" if len(selected) > 1 else "")
 
@@ -329,14 +329,14 @@ class OverviewScreen(ViewScreen):
         return next((row for row in ranking if row.rank == rank), None)
 
     def figures_under_cursor(self) -> "Figures":
-        """Return the rank's beside its peers'."""
-        from kair_tui.tui.figure_words import beside_peers
+        """Return the rank's figures compared with its peers'."""
+        from kair_tui.tui.figure_words import compared_with_peers
 
         row = self._row(self.rank)
-        return () if row is None or self._triage is None else beside_peers(row, self._triage)
+        return () if row is None or self._triage is None else compared_with_peers(row, self._triage)
 
     def copied(self) -> str:
-        """Return the finding under the cursor; else the verdict, what is under the cursor, and the commands."""
+        """Return the finding under the cursor; else the verdict, the thing under the cursor, and the commands."""
         if self._triage is not None and (found := self._finding) is not None:
             from kair_tui.render.copied import finding_as_text  # few copy any
 
@@ -349,10 +349,10 @@ class OverviewScreen(ViewScreen):
         about = [self._about_rank(self._grid)] if row else []
         return "\n".join([*summary, *about, *self.commands()])
 
-    # How ranks are put together.
+    # Grouping of ranks.
 
     def offers(self, action: str, of: str = "") -> bool:
-        """Offer rows and columns only where the recording knows them."""
+        """Offer rows and columns only if the recording has them."""
         if action == "regroup":
             layout = self.session.trace.job.layout
             return layout is not None and bool(layout.pipeline_stage or layout.dp_rank)
@@ -361,7 +361,7 @@ class OverviewScreen(ViewScreen):
         return super().offers(action, of)
 
     def action_regroup(self) -> None:
-        """By host, or in rows and columns."""
+        """Group by host, or in rows and columns."""
         self._by_position = not self._by_position
         self._regroup()
 
@@ -391,20 +391,20 @@ class OverviewScreen(ViewScreen):
 
     @property
     def _flag(self) -> str:
-        """Return what the mark of a rank means."""
+        """Return the meaning of a rank's mark."""
         return "slow" if self._grid.has_scores else "accused"
 
-    # What is asked ahead.
+    # Questions asked ahead.
 
     def _ask_ahead(self) -> None:
-        """In a thread that goes on while the user is elsewhere, and gives way to what they ask there."""
+        """Ask in a thread that continues while the user is elsewhere, and yields to their questions."""
         if self._asked_ahead_of is self.session.trace or self.session.steps is not None or not self.is_whole:
             return
         self._asked_ahead_of = self.session.trace
         self.kair.in_thread(self.app, self._work_ahead, group="ahead")
 
     def _work_ahead(self) -> None:
-        """In the thread. What goes wrong is told to whoever asks for it."""
+        """Ask, in the thread. Errors are shown when the user asks the same."""
         worker: Worker[Any] = get_current_worker()
         session, trace, triage = self.session, self.session.trace, self._triage
         if triage is None:
@@ -426,7 +426,7 @@ class OverviewScreen(ViewScreen):
         front = self.app.screen_stack[-1] if self.app.screen_stack else None
         return bool(getattr(front, "waiting", ()))
 
-    # Who was late when.
+    # Lateness map.
 
     @property
     def _has_room_for_both(self) -> bool:
@@ -434,18 +434,18 @@ class OverviewScreen(ViewScreen):
 
     @property
     def shows_map(self) -> bool:
-        """Return whether the map is wanted: there is none of a single step."""
+        """Return whether to show the map; a single step has none."""
         return self._has_room_for_both if self._map_wanted is None else self._map_wanted
 
     def action_lateness(self) -> None:
-        """Show the map in the place of the ranks, or next to them where there is room; or take it away."""
+        """Show the map instead of the ranks, or next to them if there is room; or remove it."""
         self._map_wanted = not self.shows_map
         self._show_parts()
         self.set_focus(self._map if self._map_wanted else self._grid)
         self.describe_cursor()
 
     def action_go(self, name: str) -> None:
-        """Go to another screen; to this one again as it began, with the keyboard on the ranks."""
+        """Go to another screen; this one is reset, with the focus on the ranks."""
         if name != self.place.screen:
             super().action_go(name)
             return
@@ -472,7 +472,7 @@ class OverviewScreen(ViewScreen):
             self._ask_map()
 
     def _ask_map(self) -> None:
-        """In a thread, once triage has answered, which reduced the steps to what the map is made of."""
+        """Compute the map in a thread, after triage, which has reduced the steps for it."""
         session = self.session
         before = self._map_asked
         is_asked = before is not None and before[0] is session.trace and before[1] == session.steps
@@ -486,7 +486,7 @@ class OverviewScreen(ViewScreen):
         self.work_out(session.lateness, partial(self._map_known, session.steps), group="lateness")
 
     def _map_known(self, steps: tuple[int, ...] | None, late: Lateness | None, error: Exception | None) -> None:
-        """Show it where it is still wanted."""
+        """Show the map if it is still wanted."""
         if steps != self.session.steps:
             return
         if error is not None:
@@ -501,8 +501,8 @@ class OverviewScreen(ViewScreen):
         if not had_cursor and self._grid.rank is not None:
             self._map.move_to(self._grid.rank)
         of = ", every step" if late is not None and not late.sampled else ""
-        told = f"than the role's median{of}" if self._map.has_map else "no step to compare ranks in"
-        self.heading("late").say([(told, None)], [*self._map.legend(), ("of a step ", None)])
+        compared = f"than the role's median{of}" if self._map.has_map else "no step to compare ranks in"
+        self.heading("late").say([(compared, None)], [*self._map.legend(), ("of a step ", None)])
         self._describe_again()
 
     def _group_map(self) -> None:
@@ -510,23 +510,23 @@ class OverviewScreen(ViewScreen):
             self._map.group(self._groups_of_map())
 
     def _groups_of_map(self) -> Sequence[Group]:
-        """As the ranks are put together, without those that a filter leaves out."""
+        """Return the groups of ranks, without filtered ones."""
         kept = self._kept
         if kept is None:
             return self._groups
         return [Group(one.label, tuple(rank for rank in one.ranks if rank in kept)) for one in self._groups]
 
     def on_heat_moved(self) -> None:
-        """Say who was how late; the cursor over the ranks goes along."""
+        """Show who was how late; the cursor over the ranks follows."""
         under = self._map.under
-        # The cursor over the ranks says so as well, and is there already then.
+        # The cursor over the ranks shows it as well, and is already there.
         if under is not None and self._map.has_focus and self._grid.rank != under[0]:
             self._grid.move_to(under[0])
 
     # Filter and sort.
 
     def filter_by(self, wanted: Filter) -> str:
-        """Return ranks that do not match go blank, and findings about none that matches."""
+        """Blank ranks that do not match, and findings without a match; return their number."""
         ranking = self._triage.ranking if self._triage else ()
         kept = frozenset(row.rank for row in ranking if wanted.matches(_fields(row)))
         self._kept = kept if wanted.terms else None

@@ -18,19 +18,19 @@ from kair_tui.tui.widgets.lines import Heading, Paragraph, Paragraphs
 from kair_tui.tui.widgets.table import Table
 
 _MARGIN: Final = 4
-"""Of the table, for the pointer and a scroll bar."""
+"""Columns of the table for the pointer and a scroll bar."""
 _WORDS: Final = ("SELECT", "FROM", "WHERE", "GROUP BY", "ORDER BY", "HAVING", "LIMIT", "DESC", "JOIN", "AND", "LIKE")
 _LAST_WORD: Final = re.compile(r"[A-Za-z_]\w*$")
 
 
 class Rows(Table[Row]):
-    """Rows of any columns, each of which leads to its rank where it names one."""
+    """Rows of any columns, each leading to its rank if it names one."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "rank")]
 
 
 class QueryScreen(ViewScreen):
-    """What `kair query` answers; before a query is typed, the tables there are."""
+    """The answers of `kair query`; before a query, the tables."""
 
     DEFAULT_CSS = "QueryScreen #about { margin: 1 0; }"
     FIRST = "#rows"
@@ -49,7 +49,7 @@ class QueryScreen(ViewScreen):
     """The column that is shown first."""
 
     def questions(self) -> Mapping[str, Question]:
-        """Return the query, else what the tables are."""
+        """Return the query, else the description of the tables."""
         return {"query": self.session.question("query", sql=self._sql, tables=self._sql is None)}
 
     def body(self) -> ComposeResult:
@@ -60,17 +60,17 @@ class QueryScreen(ViewScreen):
         yield self._rows
 
     def on_mount(self) -> None:
-        """Say what can be typed."""
+        """Show what can be typed."""
         self._say_query()
 
     def make_room(self) -> None:
-        """Show as many columns as fit now."""
+        """Show as many columns as fit."""
         self._show_rows()
 
     # What is typed.
 
     async def action_type(self) -> None:
-        """Ask for the query, the one before to begin with."""
+        """Ask for the query, starting with the previous one."""
         begun = self._queries[-1] if self._queries else "SELECT "
         await self.ask_for("sql", self._ask_query, value=begun, complete=_completed, history=self._queries[:-1])
 
@@ -137,7 +137,7 @@ class QueryScreen(ViewScreen):
 
     @property
     def rank(self) -> int | None:
-        """Return the rank of the row, where a column is called so."""
+        """Return the row's rank, if a column has that name."""
         row = self._rows.chosen
         rank = None if row is None else row.get("rank")
         return rank if isinstance(rank, int) and rank in self.session.trace.job.ranks else None
@@ -147,7 +147,7 @@ class QueryScreen(ViewScreen):
         return self._row_in_words(f" {self.look.glyphs.dot} ")
 
     def on_table_chosen(self) -> None:
-        """Go to the rank of the row; of the tables show the rows of the one under the cursor."""
+        """Go to the row's rank; among the tables show the rows of the one under the cursor."""
         row = self._rows.chosen
         if self._sql is None and row is not None:
             self._ask_query(f"SELECT * FROM {row['table']}")
@@ -169,7 +169,7 @@ class QueryScreen(ViewScreen):
     # What is saved.
 
     def exports(self) -> Sequence[Export]:
-        """Return the rows, whole, in files that hold many too."""
+        """Return all rows, for file formats that hold many."""
         result = self._result
         if result is None or VIEW.stream is None:
             return ()

@@ -1,4 +1,4 @@
-"""The screen of a rank: where its step time goes, how its operations complete, which of them are outliers."""
+"""The screen of a rank: its step time, its completion curve, and outlying operations."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from kair_tui.tui.figure_words import Figures
 
 LONGER = 1.01
-"""Times what is usual among peers: what is less is drawn as 1.00 ×."""
+"""Ratio to the usual time among peers: smaller ones are shown as 1.00 ×."""
 
 
 class Outliers(Table[AlikeOutliers]):
-    """Operators, or single operations, from each of which it goes on to what made it late."""
+    """Operators, or single operations, each leading to its cause."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "why late")]
 
@@ -46,14 +46,14 @@ class Outliers(Table[AlikeOutliers]):
         """There is no outlier to ask about."""
 
     def action_choose(self) -> None:
-        """Ask why one was late; where there is none, why the rank was."""
+        """Show why the outlier was late; without one, why the rank was."""
         super().action_choose()
         if self._filled and not self.total:
             self.post_message(self.NoneChosen())
 
 
 class RankScreen(ViewScreen):
-    """What `kair rank` and `kair pinpoint` know of a rank."""
+    """The results of `kair rank` and `kair pinpoint` for a rank."""
 
     DEFAULT_CSS = """
     RankScreen #bar { margin-bottom: 1; }
@@ -78,11 +78,11 @@ class RankScreen(ViewScreen):
     _one_by_one = _filtered = _by_subgraph = False
 
     def questions(self) -> Mapping[str, Question]:
-        """Return the ranking tells its score, and which rank comes next."""
+        """Return the rank's questions: the ranking has its score, and the next rank."""
         return rank_questions(self.session, self.place.rank)
 
     def body(self) -> ComposeResult:
-        """From what is known of the rank as a whole to its single operations."""
+        """Yield widgets from the whole rank to its single operations."""
         look = self.look
         yield Paragraphs(look, id="about")
         yield StepBarLine(look, id="bar")
@@ -161,7 +161,7 @@ class RankScreen(ViewScreen):
     # Which rank.
 
     def follow(self, rank: int) -> None:
-        """Show another rank in the place of this one."""
+        """Show another rank instead of this one."""
         if rank == self.place.rank:
             return
         self.place = replace(self.place, rank=rank)
@@ -171,14 +171,14 @@ class RankScreen(ViewScreen):
         self.reask()
 
     def action_neighbour(self, by: int) -> None:
-        """Show the rank before or after it in the ranking; in order of their numbers until that is known."""
+        """Show the rank before or after it in the ranking; by number until that is known."""
         ranks: list[int] = [row.rank for row in self._ranking] or list(self.session.trace.job.ranks)
         at = ranks.index(self.place.rank) + by if self.place.rank in ranks else 0
         if 0 <= at < len(ranks):
             self.kair.go_to_rank(ranks[at])
 
     def action_subgraphs(self) -> None:
-        """Show the step by what was done in it, or by the program's own phases and scopes."""
+        """Show the step by activity, or by the program's own phases and scopes."""
         self._by_subgraph = not self._by_subgraph
         self._show_profile(self._profile)
 
@@ -194,7 +194,7 @@ class RankScreen(ViewScreen):
 
     @property
     def _longer(self) -> Sequence[Outlier]:
-        """Return the outliers that take longer than among peers: what only began late was held up by something else."""
+        """Return the outliers that take longer than among peers: those that only began late were delayed by others."""
         found = () if self._pinpoint is None else self._pinpoint.outliers
         return [row for row in found if row.duration_us >= LONGER * row.expected_duration_us]
 
@@ -204,7 +204,7 @@ class RankScreen(ViewScreen):
         return self._one_by_one or self._filtered
 
     def action_each(self) -> None:
-        """Every outlier by itself, or those of an operator as one row again."""
+        """Show every outlier by itself, or those of an operator as one row again."""
         self._one_by_one = not self._one_by_one
         self._list_outliers()
 
@@ -213,7 +213,7 @@ class RankScreen(ViewScreen):
         return "" if (row := self._table.chosen) is None else self._about(row)
 
     def on_table_chosen(self) -> None:
-        """Why it was late."""
+        """Show why it was late."""
         row = self._table.chosen
         if row is not None:
             self.kair.go(Place("blame", rank=self.place.rank, operator=row.operator, step=row.step))
@@ -227,11 +227,11 @@ class RankScreen(ViewScreen):
         return Place("timeline", self.place.rank, row.operator, row.step, row.start_us)
 
     def on_outliers_none_chosen(self) -> None:
-        """Show what others waited for it."""
+        """Show how others waited for it."""
         self.kair.go(Place("blame", rank=self.place.rank))
 
     def on_table_ordered(self) -> None:
-        """Say how many there are."""
+        """Show their number."""
         if self._pinpoint is None:
             return
         table = self._table
@@ -256,15 +256,15 @@ class RankScreen(ViewScreen):
         )
 
     def figures_under_cursor(self) -> "Figures":
-        """Of the rank: beside its peers', and what its step adds up to."""
-        from kair_tui.tui.figure_words import beside_peers, parts_in_sum
+        """Return the rank's figures compared with its peers', and the parts of its step."""
+        from kair_tui.tui.figure_words import compared_with_peers, parts_in_sum
 
         row = next((row for row in self._ranking if row.rank == self.place.rank), None)
-        ranked = () if row is None or self._triage is None else beside_peers(row, self._triage)
+        ranked = () if row is None or self._triage is None else compared_with_peers(row, self._triage)
         return [*ranked, *(() if self._profile is None else parts_in_sum(self._profile))]
 
     def copied(self) -> str:
-        """Return what is known of the rank, the operation under the cursor, and the commands."""
+        """Return the rank's summary, the operation under the cursor, and the commands."""
         profile, row = self._profile, self._table.chosen
         said = [rank_headline(profile)] if profile is not None else []
         if profile is not None and profile.farthest is not None:
@@ -272,7 +272,7 @@ class RankScreen(ViewScreen):
         return "\n".join([*said, *([self._about(row)] if row is not None else []), *self.commands()])
 
     def filter_by(self, wanted: Filter) -> str:
-        """Leave out what does not match."""
+        """Leave out rows that do not match; return their number."""
         self._filtered = bool(wanted.terms)
         self._list_outliers()
         return super().filter_by(wanted)

@@ -1,4 +1,4 @@
-"""The timeline screen: every rank over time around a delay, and what runs under the cursor."""
+"""The timeline screen: every rank over time around a delay, and the operation under the cursor."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -38,13 +38,13 @@ from kair_tui.tui.widgets.styles import styles_of
 from kair_tui.tui.widgets.timeline_rows import TimelineRows, bar_style
 
 _SHORTEST_US: Final = 0.1
-"""A view is not made shorter."""
+"""Shortest view."""
 _ROOM_FOR_LANES: Final = 2
-"""Lines for each rank from which on threads and streams of the delayed one are shown at once."""
+"""Lines per rank from which threads and streams of the delayed one are shown at once."""
 
 
 class TimelineScreen(ViewScreen):
-    """What `kair timeline` shows, moved and magnified."""
+    """The picture of `kair timeline`, moved and magnified."""
 
     DEFAULT_CSS = """
     TimelineScreen #about { margin-bottom: 1; }
@@ -71,18 +71,18 @@ class TimelineScreen(ViewScreen):
         super().__init__(session, place)
         self._result: TimelineResult | None = None
         self._range: tuple[float, float] | None = None
-        """In view, in µs; None for what is around the delay."""
+        """The range in view, in µs; None for that around the delay."""
         self._ranks: tuple[int, int] | None = None
         self._unfold: tuple[int, ...] | None = None
-        """None until it is known whether there is room."""
+        """None until the available room is known."""
         self._cursor: tuple[int, str | None, float] | None = None
         """Rank, thread or stream, and time; None for the delay."""
         self._with_fixes = False
-        """Whether the step is drawn with the fixes that are chosen."""
+        """Whether the step is drawn with the chosen fixes."""
         self._drawn_with: dict[str, Any] = {}
-        """The fixes of what is on the screen."""
+        """The fixes of the picture on the screen."""
         self._fixed_line = ""
-        """What the step takes with them, beside as recorded."""
+        """The step time with them, next to the recorded one."""
 
     @property
     def crumb(self) -> str:
@@ -93,7 +93,7 @@ class TimelineScreen(ViewScreen):
         return " ".join(parts)
 
     def questions(self) -> Mapping[str, Question]:
-        """Return one step, in as many windows and rows as there is room for."""
+        """Return one step, in as many windows and rows as fit."""
         place, rows = self.place, self._rows
         low, high = self._ranks or (None, None)
         begin, end = self._range or (None, None)
@@ -119,21 +119,21 @@ class TimelineScreen(ViewScreen):
 
     @property
     def _fixes(self) -> dict[str, Any]:
-        """Return the options for the fixes that are drawn; none where the step is drawn as recorded."""
+        """Return the options for the drawn fixes; empty if the step is drawn as recorded."""
         if not self._with_fixes:
             return {}
-        asked = as_arguments(fix for fixes in self.session.fixes.chosen for fix in fixes)
-        return {name: tuple(asked[name]) for name in ("fix", "scale") if asked[name]}
+        options = as_arguments(fix for fixes in self.session.fixes.chosen for fix in fixes)
+        return {name: tuple(options[name]) for name in ("fix", "scale") if options[name]}
 
     def about_waiting(self) -> str:
-        """Return the first view of a large step takes seconds: all of it is read and matched, for what comes after."""
+        """Return that the first view of a large step takes seconds: it is read and matched whole, for later views."""
         job = self.session.trace.job
         if self._result is not None or not job.steps:
             return ""
         return f": reading {plural(job.operations // len(job.steps), 'operation')} of {plural(len(job.ranks), 'rank')}"
 
     def body(self) -> ComposeResult:
-        """Yield the delay in a sentence, the rows, and what their signs and marks mean."""
+        """Yield the delay in a sentence, the rows, and the meaning of characters and marks."""
         yield Paragraphs(self.look, id="about")
         yield Heading(self.look, "ranks", of="rows")
         self._rows = TimelineRows(self.look, id="rows")
@@ -144,7 +144,7 @@ class TimelineScreen(ViewScreen):
     # Questions: once the step is loaded a key is answered at once, without a thread.
 
     def reask(self) -> None:
-        """Ask for the view as it is now."""
+        """Ask for the current view."""
         for question in self.questions().values():
             known = self._result is not None and self.session.has_ready(question.command, self._result.step)
             # A replay with other fixes takes seconds.
@@ -152,16 +152,16 @@ class TimelineScreen(ViewScreen):
                 try:
                     self.session.ask(question)
                 except KairError:
-                    break  # is told as every other
+                    break  # reported like any other
         super().reask()
 
     def record(self, command: str) -> None:
-        """Only where it begins: a runbook is not to hold every move of the cursor."""
+        """Record only the first view: a runbook must not hold every cursor move."""
         if not self.shown:
             super().record(command)
 
     def on_timeline_rows_resized(self) -> None:
-        """Windows are as many as cells."""
+        """Ask again, because there are as many windows as cells."""
         if self._result is not None:
             self.reask()
 
@@ -193,13 +193,13 @@ class TimelineScreen(ViewScreen):
         said += [Paragraph(f"warning: {one.message}", "dim") for one in warnings_in_words(result.warnings)]
         self.query_one("#about", Paragraphs).show(*said)
         of_view = f"{rows_in_words(result)} {self.look.glyphs.dot} {part_in_view(result)}"
-        # Beside it, where there is room, as it is the least of it.
+        # Next to it if there is room, because it matters least.
         collectives = f"{plural(result.collectives_in_view, 'collective')} "
         self.heading("rows").say([(of_view, None)], [(collectives, None)])
 
     def _explain(self, result: TimelineResult) -> None:
         if self.look.plain:
-            return  # there are no signs
+            return  # there are no characters
         drawn_with = signs(ascii_only=self.look.draws_ascii, coloured=self.look.colours != "none")
         kinds = [
             (f"{drawn_with.kinds[kind]} {WORDS[kind]}", bar_style(self.look, kind, "nothing"))
@@ -226,7 +226,7 @@ class TimelineScreen(ViewScreen):
         return Place("timeline", one.rank, one.operator, self._result.step, one.start_us)
 
     def on_timeline_rows_moved(self) -> None:
-        """Read what is there."""
+        """Read the operation there."""
         row = self._rows.timeline_row
         if row is not None:
             self._cursor = row.rank, row.lane, self._rows.time_us
@@ -242,7 +242,7 @@ class TimelineScreen(ViewScreen):
 
     @property
     def _under(self) -> TimelineOperation | None:
-        """Of the thread or stream under the cursor, else what its rank is drawn with."""
+        """Return the operation of the thread or stream under the cursor, else the one its rank is drawn with."""
         found = () if self._result is None else self._result.under
         row = self._rows.timeline_row
         if row is not None and row.lane is not None:
@@ -276,7 +276,7 @@ class TimelineScreen(ViewScreen):
     # The view.
 
     def action_zoom(self, factor: float) -> None:
-        """Around the cursor, which stays at its time."""
+        """Zoom around the cursor, which stays at its time."""
         if self._result is None:
             return
         begin, end, at = self._result.begin_us, self._result.end_us, self._rows.time_us
@@ -285,7 +285,7 @@ class TimelineScreen(ViewScreen):
         self._look_at(at - share * length, length)
 
     def action_pan(self, by: float) -> None:
-        """By a part of the view; the cursor keeps its time, or goes to the edge."""
+        """Move by a part of the view; the cursor keeps its time, or goes to the edge."""
         if self._result is None:
             return
         begin, length = self._result.begin_us, self._result.end_us - self._result.begin_us
@@ -303,7 +303,7 @@ class TimelineScreen(ViewScreen):
         self.reask()
 
     def action_whole(self) -> None:
-        """All of the step, or around the delay again."""
+        """Show the whole step, or the surroundings of the delay again."""
         if self._result is None:
             return
         if self._range == (0.0, round(self._result.step_us, 3)):
@@ -312,24 +312,24 @@ class TimelineScreen(ViewScreen):
             self._look_at(0.0, self._result.step_us)
 
     def action_fixed(self) -> None:
-        """Show the same part of the step with the fixes that are chosen, or as recorded again."""
+        """Show the same part of the step with the chosen fixes, or as recorded again."""
         if self._result is None:
             return
         if not self._with_fixes and not self.session.fixes.chosen:
             self.say("no fix is chosen: 5 lists them, space chooses one")
             return
         self._with_fixes = not self._with_fixes
-        # Both are of the same time: what lies where is to be compared.
+        # Both show the same time, so that they can be compared.
         self._range = self._range or (0.0, round(self._result.step_us, 3))
         self.reask()
 
     def action_center(self) -> None:
-        """Around the delay, with the cursor on it."""
+        """Centre the delay, with the cursor on it."""
         self._range = self._cursor = None
         self.reask()
 
     def action_next_arrival(self, by: int) -> None:
-        """Go to the next collective in view that waited, at the rank that arrived last."""
+        """Go to the next waiting collective in view, at the rank that arrived last."""
         result = self._result
         if result is None:
             return
@@ -353,7 +353,7 @@ class TimelineScreen(ViewScreen):
             self.reask()
 
     def action_open(self) -> None:
-        """Of a row of several its ranks by themselves, else the rank's screen."""
+        """Show the ranks of a joint row, else the rank's screen."""
         row = self._rows.timeline_row
         if row is None:
             return
@@ -364,12 +364,12 @@ class TimelineScreen(ViewScreen):
         self.reask()
 
     def action_all_ranks(self) -> None:
-        """Every rank again."""
+        """Show every rank again."""
         self._ranks = None
         self.reask()
 
     def action_unfold(self) -> None:
-        """Threads and streams of the rank under the cursor, or of none."""
+        """Show threads and streams of the rank under the cursor, or none."""
         row = self._rows.timeline_row
         if row is None:
             return
@@ -381,7 +381,7 @@ class TimelineScreen(ViewScreen):
     # The step.
 
     def action_step(self, by: int) -> None:
-        """Show the step before or after, around what is asked for there."""
+        """Show the step before or after, around its own delay."""
         steps = list(self.session.chosen_steps)
         now = self.place.step if self._result is None else self._result.step
         at = steps.index(now) + by if now in steps else 0

@@ -37,17 +37,17 @@ from kair_tui.tui.widgets.styles import styles_of
 from kair_tui.tui.widgets.table import Table
 
 _SHORT, _WIDE = 32, 150
-"""Lines below which the parts share the space, and columns from which they stand beside each other."""
+"""Lines below which the parts share the space, and columns from which they stand side by side."""
 _NOTABLE_STOPS = 0.001
-"""Of the step: threads that stand still for less are not told of."""
+"""Share of the step below which stopped threads are not mentioned."""
 _HUNDREDTH = 0.01
 _FIX_EXAMPLE = "rank=3+kind=compute"
 _ADVISED = ("continuous", "continuous-deadline", "deterministic")
-"""Policies whose savings stand beside the fixes."""
+"""Policies whose savings are listed with the fixes."""
 
 
 class WhatifScreen(ViewScreen):
-    """The answer, the fixes, and what they are made of."""
+    """The answer, the fixes, and their parts."""
 
     DEFAULT_CSS = """
     WhatifScreen #verdict { margin: 1 0; }
@@ -91,34 +91,34 @@ class WhatifScreen(ViewScreen):
         self._fixes = session.fixes
         """They stay chosen when the screen is left."""
         self._together: tuple[Fix, ...] = ()
-        """The fixes whose price together is asked for: while it is computed others can be chosen."""
+        """The fixes whose joint price is queried: meanwhile others can be chosen."""
         self._cost_per_day: str | None = None
         self._absorbed: list[str] = []
-        """Which of the fixes hosts absorb by themselves."""
+        """The fixes that hosts absorb."""
         self._filter = Filter("", ())
         self._order: tuple[str, bool] | None = None
         self._at_step: int | None = None
-        """A place among the analysis's steps; None for their mean."""
+        """Index of one of the analysis's steps; None for their mean."""
         self._sort_of_parts = 0
         self._alone = True
-        """Whether workers show S_w, else what their fix saves."""
+        """Whether workers show S_w, else their fix's saving."""
         self._workers: dict[int, Worker] = {}
-        """Of the step that is shown, with what their fix saves."""
+        """The shown step's workers, with their fixes' savings."""
         self._slowdowns: dict[int, Worker] = {}
         """The same, with what each adds to an ideal job."""
 
     # Questions.
 
     def questions(self) -> Mapping[str, Question]:
-        """Return what the job costs, what triage found; then all fixes by themselves, and the chosen ones together."""
-        asked = {"whatif": self.session.question("whatif"), "triage": self.session.question("triage")}
-        # Which fixes there are is known once both have answered.
+        """Return the job's costs, triage's findings; then all fixes separately, and the chosen ones together."""
+        questions = {"whatif": self.session.question("whatif"), "triage": self.session.question("triage")}
+        # The fixes are known once both have answered.
         if self._result is not None and "triage" not in self.waiting and self._fixes.alone:
-            asked["fixes"] = self._about(self._fixes.alone)
-            asked["mitigation"] = self.session.question("mitigate", policy=_ADVISED)
+            questions["fixes"] = self._about(self._fixes.alone)
+            questions["mitigation"] = self.session.question("mitigate", policy=_ADVISED)
         if self._together:
-            asked["chosen"] = self._about(self._together)
-        return asked
+            questions["chosen"] = self._about(self._together)
+        return questions
 
     def _about(self, fixes: Sequence[Fix]) -> Question:
         return self.session.question("whatif", **as_arguments(fixes), gpu_cost=self.session.gpu_cost)
@@ -126,7 +126,7 @@ class WhatifScreen(ViewScreen):
     # The frame.
 
     def body(self) -> ComposeResult:
-        """Yield the answer, the fixes, and beside or under them what they are made of."""
+        """Yield the answer, the fixes, and their parts next to or below them."""
         look = self.look
         yield Paragraphs(look, id="verdict")
         yield StepBars(look, id="step_bars")
@@ -143,7 +143,7 @@ class WhatifScreen(ViewScreen):
                 yield PriceBars(look, id="prices")
 
     def room(self, size: Size) -> dict[str, bool]:
-        """Parts stand beside each other where there is room."""
+        """Return whether parts stand side by side because there is room."""
         return {**super().room(size), "-wide": size.width >= _WIDE, "-short": size.height < _SHORT}
 
     def show(self, name: str, result: Any) -> None:  # noqa: ANN401
@@ -176,13 +176,13 @@ class WhatifScreen(ViewScreen):
         self._go_on()
 
     def answered(self, name: str, question: Question, result: Any, error: BaseException | None) -> None:  # noqa: ANN401
-        """Go on with what can be asked now."""
+        """Continue with the next possible questions."""
         super().answered(name, question, result, error)
         if error is not None:
             self._go_on()
 
     def _go_on(self) -> None:
-        """Ask what follows from what is known now, unless that was asked already."""
+        """Ask what follows from known answers, unless that was asked already."""
         if "chosen" not in self.waiting:
             self._together = self._wanted()
         if not self._together:
@@ -194,11 +194,11 @@ class WhatifScreen(ViewScreen):
         return tuple(in_order(fix for fixes in self._fixes.chosen for fix in fixes))
 
     def _show_known(self, triage: TriageResult) -> None:
-        """Show what triage found already, while the replay that prices every fix is under way."""
+        """Show triage's known findings while the replay prices every fix."""
         if self._result is not None:
             return
-        told = [triage.summary, gain_in_words(triage)]
-        said = [Paragraph(text, "strong") for text in told if text]
+        texts = [triage.summary, gain_in_words(triage)]
+        said = [Paragraph(text, "strong") for text in texts if text]
         self.query_one("#verdict", Paragraphs).show(*said)
         found = [ListedFix(f"{number} {title(finding)}") for number, finding in enumerate(triage.findings, 1)]
         self.query_one(FixList).show_fixes(found, frozenset())
@@ -233,8 +233,8 @@ class WhatifScreen(ViewScreen):
 
     def _rests_on(self, result: WhatifResult) -> list[str]:
         stops = result.host_stops
-        told = stops is not None and stops.share_of_step >= _NOTABLE_STOPS
-        stopped = [f"an average rank's threads stop {stops_in_words(vars(stops))}"] if told else []
+        notable = stops is not None and stops.share_of_step >= _NOTABLE_STOPS
+        stopped = [f"an average rank's threads stop {stops_in_words(vars(stops))}"] if notable else []
         if stops is not None and stops.cores is not None:
             stopped.append(f"measured: {lack_of_cores_in_words(stops.cores, result.step_time_us)}")
         if stops is not None and stops.tick_us is not None:
@@ -245,7 +245,7 @@ class WhatifScreen(ViewScreen):
         ]
 
     def on_fix_list_toggled(self, message: FixList.Toggled) -> None:
-        """Choose the fix or no longer; the step's time follows."""
+        """Choose the fix, or drop it; the step's time follows."""
         self._fixes.toggle(message.fix.fixes)
         self._reprice()
 
@@ -255,7 +255,7 @@ class WhatifScreen(ViewScreen):
         self._go_on()
 
     def action_clear(self) -> None:
-        """As it is again."""
+        """Drop all chosen fixes."""
         self._fixes.chosen = ()
         self._reprice()
 
@@ -287,7 +287,7 @@ class WhatifScreen(ViewScreen):
         self._reprice()
 
     async def action_cost(self) -> None:
-        """Ask what a GPU costs per hour."""
+        """Ask for the price of a GPU hour."""
         await self.ask_for("a GPU hour costs", self._price_in_money, value=f"{self.session.gpu_cost or ''}")
 
     def _price_in_money(self, text: str) -> None:
@@ -302,7 +302,7 @@ class WhatifScreen(ViewScreen):
         self.session.gpu_cost = cost
         self.reask()
 
-    # What costs how much.
+    # Costs.
 
     def _show_parts(self) -> None:
         result = self._result
@@ -345,19 +345,19 @@ class WhatifScreen(ViewScreen):
         return None if self._at_step is None else result.per_step[self._at_step]
 
     def action_regroup(self) -> None:
-        """Prices by the next sort of parts."""
+        """Show prices by the next sort of parts."""
         self._sort_of_parts += 1
         if self._result is not None:
             self._show_prices(self._result, self._step(self._result))
             self.describe_cursor()
 
     def action_alone(self) -> None:
-        """Workers with what their fix saves, or with S_w again."""
+        """Show workers with their fixes' savings, or with S_w again."""
         self._alone = not self._alone
         self._show_parts()
 
     def action_step(self, by: int) -> None:
-        """Workers and prices of the step beside; before the first and after the last stands their mean."""
+        """Show workers and prices of the next step; before the first and after the last comes their mean."""
         if self._result is not None:
             places = [None, *range(len(self._result.per_step))]
             self._at_step = places[(places.index(self._at_step) + by) % len(places)]
@@ -367,7 +367,7 @@ class WhatifScreen(ViewScreen):
 
     @property
     def rank(self) -> int | None:
-        """Return the first rank of what is under the cursor, else the one that costs most."""
+        """Return the first rank of the thing under the cursor, else the costliest one."""
         if isinstance(self.focused, FixList) and self.focused.chosen is not None and self.focused.chosen.ranks:
             return self.focused.chosen.ranks[0]
         if isinstance(self.focused, PriceBars) and self.focused.chosen is not None:
@@ -381,7 +381,7 @@ class WhatifScreen(ViewScreen):
         self.query_one(WorkerHeat).move_to(rank)
 
     def about_cursor(self) -> str:
-        """Say what is under the cursor of the part that has the keyboard."""
+        """Describe the thing under the focused part's cursor."""
         if isinstance(self.focused, FixList):
             return self._about_fix(self.focused.chosen)
         if isinstance(self.focused, WorkerHeat):
@@ -416,7 +416,7 @@ class WhatifScreen(ViewScreen):
         )
 
     def copied(self) -> str:
-        """Return the verdict, the three bars, what is under the cursor, and the commands."""
+        """Return the verdict, the three bars, the thing under the cursor, and the commands."""
         verdict = [self._result.verdict] if self._result is not None else []
         fixes = self.query_one(FixList)
         about = [self._about_fix(fixes.chosen)] if fixes.has_focus else [self._about_worker(self.query_one(WorkerHeat))]
@@ -425,7 +425,7 @@ class WhatifScreen(ViewScreen):
     # Filter and sort.
 
     def filter_by(self, wanted: Filter) -> str:
-        """Leave the fixes that match."""
+        """Keep the fixes that match."""
         self._filter = wanted
         self._list_fixes()
         listed = self._fixes.listed()
@@ -433,11 +433,11 @@ class WhatifScreen(ViewScreen):
         return f"{count(kept)} of {plural(len(listed), 'fix', 'fixes')}"
 
     def sort_by(self, name: str, descending: bool) -> None:
-        """Sort by what fixes save, or by their text."""
+        """Sort by savings, or by text."""
         self._order = (name, descending)
         self._list_fixes()
 
 
 def _slowdown_in_legend(limit: float) -> str:
-    """S_w from which a cell is darker, with as many decimals as tell it from 1."""
+    """Return the S_w at which a cell gets darker, with enough decimals to differ from 1."""
     return f"{1 + limit:.{2 if limit >= _HUNDREDTH else 3}f}"

@@ -1,6 +1,6 @@
-"""Who waited for whom, in the place of paths: around one root cause, or between all ranks.
+"""Who waited for whom, instead of paths: around one root cause, or between all ranks.
 
-What the blame screen says beside its lists: of the whole answer, and of what is under the cursor.
+Also the blame screen's texts about the whole answer and the thing under the cursor.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class WhoWaited(Vertical):
-    """The graph of an answer, made when it is first needed: the neighbourhood of a root cause, or all ranks."""
+    """The graph of an answer, made on demand: the neighbourhood of a root cause, or all ranks."""
 
     DEFAULT_CSS = """
     WhoWaited RankGraph { display: none; }
@@ -39,20 +39,20 @@ class WhoWaited(Vertical):
     """
 
     class Shown(CursorMoved):
-        """What was waited for is there."""
+        """The awaited graph is there."""
 
     def __init__(self, look: Look, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
         self._look = look
         self.neighbours = Neighbours(look, id="neighbours")
-        """What is around a root cause."""
+        """The surroundings of a root cause."""
         self.ranks = RankGraph(look, id="ranks")
         self._result: BlameResult | None = None
         self._cause: RootCause | None = None
         self._graph: DiGraph | None = None
-        """Of the answer, from when it is first needed."""
+        """Of the answer, once needed."""
         self._drawn: BlameResult | None = None
-        """The answer of which all ranks are listed."""
+        """The answer whose ranks are all listed."""
 
     @property
     def lines(self) -> Neighbours | RankGraph:
@@ -66,12 +66,12 @@ class WhoWaited(Vertical):
         yield self.ranks
 
     def accuse(self, ranks: frozenset[int]) -> None:
-        """Ranks that a test of triage accuses."""
+        """Set the ranks that triage accuses."""
         self.neighbours.accuse(ranks)
         self.ranks.accuse(ranks)
 
     def show(self, result: BlameResult, cause: RootCause | None, *, of_all: bool) -> None:
-        """Show what the graph says about the cause, or about `of_all` ranks, once there is one."""
+        """Show the graph around the cause, or of all ranks if `of_all`, once there is one."""
         self.set_class(of_all, "-ranks")
         self.query_one(Heading).of = "ranks" if of_all else "neighbours"
         if result is not self._result:
@@ -114,7 +114,7 @@ class WhoWaited(Vertical):
 
 
 def _graph_of(result: BlameResult) -> "DiGraph":
-    """In a thread: networkx takes its time to be imported."""
+    """Return the graph, in a thread: importing networkx takes time."""
     from kair_tui.render.blame_graph import graph
 
     return graph(result, "node-link")
@@ -123,7 +123,7 @@ def _graph_of(result: BlameResult) -> "DiGraph":
 def about_answer(
     result: BlameResult, place: Place, accused: frozenset[int] | None, look: Look, *, alone: bool, short: bool
 ) -> Iterator[Paragraph]:
-    """Yield the sum, whom triage accuses (None: not known yet), and what the answer was narrowed to."""
+    """Yield the sum, the ranks accused by triage (None: not known yet), and how the answer was narrowed."""
     first = "only one rank: no other rank could wait for it" if alone else blame_headline(result)
     yield Paragraph(first, "strong")
     if accused:
@@ -150,7 +150,7 @@ def _narrowed(result: BlameResult, place: Place) -> str:
 
 
 def about_cause(row: RootCause | None) -> tuple[str, ...]:
-    """Return what there is to say of a root cause."""
+    """Return the description of a root cause."""
     if row is None:
         return ()
     return (
@@ -163,7 +163,7 @@ def about_cause(row: RootCause | None) -> tuple[str, ...]:
 
 
 def about_stop(path: BlamePath | None, node: PathNode | None) -> tuple[str, ...]:
-    """Return what there is to say of a stop of a path."""
+    """Return the description of a stop of a path."""
     if path is None or node is None:
         return ()
     return (
@@ -177,7 +177,7 @@ def about_stop(path: BlamePath | None, node: PathNode | None) -> tuple[str, ...]
 
 
 def about_line(line: WaitingLine | None) -> tuple[str, ...]:
-    """Return what there is to say of a line about waiting."""
+    """Return the description of a line about waiting."""
     if line is None:
         return ()
     first = f"rank {line.rank}" if line.role == "awaited" else ""

@@ -1,4 +1,4 @@
-"""The windows screen: S of each run of sampled steps over time, and which ranks make it."""
+"""The windows screen: S of each window of sampled steps over time, and the ranks responsible."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
@@ -22,23 +22,23 @@ _LOW: Final = 30
 _BESIDE: Final = 10
 """Columns of pointer, rank and scroll bar."""
 _FIGURE: Final = 6
-"""Signs of an S_w."""
+"""Characters of an S_w."""
 
 
 class Windows(Table[PricedWindow]):
-    """Windows, the last one first, each of which leads to its own what-if analysis."""
+    """Windows, the last one first, each leading to its what-if analysis."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "what if, of these steps")]
 
 
 class Slowdowns(Table[int]):
-    """Ranks, each of which leads to its own screen."""
+    """Ranks, each leading to its own screen."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "open rank")]
 
 
 class WindowsScreen(ViewScreen):
-    """What `kair watch --whatif` prices."""
+    """The prices of `kair watch --whatif`."""
 
     DEFAULT_CSS = """
     WindowsScreen #about { margin: 1 0; }
@@ -56,11 +56,11 @@ class WindowsScreen(ViewScreen):
 
     def commands(self) -> Sequence[str]:
         """Return a line for each window."""
-        asked = (Question.of("whatif", _steps(one)) for one in self._found.windows)
-        return [self.session.command(one) for one in asked]
+        questions = (Question.of("whatif", _steps(one)) for one in self._found.windows)
+        return [self.session.command(one) for one in questions]
 
     def exports(self) -> Sequence[Export]:
-        """Return nothing: what is shown is of several questions."""
+        """Return nothing, because several questions are shown."""
         return []
 
     def questions(self) -> Mapping[str, Question]:
@@ -68,7 +68,7 @@ class WindowsScreen(ViewScreen):
         return {"windows": self.session.question("windows")}
 
     def body(self) -> ComposeResult:
-        """Windows down, then ranks down and windows to the right."""
+        """Yield windows down, then ranks down and windows to the right."""
         yield Paragraphs(self.look, id="about")
         yield Heading(self.look, "windows", of="windows")
         self._windows = Windows(self.look, PRICED, id="windows")
@@ -88,15 +88,15 @@ class WindowsScreen(ViewScreen):
         self._show_ranks()
 
     def room(self, size: Size) -> dict[str, bool]:
-        """Parts stand close together where there are few lines."""
+        """Return whether parts stand close together because there are few lines."""
         return {**super().room(size), "-low": size.height < _LOW}
 
     def make_room(self) -> None:
-        """Show as many windows of S_w as there is room for."""
+        """Show as many windows of S_w as fit."""
         self._show_ranks()
 
     def on_table_moved(self, message: Table.Moved) -> None:
-        """S_w over time ends with the window under the cursor."""
+        """End S_w over time with the window under the cursor."""
         if message.table is self._windows:
             self._show_ranks()
 
@@ -126,13 +126,13 @@ class WindowsScreen(ViewScreen):
 
     @property
     def rank(self) -> int | None:
-        """Return the rank, or the one that is slowest in the window."""
+        """Return the rank, or the slowest one in the window."""
         if self._ranks.has_focus:
             return self._ranks.chosen
         return None if (window := self._windows.chosen) is None else next(iter(window.by_rank), None)
 
     def about_cursor(self) -> str:
-        """Say what is under the cursor."""
+        """Describe the thing under the cursor."""
         if self._ranks.has_focus:
             return "" if (rank := self._ranks.chosen) is None else f"rank {rank}"
         return "" if (window := self._windows.chosen) is None else price_text(window)

@@ -1,14 +1,5 @@
-"""Bars and curves.
-
-Bars of prices: what is saved without any straggler, then by the fix of each part, the costliest first.
-
-Bars of blamed ranks: the time that others waited for each, the longest first.
-
-Bars of the step's time: as it is, with the chosen fixes made, and without any straggler.
-
-Bars of a step's parts, or of its phases and scopes: a line for each, with a mark where its role's median lies.
-
-A rank's completion curve in its peers' band, with its largest distance from one of them.
+"""Bars and curves: prices of parts, blamed ranks, the step's time (as it is, with fixes, and ideal), and a step's parts
+with a mark at the role's median; and a rank's completion curve in its peers' band.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,7 +31,7 @@ Part = TypeVar("Part", str, int)
 
 @dataclass(frozen=True)
 class Price:
-    """A part with what its fix saves; of nothing that has a price the text alone."""
+    """A part with its fix's saving; the text alone if it has no price."""
 
     part: str
     costs_us: float | None = None
@@ -48,7 +39,7 @@ class Price:
     """As a share of the step."""
     rank: int | None = None
     whole: bool = False
-    """What is saved without any straggler, beside which the parts stand."""
+    """The saving without any straggler, with which parts are compared."""
     slowdown: float | None = None
     """S with only this part as recorded and all else ideal."""
 
@@ -62,7 +53,7 @@ class PriceBars(Choices[Price]):
     _most = 0.0
 
     def show_prices(self, prices: Sequence[Price]) -> None:
-        """In the order given; bars share one scale."""
+        """Show prices in the given order; bars share one scale."""
         self._label = min(max((len(price.part) for price in prices if price.costs_us is not None), default=0), 28)
         self._most = max((price.costs for price in prices), default=0.0)
         self.show(prices)
@@ -72,7 +63,7 @@ class PriceBars(Choices[Price]):
         return max(len(self.items), 1)
 
     def line_of(self, item: Price, width: int) -> list[Piece]:
-        """Return what it costs in figures, and a bar."""
+        """Return its cost in figures, and a bar."""
         styles, glyphs = self.text_styles, self.look.glyphs
         if item.costs_us is None:
             return [(f" {self.safe(item.part)}", styles.dim)]
@@ -101,7 +92,7 @@ def prices_of(
     ideal_us: float,
     least: float,
 ) -> list[Price]:
-    """Return all that is lost, the parts whose fix saves `least` of the step and more, and how many save less.
+    """Return the total loss, the parts whose fix saves at least `least` of the step, and the number of smaller ones.
 
     `alone` is S of each part with all else ideal.
     """
@@ -121,7 +112,7 @@ _BLAMED_SHARE = 8
 
 
 class RankBars(Drawn):
-    """Under each other where there is room for lines, else as many as fit into one."""
+    """One below the other if there are lines, else as many as fit into one."""
 
     DEFAULT_CSS = "RankBars { height: 1; }"
 
@@ -184,7 +175,7 @@ class RankBars(Drawn):
 _LABEL, _STEP_TIME = 14, 8
 _NARROWEST_STEP, _WIDEST_STEP = 6, 40
 _REMARK = 42
-"""Columns that are kept at least for what stands behind a bar, so that bars seldom change their length."""
+"""Columns kept for the text after a bar, so that bars seldom change their length."""
 
 
 @dataclass(frozen=True)
@@ -197,7 +188,7 @@ class _Bar:
 
 
 class StepBars(Drawn):
-    """Of a what-if analysis, and the price of the fixes that are chosen."""
+    """Bars of a what-if analysis, and the price of the chosen fixes."""
 
     DEFAULT_CSS = "StepBars { height: 3; width: 1fr; }"
 
@@ -207,12 +198,12 @@ class StepBars(Drawn):
     _cost: str | None = None
 
     def show(self, result: WhatifResult, cost_per_day: str | None) -> None:
-        """Show the job as it is and as it could be; what that costs per day, where the price of a GPU hour is known."""
+        """Show the job as it is and as it could be, with costs per day if the price of a GPU hour is known."""
         self._result, self._cost = result, cost_per_day
         self.refresh()
 
     def choose(self, number: int, price: FixPrice | None) -> None:
-        """How many fixes are chosen, and what they save together; None while that is being computed."""
+        """Set the number of chosen fixes, and their joint saving; None while that is being computed."""
         self._chosen, self._price = number, price
         self.refresh()
 
@@ -273,7 +264,7 @@ def _time(bar: _Bar) -> str:
 
 _NAME, _FIGURE = 13, 8
 _WIDE = 64
-"""From here on there is room for the median and the share as figures."""
+"""Width from which the median and the share fit as figures."""
 
 
 @dataclass(frozen=True)
@@ -287,7 +278,7 @@ class _Row:
 
     @property
     def difference_us(self) -> float | None:
-        """Return what the rank spends beyond its role's median."""
+        """Return the excess over the role's median."""
         return None if self.typical_us is None else self.own_us - self.typical_us
 
 
@@ -300,7 +291,7 @@ class StepParts(Drawn):
     _what = "part"
 
     def show(self, result: RankProfileResult | None, *, subgraphs: bool = False) -> None:
-        """Replace the parts; with `subgraphs` phases and scopes stand there, those first that differ most."""
+        """Replace the parts; with `subgraphs` by phases and scopes, the most differing first."""
         parts = () if result is None else result.parts
         self._rows = tuple(_Row(one.part, one.own_us, one.typical_us, one.share) for one in parts)
         self._what = "scope" if subgraphs else "part"
@@ -310,9 +301,9 @@ class StepParts(Drawn):
         self.refresh()
 
     def render_line(self, y: int) -> Strip:
-        """Return the titles where there is room for them, then a part in each line."""
+        """Return the titles if they fit, then a part in each line."""
         styles, width = self.text_styles, self.size.width
-        # Of scopes, which can be more than there are lines for, the first ones stand under their titles, too.
+        # If there are more scopes than lines, the first ones stand under their titles, too.
         y -= self._what != "part" or self.size.height > len(self._rows)
         if not self._rows or y >= len(self._rows):
             return Strip.blank(width, styles.base)
@@ -385,9 +376,7 @@ class CompletionCurve(Drawn):
         return fitted([(" " * _MARGIN, styles.dim), (line, styles.dim)], width, styles.base, self.look)
 
     def _drawn(self, result: RankProfileResult) -> Picture:
-        """Return the picture for the size there is now: lines are drawn before a widget is told that its size is
-        another.
-        """
+        """Return the picture for the current size: lines are drawn before a widget learns of a new size."""
         if self._picture is None or self._drawn_for != self.size:
             self._drawn_for = self.size
             width, height = self.size.width - _MARGIN - 1, self.size.height - 1

@@ -1,4 +1,4 @@
-"""Blame paths as trees: who waited at the root, and under it stop by stop what it waited for, to where it began."""
+"""Blame paths as trees: who waited at the root, and below it, stop by stop, what it waited for."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,16 +27,16 @@ from kair_tui.tui.widgets.lists import Choices
 TIME, LATE, SHARE = 9, 10, 9
 """Columns of the figures at the end of a line."""
 WIDE: Final = 86
-"""From here on there is room for the first of them."""
+"""Width from which the first of them fits."""
 _SHORTEST_NAME: Final = 12
 _DEEPEST: Final = 4
-"""Steps of indentation: deeper stops stand under each other."""
+"""Levels of indentation: deeper stops share one."""
 _ON_TIME_US: Final = 0.5
 
 
 @dataclass(frozen=True)
 class _Line:
-    """A path's symptom (depth 0), one of its stops, or those that are folded away from `depth` on."""
+    """A path's symptom (depth 0), one of its stops, or the stops folded from `depth` on."""
 
     path: int
     depth: int = 0
@@ -45,7 +45,7 @@ class _Line:
 
 
 class BlameTree(Choices[_Line]):
-    """Paths under each other, the first unfolded; only lines in view are made into text."""
+    """Paths one below the other, the first unfolded; only lines in view are rendered."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "choose", "open rank"),
@@ -61,27 +61,27 @@ class BlameTree(Choices[_Line]):
     _ends_differ = _steps_differ = False
     _folded: frozenset[int] = frozenset()
     _whole: frozenset[int] = frozenset()
-    """Paths of which every stop is shown."""
+    """Paths with every stop shown."""
 
     # What is shown.
 
     def show_paths(self, paths: Sequence[MergedPath], waiting_us: float, empty: str = "") -> None:
         """Replace the paths; shares are of `waiting_us`. Without any, `empty` says why."""
         self._paths, self._waiting_us = paths, waiting_us
-        # Asked about one root cause, all lead to it.
+        # For a question about one root cause, all lead to it.
         self._ends_differ = len({end_of(one.path) for one in paths if one.part is None}) > 1
         self._steps_differ = len({step for one in paths for step in one.steps}) > 1
         self._folded, self._whole = frozenset(range(1, len(paths))), frozenset()
         self.show(self._all_lines(), empty)
 
     def accuse(self, ranks: frozenset[int]) -> None:
-        """Ranks that a test of triage accuses: only those are marked."""
+        """Set the ranks that triage accuses: only those are marked."""
         self._accused = ranks
         self.refresh()
 
     @property
     def merged(self) -> MergedPath | None:
-        """Return the alike paths under the cursor."""
+        """Return the joined paths under the cursor."""
         return None if self.chosen is None else self._paths[self.chosen.path]
 
     @property
@@ -91,7 +91,7 @@ class BlameTree(Choices[_Line]):
 
     @property
     def node(self) -> PathNode | None:
-        """Return the stop under the cursor; of stops that are folded away the first."""
+        """Return the stop under the cursor; of folded stops the first."""
         return None if self.chosen is None else self._node(self.chosen)
 
     def _node(self, line: _Line) -> PathNode:
@@ -99,7 +99,7 @@ class BlameTree(Choices[_Line]):
         return stops(path)[line.depth - 1] if line.depth else path.symptom
 
     def _lines_of(self, at: int) -> list[_Line]:
-        """Return a path's lines from the symptom to its end, each one step further in than the one before."""
+        """Return a path's lines from the symptom to its end, indented step by step."""
         if at in self._folded:
             return [_Line(at)]
         listed = listed_stops(self._paths[at].path, whole=at in self._whole)
@@ -112,7 +112,7 @@ class BlameTree(Choices[_Line]):
     # Drawing.
 
     def line_of(self, item: _Line, width: int) -> list[Piece]:  # noqa: ARG002
-        """Return a line of those that are not folded away, in view or not."""
+        """Return a visible or hidden line."""
         figures = self._figures(item)
         # The last column is the scroll bar's, or blank.
         room = self.size.width - 1 - sum(len(text) for text, _ in figures)
@@ -141,7 +141,7 @@ class BlameTree(Choices[_Line]):
         return [*pieces, (from_end[0] + self._cut(from_end[1], left - len(name)), style)]
 
     def _when(self, merged: MergedPath) -> str:
-        """When one path was waited at; how often, where alike ones are merged."""
+        """Return when one path was waited at, or how often for joined ones."""
         dot = self.look.glyphs.dot
         if merged.count > 1:
             steps = f" in steps {spans(merged.steps, 2)}" if len(merged.steps) > 1 else ""
@@ -155,7 +155,7 @@ class BlameTree(Choices[_Line]):
         return f"  {sign}rank {end.rank} ", stop_name(end, path)
 
     def _end(self, merged: MergedPath, room: int, indent: str) -> list[Piece]:
-        """Return what was lost where it began; of a root cause that is but a part, that part."""
+        """Return the loss at the origin; for a partial root cause, that part."""
         styles, glyphs, path = self.text_styles, self.look.glyphs, merged.path
         chain, node, part = stops(path), path.chain[-1], merged.part
         guide = indent + (glyphs.edge if node.role_in_path == "edge" and part is None else glyphs.last_branch)
@@ -168,7 +168,7 @@ class BlameTree(Choices[_Line]):
             lead = stop_in_words(before, node, is_first=len(chain) == 1, is_last=True)
             what, why = lead + stop_name(node, path), path_end(node, path)
         tail = f"  {self.safe(why)}"
-        # Why it was late is read first: where there is no room, the name goes.
+        # The reason is most important: without room, the name is cut.
         name = self._cut(what, room - len(guide + sign + tail))
         style = styles.alarm if is_accused else styles.strong
         return [(guide, styles.dim), (f"{sign}{name}{tail}", style)]
@@ -189,9 +189,9 @@ class BlameTree(Choices[_Line]):
         return [(guide, styles.dim), (lead, styles.base), (name, styles.base)]
 
     def _figures(self, line: _Line) -> list[Piece]:
-        """How long it took, how much later than at its peers it began, and of a symptom the part of all waiting."""
+        """Return its time, its lateness compared with peers, and for a symptom its share of all waiting."""
         styles, merged, node = self.text_styles, self._paths[line.path], self._node(line)
-        # At the end the line itself says what was lost, and needs the room for it.
+        # At the end the line itself shows the loss, and needs the room for it.
         if line.hops or node is merged.path.chain[-1]:
             return []
         share = percent(merged.waited_us / self._waiting_us) if self._waiting_us and not line.depth else ""
@@ -201,13 +201,13 @@ class BlameTree(Choices[_Line]):
         return [(f"{self.safe(text):>{columns}}", style) for text, columns, style in cells]
 
     def _cut(self, name: str, room: int) -> str:
-        """Return a name as it fits: what follows it says more than its end."""
+        """Return a name that fits: the text after it matters more than its end."""
         return cut_in_the_middle(self.safe(name), max(room, _SHORTEST_NAME), self.look)
 
     # Folding.
 
     def action_fold(self) -> None:
-        """Show stops that are folded away; elsewhere fold the path under the cursor, or unfold it."""
+        """Show folded stops; elsewhere fold the path under the cursor, or unfold it."""
         line = self.chosen
         if line is not None and line.hops:
             self._whole |= {line.path}
@@ -217,12 +217,12 @@ class BlameTree(Choices[_Line]):
             self._fold_to(self._folded ^ {line.path})
 
     def action_fold_all(self) -> None:
-        """Fold all paths, or unfold them where all are folded."""
+        """Fold all paths, or unfold them if all are folded."""
         every = frozenset(range(len(self._paths)))
         self._fold_to(frozenset() if self._folded == every else every)
 
     def action_out(self) -> None:
-        """From a stop to its path's root; from there folds."""
+        """Go from a stop to its path's root; from there fold."""
         line = self.chosen
         if line is not None and line.depth:
             self.move_to(self.items.index(_Line(line.path)))
@@ -238,7 +238,7 @@ class BlameTree(Choices[_Line]):
             self.move_to(self.at + 1)
 
     def _fold_to(self, folded: frozenset[int]) -> None:
-        """Keep the cursor on its path, and with its stop where that is shown."""
+        """Keep the cursor on its path, and on its stop if that is shown."""
         line, top = self.chosen, self.scroll_offset.y
         if line is None:
             return
@@ -253,7 +253,7 @@ class BlameTree(Choices[_Line]):
     # What the cursor is on.
 
     def action_choose(self) -> None:
-        """Ask for the rank's screen; on a folded path shows its stops first."""
+        """Open the rank's screen; on a folded path show its stops first."""
         line = self.chosen
         if line is not None and (line.path in self._folded or line.hops):
             self.action_fold()

@@ -35,7 +35,7 @@ class DistanceMatrix(RankHeat):
         super().__init__(look, id="matrix")
         self._distances: tuple[tuple[float, ...], ...] = ()
         self._place: dict[int, int] = {}
-        """Of each rank in the matrix."""
+        """Each rank's index in the matrix."""
         self._scores: dict[int, RankScore] = {}
         """The farthest first."""
         self._result: LocalizeResult | None = None
@@ -51,7 +51,7 @@ class DistanceMatrix(RankHeat):
     # What is shown.
 
     def show(self, result: LocalizeResult) -> None:
-        """All distances; the cursor stays on its pair, or goes to the farthest rank and the one it is farthest from."""
+        """Show all distances; the cursor stays on its pair, or goes to the farthest rank and its farthest peer."""
         assert result.matrix is not None
         self._result, self._distances = result, result.matrix
         self._place = {rank: place for place, rank in enumerate(sorted(row.rank for row in result.scores))}
@@ -68,22 +68,22 @@ class DistanceMatrix(RankHeat):
 
     @property
     def within_roles(self) -> bool:
-        """Whether only ranks of one role are compared: what stages run differs by far more than any straggler."""
+        """Whether only ranks of one role are compared: stages differ far more than any straggler."""
         return not self._across_roles and self.has_roles
 
     @property
     def has_roles(self) -> bool:
-        """Return whether there are several, and some of more than one rank."""
+        """Return whether there are several roles, some with more than one rank."""
         rows = () if self._result is None else self._result.scores
         return 1 < len({row.role for row in rows}) < len(rows)
 
     @property
     def scores(self) -> Sequence[RankScore]:
-        """Return every rank with its mean distance from those that it is compared with, the farthest first."""
+        """Return every rank with its mean distance from compared ranks, the farthest first."""
         return tuple(self._scores.values())
 
     def compare_across_roles(self, across: bool) -> None:
-        """All pairs, or only those within a role."""
+        """Compare all pairs, or only those within a role."""
         self._across_roles, self._pair = across, None
         if self._result is not None:
             self.show(self._result)
@@ -101,11 +101,11 @@ class DistanceMatrix(RankHeat):
         return sorted(found, key=lambda row: -row.score)
 
     def are_compared(self, one: int, other: int) -> bool:
-        """Return whether their distance means anything here."""
+        """Return whether their distance is meaningful here."""
         return not self.within_roles or self._scores[one].role == self._scores[other].role
 
     def list_ranks(self, ranks: Sequence[int], *, by_host: bool) -> None:
-        """Show these on both sides, in this order; `by_host` says that hosts stand together."""
+        """Show these on both sides, in this order; `by_host` if hosts are contiguous."""
         self._ranks, self._by_host = ranks, by_host
         if self._pair is not None and ranks:
             row, column = self._pair
@@ -125,7 +125,7 @@ class DistanceMatrix(RankHeat):
         return self.pair[0] if self.pair else None
 
     def distance(self, one: int, other: int) -> float:
-        """Between two ranks."""
+        """Return the distance between two ranks."""
         return self._distances[self._place[one]][self._place[other]]
 
     def text(self, distance: float) -> str:
@@ -133,12 +133,12 @@ class DistanceMatrix(RankHeat):
         return f"{distance:.{self._digits}f}"
 
     def point(self, row: int, column: int) -> None:
-        """Keep the pair of the cursor when the cells are laid out anew."""
+        """Keep the cursor's pair when the cells are laid out again."""
         super().point(row, column)
         self._pair = self.pair
 
     def action_next_far(self, by: int) -> None:
-        """Go to the rank whose mean distance is the next lower, and the one it is farthest from."""
+        """Go to the rank with the next lower mean distance, and its farthest peer."""
         shown = frozenset(self._ranks)
         ranking = [rank for rank in self._scores if rank in shown]
         if not ranking:
@@ -156,7 +156,7 @@ class DistanceMatrix(RankHeat):
     # How it is drawn.
 
     def lay_out(self, width: int, height: int) -> None:  # noqa: ARG002
-        """Figures in the cells where there is room for them, else two columns a cell, else one."""
+        """Draw figures in the cells if they fit, else two columns per cell, else one."""
         ranks = self._ranks
         hosts = [self.host_of(rank) for rank in ranks]
         self.measure_labels(ranks)
@@ -179,7 +179,7 @@ class DistanceMatrix(RankHeat):
         return self.safe(self._scores[rank].host or "") if self._has_hosts else ""
 
     def header(self, line: int) -> tuple[Sequence[Piece], Sequence[tuple[int, Piece]], Sequence[Piece]]:
-        """Return the hosts of the columns; under them the ranks, as many as there is room for."""
+        """Return the hosts of the columns; under them as many ranks as fit."""
         dim = self.text_styles.dim
         if line == 0:
             starts = [0, *self.columns.borders] if self._by_host and self._ranks else []
@@ -209,7 +209,7 @@ class DistanceMatrix(RankHeat):
         return self.label_of(str(rank), host if begins else "", style)
 
     def cell(self, row: int, column: int, line: int) -> Piece:  # noqa: ARG002
-        """Return a sign for how far the two are apart."""
+        """Return a character for the distance of the two."""
         one, other, size = self._ranks[row], self._ranks[column], self.columns.size
         if one == other:
             return (self.look.glyphs.dash * min(size, 2)).ljust(size), self.text_styles.dim
@@ -248,7 +248,7 @@ class HostDistances(Choices[GroupScore]):
         return self.safe(group.group)[:_HOST]
 
     def line_of(self, item: GroupScore, width: int) -> list[Piece]:  # noqa: ARG002
-        """Return the host's mean distance with a bar, and whose is the highest."""
+        """Return the host's mean distance with a bar, and its highest rank."""
         styles, glyphs = self.text_styles, self.look.glyphs
         share = item.mean_score / self._largest if self._largest else 0.0
         bar = glyphs.full * round(share * _BAR)

@@ -1,7 +1,7 @@
-"""Bases of widgets that draw their own lines: what they draw with, and a cursor over rows.
+"""Bases of widgets that draw their own lines: styles, and a cursor over rows.
 
-Textual's `OptionList`, `DataTable` and `Tree` hold an object for each row, show an option only whole, and draw guides
-that are not ASCII; lists here have a million rows, findings longer than the screen, and terminals without Unicode.
+Textual's `OptionList`, `DataTable` and `Tree` hold an object per row, show options only whole, and draw guides that are
+not ASCII; lists here have a million rows, findings longer than the screen, and terminals without Unicode.
 """
 
 from abc import abstractmethod
@@ -31,10 +31,10 @@ class RankOpened(Message):
 
 
 class Drawing:
-    """Gives widgets that draw their own lines what they draw with."""
+    """Gives widgets that draw their own lines their styles."""
 
     look: Look
-    """What the terminal can show."""
+    """The terminal's capabilities."""
 
     @cached_property
     def text_styles(self) -> TextStyles:
@@ -42,7 +42,7 @@ class Drawing:
         return styles_of(self.look)
 
     def safe(self, text: str) -> str:
-        """Return `text` as it may be sent to the terminal."""
+        """Return `text` made safe for the terminal."""
         return self.look.safe(text)
 
 
@@ -55,7 +55,7 @@ class Drawn(Drawing, Widget):
 
 
 class DrawnScroll(Drawing, ScrollView):
-    """A widget that draws those of its lines that are in view."""
+    """A widget that draws only lines in view."""
 
     def __init__(self, look: Look, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
@@ -63,7 +63,7 @@ class DrawnScroll(Drawing, ScrollView):
 
 
 class RefreshedByFocus(Widget):
-    """A base that stands after the widget's own: its CSS comes from the first."""
+    """A base that comes after the widget's own: its CSS comes from the first."""
 
     def on_focus(self) -> None:
         """Draw the cursor where the keyboard is."""
@@ -84,7 +84,7 @@ CELL_MOVES: Final[Sequence[BindingType]] = (
 
 
 class RowCursor(DrawnScroll, RefreshedByFocus, inherit_bindings=False):
-    """Rows under `HEADER` lines that stay, one of them under the cursor; `at` is its place."""
+    """Rows under `HEADER` fixed lines, one of them under the cursor; `at` is its index."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "move(-1)", "up", show=False),
@@ -100,11 +100,11 @@ class RowCursor(DrawnScroll, RefreshedByFocus, inherit_bindings=False):
     @property
     @abstractmethod
     def count(self) -> int:
-        """Return how many rows there are."""
+        """Return the number of rows."""
 
     @abstractmethod
     def post_moved(self) -> None:
-        """Say that the cursor is on another row."""
+        """Report that the cursor is on another row."""
 
     def action_move(self, by: int) -> None:
         """Move the cursor by so many rows."""
@@ -119,7 +119,7 @@ class RowCursor(DrawnScroll, RefreshedByFocus, inherit_bindings=False):
         self.move_to(0 if by < 0 else self.count - 1)
 
     def move_to(self, at: int) -> None:
-        """Put the cursor on a row, or the nearest there is; redraw the two lines that change."""
+        """Put the cursor on a row, or the nearest one; redraw the two changed lines."""
         at = min(max(at, 0), self.count - 1)
         if at < 0 or at == self.at:
             return
@@ -131,11 +131,11 @@ class RowCursor(DrawnScroll, RefreshedByFocus, inherit_bindings=False):
 
     @property
     def rows_in_view(self) -> int:
-        """Return for how many rows there is room under the header."""
+        """Return the number of rows that fit under the header."""
         return max(self.scrollable_content_region.height - self.HEADER, 1)
 
     def bring_into_view(self) -> None:
-        """Scroll to the cursor where it is out of view."""
+        """Scroll to the cursor if it is out of view."""
         top = self.scroll_offset.y
         if not top <= self.at < top + self.rows_in_view:
             self.scroll_to(y=self.at if self.at < top else self.at - self.rows_in_view + 1, animate=False)

@@ -1,6 +1,6 @@
-"""Fixes to choose from, with what each would save by itself; then remedies, and what to know of the figures.
+"""Fixes to choose from, with each one's saving; then remedies, and notes on the figures.
 
-Fixes that are chosen on the screen, as the options of `kair whatif`: `--fix rank=3`, `--scale op=flash*:0.5`.
+Chosen fixes are options of `kair whatif`: `--fix rank=3`, `--scale op=flash*:0.5`.
 """
 
 import re
@@ -22,18 +22,18 @@ from kair_tui.tui.widgets.lists import Lines, LongChoices
 
 _TIME, _CHANGE, _GAIN, _MONEY = 8, 10, 12, 14
 _ORIGIN = 14
-"""Columns for why a fix is listed, which is told below it where the fix itself needs them."""
+"""Columns for a fix's origin, which moves below it if the fix needs them."""
 
 
 @dataclass(frozen=True)
 class ListedFix:
-    """A fix, a remedy (which cannot be chosen), or something to be read (without figures)."""
+    """A fix, a remedy (which cannot be chosen), or a note (without figures)."""
 
     text: str
     fixes: tuple[Fix, ...] = ()
     """Several belong together."""
     origin: str = ""
-    """Why it is here: `finding 1`, `costs 12.5 %`, `typed`."""
+    """Its origin: `finding 1`, `costs 12.5 %`, `typed`."""
     step_time_us: float | None = None
     saved_us: float | None = None
     throughput_gain: float | None = None
@@ -78,14 +78,14 @@ class FixList(LongChoices[ListedFix]):
 
     @property
     def titles(self) -> str:
-        """Return what stands over the figures."""
+        """Return the titles of the figures."""
         is_priced = any(fix.cost_per_day is not None for fix in self.items)
         return f"{'step':>{_TIME}}{'change':>{_CHANGE}}{'throughput':>{_GAIN}}" + (
             f"{'cost/day':>{_MONEY}}  " if is_priced else "  "
         )
 
     def action_choose_fix(self) -> None:
-        """Choose it, or no longer."""
+        """Choose it, or drop it."""
         if self.chosen is not None and self.chosen.fixes:
             self.post_message(self.Toggled(self.chosen))
 
@@ -123,7 +123,7 @@ class FixList(LongChoices[ListedFix]):
 
 
 def key(fix: ListedFix) -> tuple[str, tuple[Fix, ...]]:
-    """Return what makes it the same fix, whatever its price."""
+    """Return its identity, whatever its price."""
     return fix.text, fix.fixes
 
 
@@ -136,9 +136,9 @@ _FACTOR = re.compile(r":(\d+(\.\d+)?|even)$")
 
 
 def typed_fix(text: str) -> Fix:
-    """Return the fix that was typed: `rank=3` is `--fix rank=3`, `op=flash*:0.5` a `--scale`.
+    """Return the typed fix: `rank=3` is `--fix rank=3`, `op=flash*:0.5` a `--scale`.
 
-    Raises UsageError where it is none.
+    Raises UsageError if it is invalid.
     """
     try:
         words = shlex.split(text)
@@ -155,7 +155,7 @@ def typed_fix(text: str) -> Fix:
 
 
 def as_arguments(fixes: Iterable[Fix]) -> dict[str, Any]:
-    """Return what a question about `kair whatif` is given for these fixes, each once."""
+    """Return the arguments of a question about `kair whatif` for these fixes, each once."""
     distinct = list(dict.fromkeys(fixes))
     plain = [fix_text(fix) for fix in distinct if not fix.is_scale]
     scales = [fix_text(fix) for fix in distinct if fix.is_scale]
@@ -163,10 +163,10 @@ def as_arguments(fixes: Iterable[Fix]) -> dict[str, Any]:
 
 
 def in_order(fixes: Iterable[Fix]) -> list[Fix]:
-    """Return the same in the order in which their prices come: fixes, then scales."""
+    """Return the fixes in the order of their prices: fixes, then scales."""
     return sorted(dict.fromkeys(fixes), key=lambda fix: fix.is_scale)
 
 
 def short(fix: Fix) -> str:
-    """`rank=3` for `--fix rank=3`; a scale keeps its flag."""
+    """Return `rank=3` for `--fix rank=3`; a scale keeps its flag."""
     return fix_option(fix).removeprefix("--fix ")

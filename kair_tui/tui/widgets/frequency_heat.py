@@ -1,4 +1,4 @@
-"""A heat map of frequency: a row for every rank, time to the right, and signs where it fell behind its peers."""
+"""A heat map of frequency: a row for every rank, time to the right, and marks where it fell behind its peers."""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -17,13 +17,13 @@ _WIDEST: Final = 8
 _HIGHEST: Final = 6
 _WIDE_SCREEN: Final = 100
 _MEASURED: Final = 512
-"""Ranks at most whose highest bar is looked for: a higher one is drawn as full."""
+"""Ranks examined for the highest bar: higher ones are drawn as full."""
 _TICKS: Final = 14
 """Columns from one time in the header to the next, at least."""
 
 
 class FrequencyHeat(RankHeat):
-    """Bars for the counts; where windows outnumber columns, one for the mean of several."""
+    """Bars for the counts; if windows outnumber columns, one for the mean of several."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("n", "next_degraded(1)", "next degraded"),
@@ -79,7 +79,7 @@ class FrequencyHeat(RankHeat):
 
     @property
     def counted(self) -> int:
-        """Return operations that the rank ran in them."""
+        """Return the number of operations that the rank ran in them."""
         return sum(self._counts[self._ranks[self.row]].counts[window] for window in self.windows)
 
     @property
@@ -90,7 +90,7 @@ class FrequencyHeat(RankHeat):
 
     @property
     def meanwhile(self) -> str | None:
-        """Return what the rank ran in the region that is under the cursor."""
+        """Return what the rank ran instead in the region under the cursor."""
         if self._result is None or not self.shortfalls:
             return None
         begin, end = (at * self._result.window_us for at in (self.windows.start, self.windows.stop))
@@ -104,7 +104,7 @@ class FrequencyHeat(RankHeat):
         return self.safe(self._hosts.get(rank, ""))
 
     def point(self, row: int, column: int) -> None:
-        """Keep the rank and the window of the cursor when the cells are laid out anew."""
+        """Keep the cursor's rank and window when the cells are laid out again."""
         super().point(row, column)
         if self._ranks:
             self._rank = self._ranks[self.row]
@@ -126,7 +126,7 @@ class FrequencyHeat(RankHeat):
     # How it is drawn.
 
     def lay_out(self, width: int, height: int) -> None:
-        """Bars as wide and as high as there is room for."""
+        """Draw bars as wide and as high as fit."""
         if self._result is None:
             return
         self.measure_labels(self._counts)
@@ -150,7 +150,7 @@ class FrequencyHeat(RankHeat):
         return self.label_of("rank", "host", dim), ticks, [(f"{'degraded':>10}{wide}", dim)]
 
     def label(self, row: int, line: int) -> Sequence[Piece]:
-        """Return the rank, and its host where there is more than one."""
+        """Return the rank, and its host if there are several."""
         if line != self.rows.size - 1:
             return ()
         rank = self._ranks[row]
@@ -158,7 +158,7 @@ class FrequencyHeat(RankHeat):
         return self.label_of(str(rank), self.host_of(rank), style)
 
     def cell(self, row: int, column: int, line: int) -> Piece:
-        """Return a part of a bar; at its foot a sign where the rank ran less than its peers."""
+        """Return a part of a bar; at its foot a mark if the rank ran less than its peers."""
         rank, windows = self._ranks[row], self._stretches[column]
         counts, glyphs = self._counts[rank].counts, self.look.glyphs
         mean = sum(counts[windows.start : windows.stop]) / len(windows)
@@ -178,7 +178,7 @@ class FrequencyHeat(RankHeat):
         return (glyphs.alarm if missing else glyphs.weak_alarm).ljust(size), style
 
     def total(self, row: int, line: int) -> Sequence[Piece]:
-        """Degraded windows, and operations in all."""
+        """Return the degraded windows, and the number of all operations."""
         if line != self.rows.size - 1:
             return ()
         rank = self._ranks[row]

@@ -1,6 +1,6 @@
-"""Grids with a cell for every rank, darker the more it stands out; in the score grid flagged ranks have a sign.
+"""Grids with a cell for every rank, darker the more it stands out; flagged ranks have a mark in the score grid.
 
-A grid of what every worker costs.
+Also a grid of every worker's cost.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,15 +18,15 @@ from kair_tui.tui.widgets.heat import Heat
 from kair_tui.tui.widgets.lines import Piece
 
 LIMITS: Final = (2.0, 3.0, 5.0, 10.0)
-"""Scores from which a cell is one level darker: they are values of t, seldom above 3 of healthy ranks."""
+"""Scores at which a cell gets darker: they are values of t, seldom above 3 for healthy ranks."""
 
 MARKED: Final = 5
-"""The level above those of the ramp: the cell gets a sign of its own."""
+"""The level above those of the ramp: the cell gets a mark."""
 _MERGED: Final = tuple(2**power for power in range(1, 15))
 
 
 class OfRank(Protocol):
-    """What a cell shows is of one rank."""
+    """A cell's value, which belongs to one rank."""
 
     @property
     def rank(self) -> int:
@@ -38,7 +38,7 @@ Row = TypeVar("Row", bound=OfRank)
 
 
 class CellGrid(Heat, Generic[Row]):
-    """Cells that can be walked over with the arrow keys; enter opens the rank under the cursor."""
+    """Cells with a cursor; enter opens the rank under it."""
 
     DEFAULT_CSS = "CellGrid { height: auto; }"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -53,9 +53,9 @@ class CellGrid(Heat, Generic[Row]):
     HAS_BORDERS = False
     HEADER = 0
     NAMES_COLUMNS: ClassVar[bool] = False
-    """Whether a table of groups has a line over it that says which column is which: `dp 0    1    2`."""
+    """Whether a table of groups has a line with column names: `dp 0    1    2`."""
     SHARE_OF_HEIGHT: ClassVar[float] = 0.45
-    """How much of the screen it takes at most."""
+    """Largest share of the screen's height."""
 
     def __init__(self, look: Look, *, id: str) -> None:  # noqa: A002
         super().__init__(look, id=id)
@@ -66,25 +66,25 @@ class CellGrid(Heat, Generic[Row]):
         self._hidden: Callable[[int], bool] = lambda _: False
         self._zooms: tuple[Zoom, ...] = (Zoom(1),)
         self._zoom: int | None = None
-        """Which of them was chosen; None for the largest that fits."""
+        """The chosen zoom; None for the largest that fits."""
         self._arrangement = Arrangement((), Zoom(1), 1, 1)
         self._arranged_for: tuple[int, int] | None = None
         self._rank: int | None = None
 
-    # What a grid of some sort says of its cells.
+    # What a kind of grid defines.
 
     def level(self, row: Row) -> int:
-        """Return how dark it is, from 0; MARKED for one that has the sign."""
+        """Return its darkness from 0; MARKED for one with a mark."""
         raise NotImplementedError
 
     def figure(self, row: Row) -> str:
-        """Return what is written into it where there is room."""
+        """Return its figure, shown if there is room."""
         raise NotImplementedError
 
     # What is shown.
 
     def show(self, ranking: Sequence[Row]) -> None:
-        """Show a row for each rank, the worst first; the cursor goes there unless it is on a rank already."""
+        """Show a cell for each rank, the worst first; the cursor goes there unless it is on a rank already."""
         self._ranks = {row.rank: row for row in ranking}
         self._level = {row.rank: self.level(row) for row in ranking}
         digits = len(str(max(self._ranks, default=0)))
@@ -101,13 +101,13 @@ class CellGrid(Heat, Generic[Row]):
         self._arrange_anew()
 
     def group(self, groups: Sequence[Group], *, aligned: bool) -> None:
-        """Put ranks together; `aligned` groups are rows of one table."""
+        """Group ranks; `aligned` groups are rows of one table."""
         self._groups, self._aligned = groups, aligned
         self.HEADER = int(self.NAMES_COLUMNS and aligned and bool(groups))
         self._arrange_anew()
 
     def hide(self, hidden: Callable[[int], bool]) -> None:
-        """Leave the cells of ranks blank for which `hidden` is true."""
+        """Blank the cells of ranks for which `hidden` is true."""
         self._hidden = hidden
         self.rearrange()
 
@@ -131,9 +131,7 @@ class CellGrid(Heat, Generic[Row]):
     # Layout.
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:  # noqa: ARG002
-        """Return what the cells need, up to a share of the screen; one line more for a bar under rows that are too
-        long.
-        """
+        """Return the lines needed by the cells, up to a share of the screen, and by a scroll bar under long rows."""
         self._arrange(width)
         needed = self._arrangement.rows.count + (1 if self._arrangement.width > width - 1 else 0)
         return min(max(needed, 1), self._room_for_rows()) + self.HEADER
@@ -147,7 +145,7 @@ class CellGrid(Heat, Generic[Row]):
         self.refresh(layout=True)
 
     def _arrange(self, width: int) -> None:
-        """For a width, of which a column on either side stays blank."""
+        """Arrange for a width, of which a column on either side stays blank."""
         width, height = max(width - 2, 1), self._room_for_rows()
         if (width, height) == self._arranged_for:
             return
@@ -156,13 +154,13 @@ class CellGrid(Heat, Generic[Row]):
         if self.look.plain:
             width, zooms = 1, self._zooms[:1]
         found = [Arrangement(self._groups, zoom, width, height, aligned=self._aligned) for zoom in zooms]
-        # Rows of a table do not become fewer with smaller cells: those beyond the room are scrolled to.
+        # Smaller cells do not reduce the rows of a table: those beyond the room are scrolled to.
         as_wide = (one for one in found if self._aligned and one.width <= width)
         fitting = (one for one in found if one.rows.count <= height and one.width <= width)
         self._arrangement = next(fitting, None) or next(as_wide, found[-1])
 
     def lay_out(self, width: int, height: int) -> None:  # noqa: ARG002
-        """Cells as large as there is room for."""
+        """Draw cells as large as fit."""
         self._arrange(width)
         of = self._arrangement
         self.rows, self.columns, self.left = of.rows, of.columns, of.label_width + 1
@@ -171,7 +169,7 @@ class CellGrid(Heat, Generic[Row]):
     # Drawing.
 
     def header(self, line: int) -> tuple[Sequence[Piece], Sequence[tuple[int, Piece]], Sequence[Piece]]:  # noqa: ARG002
-        """Return the names of the columns, as many as there is room for."""
+        """Return as many column names as fit."""
         dim, over, before, free = self.text_styles.dim, [], "", 0
         for column, name in enumerate(self._groups[0].columns[:: self._arrangement.zoom.ranks]):
             start = self.columns.start(column)
@@ -190,7 +188,7 @@ class CellGrid(Heat, Generic[Row]):
         return ()
 
     def cell(self, row: int, column: int, line: int) -> Piece:  # noqa: ARG002
-        """Return a sign, or where there is room the rank and its figure."""
+        """Return a character, or if there is room the rank and its figure."""
         styles, glyphs, zoom = self.text_styles, self.look.glyphs, self._arrangement.zoom
         ranks = [rank for rank in self._arrangement.ranks_in(row, column) if not self._hidden(rank)]
         if not ranks:
@@ -210,25 +208,25 @@ class CellGrid(Heat, Generic[Row]):
     # The cursor.
 
     def action_move(self, down: int, right: int) -> None:
-        """Go to the cell beside."""
+        """Go to the adjacent cell."""
         if self.ranks:
             self.point(*self._arrangement.beside(self.row, self.column, right, down))
 
     def point(self, row: int, column: int) -> None:
-        """Put the cursor on a cell, where there is one, and on its most suspicious rank."""
+        """Put the cursor on a cell, if it exists, and on its most suspicious rank."""
         if ranks := self._arrangement.ranks_in(row, column):
             self._rank = self._rank if self._rank in ranks else self._worst(ranks)
             super().point(row, column)
 
     def action_next_flagged(self, by: int) -> None:
-        """Go to the next rank that is marked, in the order of the ranking."""
+        """Go to the next marked rank, in the order of the ranking."""
         flagged = [rank for rank in self._ranks if self._level[rank] == MARKED]
         if flagged:
             at = flagged.index(self._rank) + by if self._rank in flagged else 0
             self.move_to(flagged[at % len(flagged)])
 
     def action_zoom(self, by: int) -> None:
-        """Larger or smaller cells, in the place of the size that fits."""
+        """Draw larger or smaller cells instead of the size that fits."""
         now = self._zooms.index(self._arrangement.zoom)
         self._zoom = min(max(now + by, 0), len(self._zooms) - 1)
         self._arrange_anew()
@@ -246,7 +244,7 @@ class RankGrid(CellGrid[RankedRank]):
     """Whether scores are known."""
 
     def _room_for_rows(self) -> int:
-        """On a low screen less, for what was found to be seen."""
+        """Return fewer rows on a low screen, so that findings are visible."""
         height = self.app.size.height
         return max(int(height * _SHARE_OF_LOW), 3) if height < _LOW_SCREEN else super()._room_for_rows()
 
@@ -254,7 +252,7 @@ class RankGrid(CellGrid[RankedRank]):
         super().__init__(look, id="grid")
 
     def level(self, row: RankedRank) -> int:
-        """By its score, unless it is flagged."""
+        """Return the level of its score, unless it is flagged."""
         return MARKED if row.flagged else sum(row.score >= limit for limit in LIMITS)
 
     def figure(self, row: RankedRank) -> str:
@@ -263,11 +261,11 @@ class RankGrid(CellGrid[RankedRank]):
 
 
 COSTS: Final = (0.01, 0.05, 0.20, 0.50)
-"""Of the step: costs from which a cell is one level darker."""
+"""Costs at which a cell gets darker, as shares of the step."""
 
 
 class WorkerHeat(CellGrid[Worker]):
-    """Stages in rows and data-parallel ranks in columns where the recording knows them, else ranks by host."""
+    """Stages in rows and data-parallel ranks in columns if recorded, else ranks by host."""
 
     SHARE_OF_HEIGHT: ClassVar[float] = 0.3
 
@@ -275,12 +273,12 @@ class WorkerHeat(CellGrid[Worker]):
         super().__init__(look, id="workers")
 
     limits: Sequence[float] = COSTS
-    """Costs from which a cell is one level darker."""
+    """Costs at which a cell gets darker."""
     alone = True
-    """Whether cells show S_w, else what the fix of each saves."""
+    """Whether cells show S_w, else their fix's saving."""
 
     def level(self, row: Worker) -> int:
-        """By its costs."""
+        """Return the level of its costs."""
         return sum(row.costs >= limit for limit in self.limits)
 
     def figure(self, row: Worker) -> str:

@@ -15,7 +15,7 @@ class Group:
     label: str
     ranks: tuple[int, ...]
     columns: tuple[str, ...] = ()
-    """What stands over each of them in a table; ranks under the same belong together."""
+    """The column names of its ranks in a table; ranks with the same name belong together."""
 
 
 def by_host(ranks: Iterable[int], hosts: Mapping[int, str | None]) -> tuple[Group, ...]:
@@ -27,10 +27,9 @@ def by_host(ranks: Iterable[int], hosts: Mapping[int, str | None]) -> tuple[Grou
 
 
 def by_position(ranks: Iterable[int], layout: Layout | None) -> tuple[Group, ...]:
-    """Return a group per pipeline stage, its ranks in the order of their data-parallel ranks; () where neither is
-    known.
+    """Return a group per pipeline stage, its ranks by data-parallel rank; () if neither is known.
 
-    Ranks of one place are its tensor-parallel ranks, in their order.
+    Ranks of one place are its tensor-parallel ranks, in order.
     """
     if layout is None or not (layout.pipeline_stage or layout.dp_rank):
         return ()
@@ -46,35 +45,35 @@ def by_position(ranks: Iterable[int], layout: Layout | None) -> tuple[Group, ...
 
 
 def position_words(groups: Sequence[Group]) -> str:
-    """Return what rows and columns are: `pp x dp x tp`."""
+    """Return the meaning of rows and columns: `pp x dp x tp`."""
     return "pp x dp" + (" x tp" if any(_apart(group) > 1 for group in groups) else "")
 
 
 def place_in_words(rank: int, layout: Layout | None) -> str:
-    """Return where a rank is: `pp 3 dp 2 tp 1`; as much of it as is known."""
+    """Return a rank's place: `pp 3 dp 2 tp 1`, as far as known."""
     if layout is None:
         return ""
     stage, dp = layout.pipeline_stage.get(rank), layout.dp_rank.get(rank)
     known = [f"{name} {place}" for name, place in (("pp", stage), ("dp", dp)) if place is not None]
     if known and (layout.tp or 1) > 1:
-        beside = (
+        peers = (
             other
             for other in range(rank)
             if (layout.pipeline_stage.get(other), layout.dp_rank.get(other)) == (stage, dp)
         )
-        known.append(f"tp {sum(1 for _ in beside)}")
+        known.append(f"tp {sum(1 for _ in peers)}")
     return " ".join(known)
 
 
 def _apart(group: Group) -> int:
-    """Return how many ranks stand under one column's name; 1 where each has its own."""
+    """Return the number of ranks under one column name; 1 if each has its own."""
     named = len(set(group.columns))
     return len(group.columns) // named if named and len(group.columns) % named == 0 else 1
 
 
 @dataclass(frozen=True)
 class Zoom:
-    """How a rank is drawn: `width` columns a cell, `ranks` of them in one."""
+    """The size of a rank: `width` columns per cell, `ranks` per cell."""
 
     width: int
     ranks: int = 1
@@ -83,9 +82,8 @@ class Zoom:
 class Arrangement:
     """The cells of groups in rows of at most `width` columns of the screen.
 
-    Each group begins a row of its own, unless there are more of them than fit `height` rows: then they stand beside
-    each other as often as needed. With `aligned` each has one row, however long, so that the cells of all groups stand
-    under each other.
+    Each group begins a new row, unless there are more groups than fit `height` rows: then as many as needed stand side
+    by side. With `aligned` each has one row, however long, so that the cells of all groups are aligned.
     """
 
     def __init__(self, groups: Sequence[Group], zoom: Zoom, width: int, height: int, *, aligned: bool = False) -> None:
@@ -101,30 +99,30 @@ class Arrangement:
         block = Axis(self._across, zoom.width, tuple(range(together, self._across, together)) if together > 1 else ())
         most = 1 if aligned else max((width - self.label_width + 1) // (block.length + 1), 1)
         self.abreast = min(most, max(-(-len(groups) * self._down // max(height, 1)), 1))
-        """Groups beside each other."""
-        beside = range(self._across, self.abreast * self._across, self._across)
+        """Groups side by side."""
+        between = range(self._across, self.abreast * self._across, self._across)
         self.columns = Axis(
-            min(self.abreast, max(len(groups), 1)) * self._across, zoom.width, (*block.borders, *beside)
+            min(self.abreast, max(len(groups), 1)) * self._across, zoom.width, (*block.borders, *between)
         )
         self.rows = Axis(-(-len(groups) // self.abreast) * self._down)
 
     @cached_property
     def _place(self) -> dict[int, tuple[int, int]]:
-        """Return each rank's group, and its place in it."""
+        """Return each rank's group, and its index in it."""
         return {rank: (g, at) for g, group in enumerate(self.groups) for at, rank in enumerate(group.ranks)}
 
     @property
     def width(self) -> int:
-        """Return columns of the screen, the labels' among them."""
+        """Return the columns of the screen, including labels."""
         return self.label_width + self.columns.length
 
     def _cells(self, group: Group) -> int:
         return -(-len(group.ranks) // self.zoom.ranks)
 
     def ranks_in(self, row: int, column: int) -> tuple[int, ...]:
-        """Return the ranks of a cell; none where there is no cell."""
-        beside, across = divmod(column, self._across)
-        group, first = self._group(row) + beside, ((row % self._down) * self._across + across) * self.zoom.ranks
+        """Return the ranks of a cell; empty without a cell."""
+        group_across, across = divmod(column, self._across)
+        group, first = self._group(row) + group_across, ((row % self._down) * self._across + across) * self.zoom.ranks
         return self.groups[group].ranks[first : first + self.zoom.ranks] if group < len(self.groups) else ()
 
     def _group(self, row: int) -> int:
@@ -140,15 +138,15 @@ class Arrangement:
         return group // self.abreast * self._down + down, group % self.abreast * self._across + across
 
     def label(self, row: int) -> str:
-        """Return what stands before a row: its first group, where that begins there."""
+        """Return a row's label: its first group, if that begins there."""
         return self.groups[self._group(row)].label if row % self._down == 0 else ""
 
     def cells_of(self, row: int) -> list[int]:
-        """Return the columns of a row in which there is a cell."""
+        """Return the columns of a row that have a cell."""
         return [column for column in range(self.columns.count) if self.ranks_in(row, column)]
 
     def beside(self, row: int, column: int, dx: int, dy: int) -> tuple[int, int]:
-        """Return the next cell in a direction; the same one at the edge. Sideways goes on in the next row."""
+        """Return the next cell in a direction; the same one at the edge. Sideways continues in the next row."""
         if dy:
             row = min(max(row + dy, 0), self.rows.count - 1)
             return row, min(self.cells_of(row), key=lambda other: abs(other - column), default=column)

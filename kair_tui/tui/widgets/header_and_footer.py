@@ -1,6 +1,6 @@
-"""Header, status line and footer: where one is, what is under the cursor, and which keys do what.
+"""Header, status line and footer: the place, the thing under the cursor, and the keys.
 
-Textual's `Footer` and `Tabs` make a widget for each key and scroll; these drop whole keys, and keep `esc ? q`.
+Textual's `Footer` and `Tabs` make a widget per key and scroll; these drop whole keys, and keep `esc ? q`.
 """
 
 from typing import Any, NamedTuple
@@ -16,16 +16,16 @@ _APART = 3
 
 
 class BarLine(Line):
-    """A bar across the screen; a piece that does something when it is clicked says so in its style."""
+    """A bar across the screen; clickable pieces carry their action in their style."""
 
     shown: Any = ()
 
     def on_mount(self) -> None:
-        """Draw what can be clicked as all else."""
+        """Draw clickable text like all else."""
         self.auto_links = False
 
     def show(self, *shown: object) -> None:
-        """Redraw where something changed."""
+        """Redraw if something changed."""
         if shown != self.shown:
             self.shown = shown
             self.refresh()
@@ -40,15 +40,14 @@ def _doing(action: str) -> Style:
 
 
 class HeaderLine(BarLine):
-    """The path of screens that led here on the left, what is open on the right."""
+    """The path of screens on the left, the open job on the right."""
 
     shown: Any = ((), "", "")
 
     def pieces(self, width: int) -> list[Piece]:
-        """`kair  job › overview › rank 3        12 steps`.
+        """Return `kair  job › overview › rank 3        12 steps`.
 
-        Where there is little room what is open goes first, then the path from its beginning on; where one is, and what
-        must not be overlooked, stay.
+        If space is short the job is dropped first, then the path from its begin; the current place and alerts stay.
         """
         styles, (crumbs, about, alarming) = self.text_styles, self.shown
         alarm: list[Piece] = [(f"  {self.safe(alarming)}", styles.bar_strong)] if alarming else []
@@ -64,7 +63,7 @@ class HeaderLine(BarLine):
         return [*path, (" " * gap, styles.bar), *right, (" ", styles.bar)]
 
     def _path(self, left_out: int) -> list[Piece]:
-        """Return the brand and the crumbs, each of which leads to its screen, without so many of the first."""
+        """Return the brand and the crumbs, each a link to its screen, without the first `left_out`."""
         styles, glyphs = self.text_styles, self.look.glyphs
         cut = f" {glyphs.ellipsis} {glyphs.crumb} " if left_out else " "
         path: list[Piece] = [(" kair ", styles.bar_strong), (cut, styles.bar)]
@@ -77,12 +76,12 @@ class HeaderLine(BarLine):
 
 
 class ScreensLine(BarLine):
-    """The screens with their keys, the one in front lit: `1 overview 2 rank 3 blame ... 8 M F Q D`."""
+    """The screens with their keys, the current one highlighted: `1 overview 2 rank 3 blame ... 8 M F Q D`."""
 
     shown: Any = ((), "")
 
     def pieces(self, width: int) -> list[Piece]:
-        """Return every key; the last ones without their names where there is no room for those."""
+        """Return every key; the last ones without names if these do not fit."""
         pieces: list[Piece] = []
         screens, front = self.shown
         for (key, name), is_named in zip(screens, self._named(width), strict=True):
@@ -95,7 +94,7 @@ class ScreensLine(BarLine):
         return pieces
 
     def _named(self, width: int) -> list[bool]:
-        """Of which screens there is room for the name; the one in front keeps its own as long as any has."""
+        """Return which screens show a name; the current one keeps its own as long as any does."""
         screens, front = self.shown
         names = sorted(screens, key=lambda screen: screen[1] != front)
         named: set[str] = set()
@@ -109,37 +108,37 @@ class ScreensLine(BarLine):
 
 
 class StatusLine(Line):
-    """What is under the cursor; a message takes its place until the cursor moves."""
+    """Describes the thing under the cursor; a message replaces it until the cursor moves."""
 
     _text = ""
     _about = ""
     _alarming = False
     is_message = False
-    """Whether what it says is no description of what is under the cursor."""
+    """Whether the text is a message instead of a description."""
 
     @property
     def text(self) -> str:
-        """Return what it says now."""
+        """Return the current text."""
         return self._text.strip()
 
     @property
     def about(self) -> str:
-        """Return what is under the cursor."""
+        """Return the description of the thing under the cursor."""
         return self._about
 
     def describe(self, text: str) -> None:
-        """Show what is under the cursor; a message gives way only if that is something new."""
+        """Show the thing under the cursor; a message yields only to something new."""
         if text != self._about:
             self._about, self.is_message = text, False
             self._show(text, alarm=False)
 
     def say(self, text: str, *, alarm: bool = False) -> None:
-        """Show a message; without text what is under the cursor is seen again."""
+        """Show a message; without text the description is shown again."""
         self.is_message = bool(text)
         self._show(text or self._about, alarm=alarm)
 
     def _show(self, text: str, *, alarm: bool) -> None:
-        """Redraw only the part that differs."""
+        """Redraw only the differing part."""
         shown = f" {self.safe(text)}"
         if (shown, alarm) == (self._text, self._alarming):
             return
@@ -162,20 +161,20 @@ class StatusLine(Line):
 
 
 class FooterKey(NamedTuple):
-    """A key, what it does, and whether it is shown even where there is little room."""
+    """A key, its action, and whether it stays if space is short."""
 
     key: str
     does: str
     stays: bool = False
     press: str = ""
-    """What is pressed by a click, as Textual calls it."""
+    """The key pressed by a click, in Textual's terms."""
 
 
 class FooterLine(BarLine):
     """The keys that matter here."""
 
     def pieces(self, width: int) -> list[Piece]:
-        """Return the keys that there is room for."""
+        """Return the keys that fit."""
         pieces: list[Piece] = [(" ", self.text_styles.bar)]
         for key in self._shown(width):
             gap = " " * _APART if len(pieces) > 1 else ""
@@ -188,7 +187,7 @@ class FooterLine(BarLine):
         return pieces
 
     def _shown(self, width: int) -> list[FooterKey]:
-        """As many whole keys as there is room for; the last of those that need not stay go first."""
+        """Return as many whole keys as fit; dispensable ones are dropped from the end."""
         keys: list[FooterKey] = list(self.shown)
         while len(keys) > _MOST_KEYS or (len(keys) > 1 and _needed(keys) > width):
             keys.remove(next((key for key in reversed(keys) if not key.stays), keys[-1]))
@@ -204,7 +203,7 @@ def _needed(keys: list[FooterKey]) -> int:
 
 
 def _difference(one: str, other: str) -> tuple[int, int]:
-    """Return the first cell in which two texts of the same length differ, and one past the last."""
+    """Return the first differing cell of two texts of equal length, and one past the last."""
     if cell_len(one) != len(one) or cell_len(other) != len(other):
         return 0, max(cell_len(one), cell_len(other))
     differing = [index for index, (a, b) in enumerate(zip(one, other, strict=True)) if a != b]

@@ -1,6 +1,6 @@
-"""A map of cells in rows and columns, of which only those in view are ever drawn.
+"""A map of cells in rows and columns, of which only those in view are drawn.
 
-One figure of every rank in a line: a cell for each, of several that share one the largest.
+Also one figure of every rank in a line: a cell for each, of several that share one the largest.
 """
 
 from bisect import bisect_right
@@ -55,7 +55,7 @@ class Axis:
 
 
 class Heat(DrawnScroll, can_focus=True):
-    """Cells under a header, between a label and what sums the row up. A kind of map says what is in each."""
+    """Cells under a header, between a label and a row total. A kind of map defines their content."""
 
     DEFAULT_CSS = "Heat { height: 1fr; overflow: auto; }"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -69,11 +69,11 @@ class Heat(DrawnScroll, can_focus=True):
         Binding("ctrl+end,G", "move(1000000, 0)", "last row", show=False),
     ]
     LIT: ClassVar[bool] = False
-    """Whether the cursor is seen though the keyboard is elsewhere."""
+    """Whether the cursor is visible without the focus."""
     HAS_BORDERS: ClassVar[bool] = True
-    """Whether what sets cells apart is drawn, or blank."""
+    """Whether borders between cells are drawn, or blank."""
     HEADER = 1
-    """Lines over the cells, which stay when they scroll."""
+    """Fixed lines over the cells."""
 
     class Moved(CursorMoved):
         """Another cell is under the cursor."""
@@ -83,13 +83,13 @@ class Heat(DrawnScroll, can_focus=True):
         self.rows = self.columns = Axis()
         self.row = self.column = 0
         self.left = self.right = 0
-        """Columns of the screen for the label and for the sum."""
+        """Columns of the screen for labels and totals."""
         self._width = 0
-        """What all three share: a scroll bar has its own column."""
+        """Width of all three: a scroll bar has its own column."""
         self._bordered: frozenset[int] = frozenset()
         self._strips: dict[int, Strip] = {}
 
-    # What a kind of map says.
+    # What a kind of map defines.
 
     @property
     def rank(self) -> int | None:
@@ -97,11 +97,11 @@ class Heat(DrawnScroll, can_focus=True):
         raise NotImplementedError
 
     def lay_out(self, width: int, height: int) -> None:
-        """Set `rows`, `columns`, `left`, `right` for cells in so much room, and the cursor's row and column."""
+        """Set `rows`, `columns`, `left`, `right` for cells in this room, and the cursor's row and column."""
         raise NotImplementedError
 
     def label(self, row: int, line: int) -> Sequence[Piece]:
-        """Return what stands before the cells on one line of a row."""
+        """Return the label of one line of a row."""
         raise NotImplementedError
 
     def cell(self, row: int, column: int, line: int) -> Piece:
@@ -109,15 +109,15 @@ class Heat(DrawnScroll, can_focus=True):
         raise NotImplementedError
 
     def total(self, row: int, line: int) -> Sequence[Piece]:
-        """Return what stands behind the cells."""
+        """Return the total of a row."""
         raise NotImplementedError
 
     def header(self, line: int) -> tuple[Sequence[Piece], Sequence[tuple[int, Piece]], Sequence[Piece]]:
-        """Return a line over the cells: over the labels, over the cells from these on, in order, and over the sums."""
+        """Return a header line: over labels, over cells from given columns on, in order, and over totals."""
         raise NotImplementedError
 
     def ticks(self, apart: int, text_of: Callable[[int], str]) -> list[tuple[int, Piece]]:
-        """Return what stands over columns, `apart` columns of the screen from one another at least."""
+        """Return column headings, at least `apart` columns of the screen from one another."""
         found = []
         for column in range(0, self.columns.count, -(-apart // self.columns.size)):
             start, text = self.columns.start(column), self.safe(text_of(column))
@@ -128,7 +128,7 @@ class Heat(DrawnScroll, can_focus=True):
     # Layout.
 
     def rearrange(self) -> None:
-        """Lay everything out anew."""
+        """Lay everything out again."""
         if not self.is_mounted or not self.size.width:
             return
         self._strips.clear()
@@ -144,11 +144,11 @@ class Heat(DrawnScroll, can_focus=True):
         self.refresh()
 
     def on_resize(self) -> None:
-        """Cells take the room there is."""
+        """Give cells the available room."""
         self.rearrange()
 
     def watch_scroll_x(self, old_value: float, new_value: float) -> None:
-        """Lines are kept for the columns in view."""
+        """Drop cached lines, which are for the columns in view."""
         self._strips.clear()
         super().watch_scroll_x(old_value, new_value)
 
@@ -163,7 +163,7 @@ class Heat(DrawnScroll, can_focus=True):
     # Drawing.
 
     def render_line(self, y: int) -> Strip:
-        """Return one line of what is in view."""
+        """Return one visible line."""
         width = self.size.width
         if y < self.HEADER:
             return self._heading(y) if self.rows.count else Strip.blank(width, self.text_styles.base)
@@ -188,7 +188,7 @@ class Heat(DrawnScroll, can_focus=True):
         x, offset = 0, self.scroll_offset.x
         for start, (text, style) in over:
             if start < offset or start + cell_len(text) > offset + self._room:
-                continue  # Half a name or number is another one.
+                continue  # A part of a name or number would be another one.
             pieces += [(" " * (start - x), self.text_styles.base), (text, style)]
             x = start + cell_len(text)
         cells = Strip([Segment(text, style) for text, style in pieces if text])
@@ -202,7 +202,7 @@ class Heat(DrawnScroll, can_focus=True):
         return self._joined(self.label(row, of_row), self._cells(row, of_row), self.total(row, of_row))
 
     def _cells(self, row: int | None, line: int) -> Strip:
-        """Return those in view of one line of a row; None for the border between two rows."""
+        """Return the visible cells of one line of a row; None for the border between two rows."""
         columns, offset, glyphs = self.columns, self.scroll_offset.x, self.look.glyphs
         shown = columns.within(offset, offset + self._room)
         between, sign = (glyphs.horizontal, glyphs.cross) if row is None else (" ", glyphs.vertical)
@@ -238,21 +238,21 @@ class Heat(DrawnScroll, can_focus=True):
     # The cursor.
 
     def action_move(self, down: int, right: int) -> None:
-        """Go to the cell beside."""
+        """Go to the adjacent cell."""
         self.point(self.row + down, self.column + right)
 
     def action_page(self, by: int) -> None:
-        """By as many rows as are in view."""
+        """Move by as many rows as are in view."""
         self.point(self.row + by * max((self.size.height - self.HEADER) // self.rows.size, 1), self.column)
 
     def point(self, row: int, column: int) -> None:
-        """Put the cursor on a cell, the nearest that there is, and redraw the two that change."""
+        """Put the cursor on the nearest cell, and redraw the two changed ones."""
         if self.rows.count:
             self.put(row, column)
             self.post_message(self.Moved())
 
     def put(self, row: int, column: int) -> None:
-        """Do so without saying it."""
+        """Do so without reporting it."""
         before = self.row, self.column
         self.row = min(max(row, 0), self.rows.count - 1)
         self.column = min(max(column, 0), self.columns.count - 1)
@@ -261,7 +261,7 @@ class Heat(DrawnScroll, can_focus=True):
         self._follow()
 
     def action_open(self) -> None:
-        """Ask for the row's rank."""
+        """Open the row's rank."""
         if self.rank is not None:
             self.post_message(RankOpened(self.rank))
 
@@ -298,7 +298,7 @@ class Heat(DrawnScroll, can_focus=True):
 
 
 def _into_view(start: int, size: int, offset: int, room: int) -> int:
-    """Return where to scroll to: nowhere if it can be seen, else so that there is something beyond it."""
+    """Return where to scroll to: nowhere if it is visible, else so that its surroundings are visible."""
     if offset <= start and start + size <= offset + room:
         return offset
     margin = room // 4
@@ -306,7 +306,7 @@ def _into_view(start: int, size: int, offset: int, room: int) -> int:
 
 
 _HOST: Final = 16
-"""Columns of a host's name, at most."""
+"""Longest host name in columns."""
 
 
 class RankHeat(Heat):
@@ -317,7 +317,7 @@ class RankHeat(Heat):
     _rank_width = _host_width = 0
 
     def host_of(self, rank: int) -> str:
-        """Return a rank's host; nothing where there is but one."""
+        """Return a rank's host; empty if there is only one."""
         raise NotImplementedError
 
     @property
@@ -337,7 +337,7 @@ class RankHeat(Heat):
         self.left = 1 + self._rank_width + 2 + (self._host_width + 2 if self._host_width else 0)
 
     def label_of(self, rank: str, host: str, style: Style) -> list[Piece]:
-        """Return a rank and its host, or what stands over both."""
+        """Return a rank and its host, or their titles."""
         host = host[: max(self._host_width, len("host"))] if self._host_width else ""
         return [(f" {rank:>{self._rank_width}}  ", style), (host, self.text_styles.dim)]
 
@@ -345,7 +345,7 @@ class RankHeat(Heat):
 _WIDEST = 6
 """Columns of a cell where ranks are few."""
 _ABOVE = 1.25
-"""Times the median from which on a cell is marked by its colour."""
+"""Ratio to the median at which a cell is coloured."""
 
 
 class RankStrip(Drawn):

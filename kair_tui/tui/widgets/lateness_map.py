@@ -1,4 +1,4 @@
-"""A map of who was late when: ranks down, by host or stage, steps to the right, darker the later a rank was."""
+"""A map of lateness: ranks down, by host or stage, steps to the right, darker the later a rank was."""
 
 from collections.abc import Sequence
 from typing import ClassVar, Final
@@ -19,23 +19,23 @@ from kair_tui.tui.widgets.lines import Piece, level_legend
 _WIDEST: Final = 6
 _LABEL: Final = 14
 _RANGE: Final = 13
-"""Columns of a host's name at most, and of the ranks of a line."""
+"""Largest width of a host's name, and of a line's ranks."""
 _RIGHT: Final = 11
 _TICKS: Final = 8
-"""Columns from one step's number in the header to the next, at least."""
+"""Smallest distance of step numbers in the header, in columns."""
 _HALF: Final = "▀"
 _LOW_SCREEN: Final = 30
 _SHARE, _SHARE_OF_LOW = 0.3, 0.4
-"""Of the screen's height that it takes at most; on a low one it stands in the place of the grid."""
+"""Largest share of the screen's height; on a low screen it replaces the grid."""
 _FOUND: Final = 200
-"""Cells that `n` goes through."""
+"""Cells that `n` visits."""
 
 Positions = tuple[int, ...]
 """Of ranks in the map."""
 
 
 class LatenessMap(Heat):
-    """Where ranks outnumber lines, a line stands for several of one host, and shows the latest of them."""
+    """If ranks outnumber lines, a line stands for several of one host, and shows the latest of them."""
 
     DEFAULT_CSS = "LatenessMap { height: 8; overflow-x: hidden; }"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -50,13 +50,13 @@ class LatenessMap(Heat):
         self._late: Lateness | None = None
         self._groups: Sequence[Group] = ()
         self._per: int | None = None
-        """Ranks in one line of cells; None for as many as fit the screen."""
+        """Ranks per line of cells; None for as many as fit the screen."""
         self._shown_per = 1
         self._bins: list[tuple[int, Positions]] = []
-        """The group and the ranks of each line of cells; two share a line of the screen where `_halves` is 2."""
+        """The group and the ranks of each line of cells; two share a screen line if `_halves` is 2."""
         self._halves = 1
         self._lines: list[tuple[int, ...]] = []
-        """The places in `_bins` that each row draws."""
+        """Indices into `_bins` of each drawn row."""
         self._stretches: list[range] = []
         self._dark: Ints = np.zeros((0, 0), dtype=np.int64)
         self._mean: Sequence[float] = ()
@@ -72,9 +72,9 @@ class LatenessMap(Heat):
         return self._late is not None and bool(self._late.late_us.size)
 
     def show(self, late: Lateness | None, groups: Sequence[Group]) -> None:
-        """Replace the map; the cursor goes to the latest cell of all. None takes it away."""
+        """Replace the map; the cursor goes to the latest cell of all. None removes it."""
         self._late = late
-        # What was laid out is of another map. Where this one is not on the screen nothing is laid out until it is.
+        # The layout belongs to another map. A hidden map is laid out when it is shown.
         self.rows, self.columns = Axis(), Axis()
         self._lines, self._bins = [], []
         if late is not None and late.late_us.size:
@@ -84,18 +84,18 @@ class LatenessMap(Heat):
         self.group(groups)
 
     def group(self, groups: Sequence[Group]) -> None:
-        """Put ranks together; those of no group are left out."""
+        """Group ranks; those in no group are left out."""
         self._groups = groups
         self._fit()
         self.rearrange()
 
     def rearrange(self) -> None:
-        """Lay the cells out anew: each can stand for other ranks and steps then."""
+        """Lay the cells out again, since they may stand for other ranks and steps."""
         super().rearrange()
         self.post_message(self.Moved())
 
     def move_to(self, rank: int) -> None:
-        """Move the cursor to a rank, and to its latest step where it was on another rank."""
+        """Move the cursor to a rank, and to its latest step if it was on another rank."""
         if self._late is None or not self.has_map:
             return
         at = int(np.searchsorted(self._late.ranks, rank))
@@ -109,7 +109,7 @@ class LatenessMap(Heat):
 
     @property
     def under(self) -> tuple[int, int, float] | None:
-        """Return the rank, the step, and how late it was, in µs; None where there is no map."""
+        """Return the rank, the step, and its lateness in µs; None without a map."""
         if self._late is None or not self.rows.count:
             return None
         row, step = self._at
@@ -121,7 +121,7 @@ class LatenessMap(Heat):
         return None if self.under is None else self.under[0]
 
     def about(self) -> str:
-        """`rank 2 · step 8 · 22.3 ms late, 23.4 % of the step`, and of how many it is the latest."""
+        """Return `rank 2 · step 8 · 22.3 ms late, 23.4 % of the step`, and of how many it is the latest."""
         under, late = self.under, self._late
         if under is None or late is None:
             return ""
@@ -137,7 +137,7 @@ class LatenessMap(Heat):
         return f" {self.look.glyphs.dot} ".join(parts)
 
     def legend(self) -> list[Piece]:
-        """Return the signs and from which share of the step on they are drawn."""
+        """Return the characters with their shares of the step."""
         return level_legend(self.look, [percent_in_legend(limit) for limit in LATE])
 
     def point(self, row: int, column: int) -> None:
@@ -151,7 +151,7 @@ class LatenessMap(Heat):
                 self._at = found[0], found[1]
 
     def action_next_late(self, by: int) -> None:
-        """Go to the next cell in which somebody was late, the latest first."""
+        """Go to the next late cell, the latest first."""
         late = self._late
         if late is None or not self._lines:
             return
@@ -169,7 +169,7 @@ class LatenessMap(Heat):
         super().point(*self._place())
 
     def action_zoom(self, by: int) -> None:
-        """More or fewer ranks in a line of cells, in the place of as many as fit."""
+        """Draw more or fewer ranks per line of cells, instead of as many as fit."""
         self._per = max(self._shown_per // 2, 1) if by < 0 else self._shown_per * 2
         self.rearrange()
 
@@ -181,19 +181,19 @@ class LatenessMap(Heat):
         return max(int(height * (_SHARE_OF_LOW if height < _LOW_SCREEN else _SHARE)), 4) - self.HEADER
 
     def _fit(self) -> None:
-        """As many lines as there are ranks, up to a share of the screen."""
+        """Return as many lines as ranks, up to a share of the screen."""
         ranks = sum(len(group.ranks) for group in self._groups)
         height = min(max(ranks, 1), self._most_lines) + self.HEADER if self.has_map else 1
         if self.styles.height is None or self.styles.height.value != height:
             self.styles.height = height
 
     def on_resize(self) -> None:
-        """Cells take the room there is."""
+        """Give cells the available room."""
         self._fit()
         super().on_resize()
 
     def lay_out(self, width: int, height: int) -> None:
-        """Lay out a line for every rank where they fit, else for as many as need be; neighbouring steps alike."""
+        """Lay out a line for every rank if they fit, else share lines; neighbouring steps likewise."""
         late, self.rows, self.columns = self._late, Axis(), Axis()
         self._lines, self._bins = [], []
         if late is None or not self.has_map:
@@ -228,7 +228,7 @@ class LatenessMap(Heat):
         return min(max((len(self._range(line)) for line in range(len(self._lines))), default=0), _RANGE)
 
     def _place(self) -> tuple[int, int]:
-        """Return the row and the column of the cursor; the first where its rank is not shown."""
+        """Return the cursor's row and column; the first if its rank is hidden."""
         rank, step = self._at
         rows = (at for at, line in enumerate(self._lines) if any(rank in self._bins[place][1] for place in line))
         columns = (at for at, steps in enumerate(self._stretches) if step in steps)
@@ -241,7 +241,7 @@ class LatenessMap(Heat):
         return str(held[0]) if len(held) == 1 else f"{held[0]}-{held[-1]}"
 
     def header(self, line: int) -> tuple[Sequence[Piece], Sequence[tuple[int, Piece]], Sequence[Piece]]:  # noqa: ARG002
-        """Return numbers of steps over the cells that begin with them."""
+        """Return step numbers over the cells that begin with them."""
         assert self._late is not None
         steps, dim = self._late.steps, self.text_styles.dim
         ticks = self.ticks(_TICKS, lambda column: str(int(steps[self._stretches[column].start])))
@@ -259,7 +259,7 @@ class LatenessMap(Heat):
         ]
 
     def cell(self, row: int, column: int, line: int) -> Piece:  # noqa: ARG002
-        """Return the level as a sign; of two lines of cells in one the colours of its halves."""
+        """Return the level as a character; two lines in one use the colours of its halves."""
         levels = [int(self._dark[place, column]) for place in self._lines[row]]
         size, styles = self.columns.size, self.text_styles
         if self._halves == 1:
@@ -272,7 +272,7 @@ class LatenessMap(Heat):
         return _HALF * size, known
 
     def total(self, row: int, line: int) -> Sequence[Piece]:  # noqa: ARG002
-        """Return how late the latest of its ranks is in the mean of the steps."""
+        """Return the mean lateness of its latest rank over the steps."""
         assert self._late is not None
         mean = max(self._mean[at] for place in self._lines[row] for at in self._bins[place][1])
         level = int(self._late.levels(np.array(mean)))
@@ -285,7 +285,7 @@ def _binned(
 ) -> tuple[list[tuple[int, Positions]], list[tuple[int, ...]]]:
     """Return lines of cells of at most `per` ranks, and rows of at most `halves` of them.
 
-    With `apart` none is of two groups; without, as there are more groups than rows, each is of the group it begins in.
+    With `apart` no line mixes groups; without, because groups outnumber rows, each belongs to the group it begins in.
     """
     bins: list[tuple[int, Positions]] = []
     rows: list[tuple[int, ...]] = []

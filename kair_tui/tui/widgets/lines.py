@@ -1,4 +1,4 @@
-"""Lines of text: one drawn from pieces, headings, legends, paragraphs, progress, and pages to scroll through."""
+"""Lines of text: pieces, headings, legends, paragraphs, progress, and pages to scroll through."""
 
 import textwrap
 from collections.abc import Sequence
@@ -18,11 +18,11 @@ from kair_tui.tui.widgets.drawn import Drawn, DrawnScroll
 from kair_tui.tui.widgets.styles import styles_of
 
 Piece = tuple[str, Style]
-"""Text that is safe to draw, and how."""
+"""Safe text, and its style."""
 
 
 def fitted(pieces: list[Piece], width: int, fill: Style, look: Look) -> Strip:
-    """`pieces` as one line of exactly `width` cells, shortened with an ellipsis."""
+    """Return `pieces` as one line of exactly `width` cells, shortened with an ellipsis."""
     strip = Strip([Segment(text, style) for text, style in pieces if text])
     if strip.cell_length > width:
         strip = Strip([*strip.crop(0, max(width - 1, 0)), Segment(look.glyphs.ellipsis, fill)])
@@ -30,7 +30,7 @@ def fitted(pieces: list[Piece], width: int, fill: Style, look: Look) -> Strip:
 
 
 def cut_in_the_middle(text: str, width: int, look: Look) -> str:
-    """`text` in at most `width` cells: names that begin alike are told apart by their ends, which both stay."""
+    """Return `text` in at most `width` cells: both ends stay, because names often differ only at the end."""
     if cell_len(text) <= width:
         return text
     room = max(width - 1, 0)
@@ -48,11 +48,11 @@ class Line(Drawn):
     DEFAULT_CSS = "Line { height: 1; width: 1fr; }"
 
     def pieces(self, width: int) -> list[Piece]:
-        """Return what the line says."""
+        """Return the line's pieces."""
         raise NotImplementedError
 
     def fill(self) -> Style:
-        """Return the style of what is left of the line."""
+        """Return the style of the rest of the line."""
         return self.text_styles.base
 
     def render_line(self, y: int) -> Strip:
@@ -62,7 +62,7 @@ class Line(Drawn):
 
 
 Remark = Sequence[tuple[str, Style | None]]
-"""Text and its style; None for what is secondary."""
+"""Text and its style; None for secondary text."""
 
 
 class Heading(Line):
@@ -76,15 +76,15 @@ class Heading(Line):
         super().__init__(look)
         self._title = title
         self.of = of
-        """The id of the widget that it stands over."""
+        """The id of the widget below it."""
 
     def say(self, left: Remark, right: Remark = ()) -> None:
-        """Replace the remark and the legend; the legend goes first where there is no room."""
+        """Replace the remark and the legend; the legend is dropped first."""
         self._left, self._right = left, right
         self.refresh()
 
     def light(self, lit: bool) -> None:
-        """Whether the part has the keyboard."""
+        """Set whether the part has the focus."""
         if lit != self._lit:
             self._lit = lit
             self.refresh()
@@ -107,7 +107,7 @@ class Heading(Line):
 
 
 def level_legend(look: Look, limits: Sequence[str]) -> list[Piece]:
-    """Return the signs of a cell's levels, each with the figure from which on it is drawn; none where none is."""
+    """Return the characters of a cell's levels, each with its limit; empty without limits."""
     if look.plain:
         return []
     words = [f"<{limits[0]}", *(f"{limit}+" for limit in limits)]
@@ -119,18 +119,18 @@ _GAP = " "
 
 
 class Legend(Line):
-    """Signs with their words, set apart."""
+    """Characters with their meanings, spaced apart."""
 
-    _told: Sequence[Piece] = ()
+    _shown: Sequence[Piece] = ()
 
-    def show(self, told: Sequence[Piece]) -> None:
+    def show(self, pieces: Sequence[Piece]) -> None:
         """Replace them."""
-        self._told = told
+        self._shown = pieces
         self.refresh()
 
     def pieces(self, width: int) -> list[Piece]:  # noqa: ARG002
         """Return the line."""
-        return [(f" {self.safe(text)}{_GAP}", style) for text, style in self._told]
+        return [(f" {self.safe(text)}{_GAP}", style) for text, style in self._shown]
 
 
 _SIDES = 1
@@ -140,18 +140,18 @@ WIDEST_PROSE: Final = 100
 
 @dataclass(frozen=True)
 class Paragraph:
-    """`lead` stands before the first line, the others are set under what follows it."""
+    """A text; `lead` stands before its first line, and the others are indented below it."""
 
     text: str
     style: str = "base"
-    """One of those that `TextStyles` names."""
+    """A name in `TextStyles`."""
     lead: str = ""
 
     def lines(self, width: int, look: Look) -> list[Piece]:
-        """Return its lines, made safe, at most `width` long where its words allow it, and never hard to read across."""
+        """Return its lines, made safe, at most `width` long if its words permit, and never too long to read."""
         text, lead = look.safe(self.text), look.safe(self.lead)
         margin = " " * len(lead)
-        # Names and paths stay whole where they can: a hyphen is no place to break them.
+        # Names and paths stay whole if possible: they are not broken at hyphens.
         room = max(min(width, WIDEST_PROSE), 20)
         wrapped = textwrap.wrap(text, room, initial_indent=lead, subsequent_indent=margin, break_on_hyphens=False)
         style: Style = getattr(styles_of(look), self.style)
@@ -159,7 +159,7 @@ class Paragraph:
 
 
 class Paragraphs(Drawn):
-    """Paragraphs one under the other; none of them takes no line."""
+    """Paragraphs one below the other; without any, no line."""
 
     DEFAULT_CSS = "Paragraphs { height: auto; width: 1fr; }"
 
@@ -168,13 +168,13 @@ class Paragraphs(Drawn):
     _width = -1
 
     def show(self, *paragraphs: Paragraph) -> None:
-        """Redraw where the text changed."""
+        """Redraw if the text changed."""
         if paragraphs != self._paragraphs:
             self._paragraphs, self._width = paragraphs, -1
             self.refresh(layout=True)
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:  # noqa: ARG002
-        """As many lines as the words need at this width."""
+        """Return the number of lines at this width."""
         return len(self._wrapped(width))
 
     def render_line(self, y: int) -> Strip:
@@ -196,17 +196,17 @@ _WIDTH = 40
 
 
 class Bar(Line):
-    """Draw a bar and two figures, or nothing before there are any; Textual's `ProgressBar` is not ASCII."""
+    """A bar and two figures, or nothing before there are any; Textual's `ProgressBar` is not ASCII."""
 
     _done = _total = 0
 
     def show(self, done: int, total: int) -> None:
-        """`done` of `total`."""
+        """Show `done` of `total`."""
         self._done, self._total = done, total
         self.refresh()
 
     def pieces(self, width: int) -> list[Piece]:
-        """`████░░░░ 3 of 8 files`."""
+        """Return `████░░░░ 3 of 8 files`."""
         if not self._total:
             return []
         glyphs, cells = self.look.glyphs, min(_WIDTH, width // 2)
@@ -220,7 +220,7 @@ class Bar(Line):
 
 
 class TextPage(DrawnScroll, can_focus=True):
-    """Text that is only read; its lines are cut, not wrapped, and scroll sideways."""
+    """Read-only text; its lines are cut, not wrapped, and scroll sideways."""
 
     DEFAULT_CSS = "TextPage { height: 1fr; padding: 0 1; overflow: auto; }"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -246,7 +246,7 @@ class TextPage(DrawnScroll, can_focus=True):
         return "\n".join(text for text, _ in self._lines)
 
     def render_line(self, y: int) -> Strip:
-        """Return one line of what is in view."""
+        """Return one visible line."""
         base, at = self.text_styles.base, y + self.scroll_offset.y
         width = self.size.width
         if at >= len(self._lines):

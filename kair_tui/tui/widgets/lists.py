@@ -1,4 +1,4 @@
-"""Lists to choose from: any, the findings of a triage, the jobs of the store."""
+"""Lists to choose from: general ones, the findings of a triage, the jobs of the store."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -32,12 +32,12 @@ Lines = list[list[Piece]]
 
 
 class Choices(RowCursor, Generic[Item], can_focus=True):
-    """Items of a line each, one of them under the cursor; only those in view are made into text."""
+    """One-line items, one of them under the cursor; only those in view are rendered."""
 
     DEFAULT_CSS = "Choices { height: 1fr; overflow-x: hidden; overflow-y: auto; }"
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "open")]
     LIT: ClassVar[bool] = False
-    """Whether the cursor is seen though the keyboard is elsewhere."""
+    """Whether the cursor is visible without the focus."""
 
     class Moved(CursorMoved):
         """The cursor is on another item."""
@@ -54,11 +54,11 @@ class Choices(RowCursor, Generic[Item], can_focus=True):
 
     @property
     def count(self) -> int:
-        """Return how many items there are."""
+        """Return the number of items."""
         return len(self.items)
 
     def post_moved(self) -> None:
-        """Say that the cursor is on another item, or on other lines of it."""
+        """Report that the cursor is on another item, or on other lines of it."""
         self.post_message(self.Moved())
 
     @property
@@ -67,14 +67,14 @@ class Choices(RowCursor, Generic[Item], can_focus=True):
         return self.items[self.at] if self.items else None
 
     def show(self, items: Sequence[Item], empty: str = "") -> None:
-        """Replace the items; the cursor goes to the first. `empty` stands where there is none."""
+        """Replace the items; the cursor goes to the first. `empty` is shown without items."""
         self.items, self.at, self._empty = tuple(items), 0, empty
         self.lay_out()
         self.scroll_home(animate=False)
         self.refresh()
 
     def lay_out(self) -> None:
-        """Set how much there is to scroll through."""
+        """Set the scrollable size."""
         self.virtual_size = Size(self.scrollable_content_region.width, len(self.items))
 
     def on_resize(self) -> None:
@@ -83,40 +83,40 @@ class Choices(RowCursor, Generic[Item], can_focus=True):
         self.bring_into_view()
 
     def drawn(self, line: int, width: int) -> tuple[list[Piece], bool]:
-        """Return what is on a line, and whether the cursor is."""
+        """Return a line's content, and whether the cursor is on it."""
         if line >= len(self.items):
             said = self.safe(self._empty) if not self.items and not line else ""
             return [(f"  {said}", self.text_styles.dim)], False
         return self.line_of(self.items[line], width), line == self.at
 
     def render_line(self, y: int) -> Strip:
-        """Return one line of what is in view."""
+        """Return one visible line."""
         styles, width = self.text_styles, self.scrollable_content_region.width
         pieces, is_cursor = self.drawn(y + self.scroll_offset.y, width)
         if is_cursor and (self.has_focus or self.LIT):
-            # In the colours of ordinary text: reversed, a culprit's would be a block of red.
+            # In ordinary colours: a culprit's, reversed, would be a block of red.
             pieces = [(text, styles.strong if style.bold else styles.base) for text, style in pieces]
             return fitted(pieces, width, styles.base, self.look).apply_style(styles.cursor)
         return fitted(pieces, width, styles.base, self.look)
 
     def action_choose(self) -> None:
-        """Take the item under the cursor."""
+        """Choose the item under the cursor."""
         if self.items:
             self.post_message(self.Chosen())
 
     def item_at(self, line: int) -> int | None:
-        """Return which item is on a line."""
+        """Return the item on a line."""
         return line if line < len(self.items) else None
 
     def on_click(self, event: events.Click) -> None:
-        """Take the item under the mouse."""
+        """Choose the item under the mouse."""
         if (item := self.item_at(event.y + self.scroll_offset.y)) is not None:
             self.move_to(item)
             self.action_choose()
 
 
 class LongChoices(Choices[Item]):
-    """Items of several lines each, which may be more than there is room for: the cursor reads on within one."""
+    """Items of several lines, possibly more than fit: the cursor scrolls within one."""
 
     _lines: Sequence[list[Piece]] = ()
     _tops: Sequence[int] = (0,)
@@ -132,10 +132,10 @@ class LongChoices(Choices[Item]):
         super().show(items, empty)
 
     def bring_into_view(self) -> None:
-        """Leave the reader where they are, amid an item perhaps."""
+        """Keep the reader's position, even within an item."""
 
     def lay_out(self) -> None:
-        """Make lines for the width, where that is another."""
+        """Make lines for a new width."""
         width = self.scrollable_content_region.width
         if width == self._width or not width:
             return
@@ -145,20 +145,20 @@ class LongChoices(Choices[Item]):
         self.virtual_size = Size(width, len(self._lines))
 
     def drawn(self, line: int, width: int) -> tuple[list[Piece], bool]:  # noqa: ARG002
-        """Return what is on a line, and whether it is the first of the item under the cursor."""
+        """Return a line's content, and whether it is the first of the item under the cursor."""
         return (self._lines[line], line == self._tops[self.at]) if line < len(self._lines) else ([], False)
 
     def item_at(self, line: int) -> int | None:
-        """Return which item is on a line."""
+        """Return the item on a line."""
         return bisect_right(self._tops, line) - 1 if line < len(self._lines) else None
 
     def action_move(self, by: int) -> None:
-        """Move the cursor by so many items; of one that goes on beyond the view first by so many lines."""
+        """Move the cursor by `by` items; within an item beyond the view first by lines."""
         if not self._read_on(by, by):
             self.move_to(min(max(self.at + by, 0), len(self.items) - 1), at_end=by < 0)
 
     def action_page(self, by: int) -> None:
-        """Turn a page of an item that goes on beyond the view; else moves the cursor by ten items."""
+        """Turn a page of an item beyond the view; else move the cursor by ten items."""
         if not self._read_on(by, by * max(self._room - 1, 1)):
             self.move_to(min(max(self.at + by * _PAGE, 0), len(self.items) - 1), at_end=by < 0)
 
@@ -170,7 +170,7 @@ class LongChoices(Choices[Item]):
             self.post_moved()
 
     def move_to(self, at: int, *, at_end: bool = False) -> None:
-        """Put the cursor on an item and bring it into view; of one that is taller its beginning, or its end."""
+        """Put the cursor on an item and bring it into view; of a taller one its begin, or its end."""
         if not self.items or at == self.at:
             return
         before, self.at = self.at, at
@@ -188,18 +188,20 @@ class LongChoices(Choices[Item]):
 
     @property
     def _room(self) -> int:
-        """Return lines in view."""
+        """Return the number of visible lines."""
         return self.scrollable_content_region.height
 
     @property
     def _is_laid_out(self) -> bool:
-        """Whether there are lines: a list that is not shown, because the terminal is too small for it, has none."""
+        """Whether there are lines: a list hidden in a small terminal has none."""
         return bool(self.items) and len(self._tops) > len(self.items) and self._room > 0
 
     @property
     def lines_in_view(self) -> tuple[int, int, int] | None:
-        """Of an item under the cursor that is taller than the list, its first and its last line in view, from 1 on,
-        and how many it has; None where it can be seen whole.
+        """Return the first and last visible line, from 1 on, and the number of lines of a too tall item under the
+        cursor.
+
+        None if the item is completely visible.
         """
         if not self._is_laid_out:
             return None
@@ -210,19 +212,19 @@ class LongChoices(Choices[Item]):
         return first - top + 1, max(min(self.scroll_offset.y + self._room, end), first + 1) - top, end - top
 
     def _end(self, item: int) -> int:
-        """Return one past its last line; lines that only keep items apart do not count."""
+        """Return one past its last line, without separators."""
         end = self._tops[item + 1]
         while end > self._tops[item] + 1 and not self._lines[end - 1]:
             end -= 1
         return end
 
     def _read_on(self, by: int, lines: int) -> bool:
-        """Scroll within the item under the cursor where more of it lies in that direction, and whether it does."""
+        """Scroll within the item under the cursor if more of it lies in that direction; return whether it does."""
         if not self._is_laid_out or not by:
             return False
         top, end, offset = self._tops[self.at], self._end(self.at), self.scroll_offset.y
         if not top < offset + self._room or not offset < end:
-            return False  # The wheel took it out of view.
+            return False  # The wheel scrolled it out of view.
         last = end - self._room
         if (offset >= last) if by > 0 else (offset <= top):
             return False
@@ -236,7 +238,7 @@ class LongChoices(Choices[Item]):
 
 @dataclass(frozen=True)
 class ListedFinding:
-    """A finding with its number, or something else to be read there."""
+    """A finding with its number, or another text."""
 
     number: int
     finding: Finding | None
@@ -244,7 +246,7 @@ class ListedFinding:
 
 
 class Findings(LongChoices[ListedFinding]):
-    """The costliest first; then what costs nothing, and what the reader of them should know."""
+    """The costliest first; then delays that cost nothing, and caveats."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "open rank")]
 
@@ -252,20 +254,20 @@ class Findings(LongChoices[ListedFinding]):
         self,
         findings: tuple[tuple[int, Finding], ...],
         warnings: tuple[WarningInWords, ...],
-        beside: Sequence[str] = (),
+        context: Sequence[str] = (),
     ) -> None:
-        """Show findings with their places in the triage, then the lines `beside` them and the warnings."""
+        """Show findings with their numbers in the triage, then the lines of `context` and the warnings."""
         listed = [ListedFinding(number, finding) for number, finding in findings]
-        told = [*beside, *(f"warning: {warning.message}" for warning in warnings)]
-        self.show([*listed, *(ListedFinding(0, None, text) for text in told)])
+        plain = [*context, *(f"warning: {warning.message}" for warning in warnings)]
+        self.show([*listed, *(ListedFinding(0, None, text) for text in plain)])
 
     @property
     def finding(self) -> Finding | None:
-        """Return the one under the cursor."""
+        """Return the finding under the cursor."""
         return self.chosen.finding if self.chosen else None
 
     def lines_of(self, item: ListedFinding, width: int) -> Lines:
-        """Return a finding with what it rests on, or something to be read."""
+        """Return a finding with its evidence, or a text."""
         finding, glyphs = item.finding, self.look.glyphs
         if finding is None:
             note = Paragraph(item.text, "dim", " ")
@@ -273,7 +275,7 @@ class Findings(LongChoices[ListedFinding]):
         sign, style = (glyphs.alarm, "alarm") if finding.ranks else (glyphs.weak_alarm, "notice")
         head = Paragraph(title(finding), style, f" {item.number} {sign} ")
         rest = [Paragraph(fact, "base", _INDENT) for fact in facts(finding)]
-        # What to do stands below what it costs: the evidence may be longer than the screen.
+        # The suggestion stands below the cost: the evidence may be longer than the screen.
         if finding.suggestion:
             rest.append(Paragraph(f"suggestion: {finding.suggestion}", "base", _INDENT))
         rest += [Paragraph(line, "base", _INDENT) for line in part_lines(finding)]
@@ -290,12 +292,12 @@ class JobList(LongChoices[ListedJob]):
     _name_width = 0
 
     def show(self, items: Sequence[ListedJob], empty: str = "") -> None:
-        """Replace the jobs; their verdicts stand under each other."""
+        """Replace the jobs; their verdicts are aligned."""
         self._name_width = min(max((len(job.name) for job in items), default=0), _WIDEST_NAME) + 2
         super().show(items, empty)
 
     def lines_of(self, item: ListedJob, width: int) -> Lines:  # noqa: ARG002
-        """Return its verdict, then what it costs and what there is of it."""
+        """Return its verdict, then its cost and its contents."""
         styles, glyphs = self.text_styles, self.look.glyphs
         sign = {"straggler": glyphs.alarm, "job_wide": glyphs.weak_alarm}.get(item.last_verdict or "", " ")
         style = styles.dim if item.last_verdict is None else getattr(styles, verdict_style(item.last_verdict))
@@ -320,7 +322,7 @@ class JobList(LongChoices[ListedJob]):
         ]
 
     def _cost(self, job: ListedJob) -> str:
-        """Waste, GPU-hours and their price, as `kair jobs` has them in columns; they stand under each other."""
+        """Return waste, GPU-hours and their price, aligned as in `kair jobs`."""
         if job.waste is None:
             return ""
         price = "" if job.cost_per_day is None else f", {money_text(job)}"

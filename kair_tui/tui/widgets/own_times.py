@@ -1,4 +1,4 @@
-"""A line for each rank of a watched job: what it takes by itself now, and over its last recorded steps."""
+"""A line for each rank of a watched job: its own time now, and over its last recorded steps."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -15,14 +15,14 @@ from kair_tui.render.units import duration
 from kair_tui.tui.widgets.drawn import Drawn
 
 _MOST: Final = 8
-"""Ranks that are drawn, those first that triage ranks first."""
+"""Drawn ranks, in the order of triage's ranking."""
 _LATEST: Final = 20
-"""Steps whose median is the figure, as in `kair watch`."""
+"""Steps of the figure's median, as in `kair watch`."""
 _LABEL: Final = 30
 
 
 class OwnTimes(Drawn):
-    """`rank 1 node-1  6.94 ms ▂▂▂▅▅▅`: bars of all ranks have one scale, the newest step is at the right."""
+    """`rank 1 node-1  6.94 ms ▂▂▂▅▅▅`: all bars have one scale, the newest step is at the right."""
 
     DEFAULT_CSS = "OwnTimes { height: auto; width: 1fr; }"
 
@@ -50,7 +50,7 @@ class OwnTimes(Drawn):
 
     @property
     def rows(self) -> list[tuple[int, str, bool]]:
-        """Return the ranks that are drawn, each with its host, and whether triage accuses it."""
+        """Return the drawn ranks, each with its host, and whether triage accuses it."""
         ranked = [(int(one.rank), one.host or "", one.flagged) for one in self._ranking if one.rank in self._of_rank]
         return (ranked or [(rank, "", False) for rank in sorted(self._of_rank)])[:_MOST]
 

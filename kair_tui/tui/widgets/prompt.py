@@ -1,4 +1,4 @@
-"""One line to type an answer into, in the place of the status line."""
+"""One line to type an answer into, instead of the status line."""
 
 from asyncio import to_thread
 from collections.abc import Callable, Sequence
@@ -34,7 +34,7 @@ class _Completion(Suggester):
 
 
 class Prompt(Horizontal):
-    """Asks for one line; `then` gets what was typed, nothing happens with esc."""
+    """Asks for one line; `then` gets the typed text, nothing happens with esc."""
 
     DEFAULT_CSS = """
     Prompt { height: 1; }
@@ -77,8 +77,8 @@ class Prompt(Horizontal):
         yield line
 
     def take_keys(self) -> None:
-        """From now on what is typed goes into the line."""
-        if self.is_attached and self.query(Input):  # its screen may have gone meanwhile
+        """Take all further typing."""
+        if self.is_attached and self.query(Input):  # its screen may have closed meanwhile
             self.screen.set_focus(self._line)
 
     @property
@@ -86,17 +86,17 @@ class Prompt(Horizontal):
         return self.query_one(Input)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Hand over what was typed."""
+        """Return the typed text to the caller."""
         event.stop()
         self._close()
         self._then(event.value)
 
     def action_cancel(self) -> None:
-        """Leave it."""
+        """Close it."""
         self._close()
 
     async def action_complete(self) -> None:
-        """Complete what was typed, whether or not that is suggested yet."""
+        """Complete the text, whether or not a suggestion is shown yet."""
         if self._completer is None:
             return
         line = self._line
@@ -107,11 +107,11 @@ class Prompt(Horizontal):
             line.cursor_position = len(whole)
 
     def action_earlier(self) -> None:
-        """Show the line typed before."""
+        """Show the previous line."""
         self._recall(-1)
 
     def action_later(self) -> None:
-        """Show the line typed after."""
+        """Show the next line."""
         self._recall(1)
 
     def _recall(self, by: int) -> None:
@@ -121,7 +121,7 @@ class Prompt(Horizontal):
             self._line.cursor_position = len(self._line.value)
 
     def _close(self) -> None:
-        self.add_class("-closed")  # its keys are no longer offered, though it is there for a moment yet
-        # First the keyboard goes back, else Textual gives it to a neighbour.
+        self.add_class("-closed")  # its keys are no longer offered, though it remains for a moment
+        # The focus goes back first, else Textual gives it to a neighbour.
         self._after()
         self.remove()

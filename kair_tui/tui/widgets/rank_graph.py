@@ -1,6 +1,6 @@
-"""The graph of who waited for whom as a list to fold: each rank that was waited for, under it by whom and why.
+"""The graph of who waited for whom as a foldable list: each awaited rank, and below it who waited and why.
 
-The neighbourhood of a root cause as a tree: whom it made late, and under each who waited for that rank.
+Also the neighbourhood of a root cause as a tree: whom it delayed, and who waited for those.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,14 +19,14 @@ TIME, SHARE = 9, 9
 """Columns of the figures at the end of a line."""
 
 BAR: Final = 12
-"""Columns of the bar before them, where there is room; twice as many on a wide screen."""
+"""Columns of the bar before them, if there is room; twice as many on a wide screen."""
 _WIDE, _NARROW = 110, 64
 _UNFOLDED: Final = 3
-"""Ranks that show by whom they were waited for from the beginning."""
+"""Ranks that are unfolded at first."""
 
 
 class _Waiting(Choices[WaitingLine]):
-    """A list that marks the ranks that a test of triage accuses, and only those."""
+    """A list that marks the ranks accused by triage, and only those."""
 
     accused: frozenset[int] = frozenset()
 
@@ -35,14 +35,14 @@ class _Waiting(Choices[WaitingLine]):
         self.accused = ranks
 
     def marked(self, rank: int | None, text: str, otherwise: Style) -> Piece:
-        """Return the text, marked where the rank is accused."""
+        """Return the text, marked if the rank is accused."""
         if rank not in self.accused:
             return (text, otherwise)
         return (f"{self.look.glyphs.alarm} {text}", self.text_styles.alarm)
 
 
 class RankGraph(_Waiting):
-    """Ranks in the order of how long others waited for them, the first of them unfolded."""
+    """Ranks by how long others waited for them, the first of them unfolded."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "choose", "open rank"),
@@ -63,7 +63,7 @@ class RankGraph(_Waiting):
 
     @property
     def awaited(self) -> int:
-        """Return how many ranks were waited for."""
+        """Return the number of awaited ranks."""
         return sum(len(one.ranks) for one in self._graph)
 
     def _lines_of(self, listed: Sequence[WaitingLine]) -> Iterator[WaitingLine]:
@@ -74,24 +74,24 @@ class RankGraph(_Waiting):
 
     @property
     def _folds(self) -> WaitingLine | None:
-        """Return the ranks under the cursor, or what the edge there stands under."""
+        """Return the ranks under the cursor, or the parent of the edge there."""
         return next((one for one in reversed(self.items[: self.at + 1]) if not one.is_last), None)
 
     # Folding, and along edges.
 
     def action_fold(self) -> None:
-        """Show by whom the rank under the cursor was waited for, or that no more."""
+        """Show who waited for the rank under the cursor, or hide it."""
         if (of := self._folds) is not None:
             self._fold_to(self._unfolded ^ {of}, of)
 
     def action_fold_all(self) -> None:
-        """Fold all ranks, or unfold them where all are folded."""
+        """Fold all ranks, or unfold them if all are folded."""
         every = frozenset(one for one in self._graph if one.role == "awaited")
         if (of := self._folds) is not None:
             self._fold_to(frozenset() if self._unfolded else every, of)
 
     def action_follow(self) -> None:
-        """Unfold the rank under the cursor; from an edge goes to the rank at its other end, if it was waited for."""
+        """Unfold the rank under the cursor; from an edge go to the rank at its other end, if awaited."""
         line = self.chosen
         if line is None:
             return
@@ -105,7 +105,7 @@ class RankGraph(_Waiting):
             self._fold_to(self._unfolded | {to} | ({many} if many is not None else set()), to)
 
     def action_back(self) -> None:
-        """From an edge to its rank; from there folds."""
+        """Go from an edge to its rank; from there fold."""
         line, of = self.chosen, self._folds
         if line is not of and of is not None:
             self._go_to(of)
@@ -113,7 +113,7 @@ class RankGraph(_Waiting):
             self.action_fold()
 
     def _fold_to(self, unfolded: frozenset[WaitingLine], to: WaitingLine) -> None:
-        """Put the cursor on `to`, or on what that is folded into."""
+        """Put the cursor on `to`, or on the line it is folded into."""
         self._unfolded = unfolded
         self.show(tuple(self._lines_of(self._graph)))
         self._go_to(to)
@@ -126,7 +126,7 @@ class RankGraph(_Waiting):
     # Drawing.
 
     def line_of(self, item: WaitingLine, width: int) -> list[Piece]:  # noqa: ARG002
-        """Return what it says, a bar and its figures."""
+        """Return its text, a bar and its figures."""
         styles = self.text_styles
         # The last column is the scroll bar's, or blank.
         whole = self.size.width - 1
@@ -143,7 +143,7 @@ class RankGraph(_Waiting):
 
     @property
     def _peak(self) -> float:
-        """Return the share that the longest bar stands for: what is left over is no rank's."""
+        """Return the share of the longest bar; the remainder belongs to no rank."""
         named = [one.share for one in self._graph if one.rank is not None]
         return max(named, default=1.0)
 
@@ -171,7 +171,7 @@ class Neighbours(_Waiting):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "open rank")]
 
     def line_of(self, item: WaitingLine, width: int) -> list[Piece]:  # noqa: ARG002
-        """Return what it says, and its figures."""
+        """Return its text and its figures."""
         styles = self.text_styles
         figures = f"{self.safe(duration(item.time_us)):>{TIME}}{percent(item.share):>{SHARE}}"
         # The last column is the scroll bar's, or blank.

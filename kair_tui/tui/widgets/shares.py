@@ -1,4 +1,4 @@
-"""A line of shares: how much of something is done, in hand, still to do, left out."""
+"""A line of shares: done, current, remaining, left out."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,11 +19,11 @@ class Share:
     sign: str
     style: Style
     what: str
-    """What stands behind its number: `done`."""
+    """The text after its number: `done`."""
 
 
 class SharesLine(Line):
-    """`epoch 3  ███████▒░░░░  960 done, 48 in hand, 992 to do`; no line while there is nothing to show."""
+    """`epoch 3  ███████▒░░░░  960 done, 48 in hand, 992 to do`; no line without content."""
 
     DEFAULT_CSS = "SharesLine { display: none; }"
 
@@ -36,8 +36,8 @@ class SharesLine(Line):
     def pieces(self, width: int) -> list[Piece]:
         """Return the line."""
         total = sum(share.number for share in self._shares)
-        told = ", ".join(f"{count(share.number)} {share.what}" for share in self._shares if share.number)
-        room = min(max(width - _LABEL - len(told) - 5, 0), _WIDEST)
+        figures = ", ".join(f"{count(share.number)} {share.what}" for share in self._shares if share.number)
+        room = min(max(width - _LABEL - len(figures) - 5, 0), _WIDEST)
         bars = [
             (share.sign * cells, share.style)
             for share, cells in zip(self._shares, cells_of([one.number for one in self._shares], room), strict=True)
@@ -46,12 +46,12 @@ class SharesLine(Line):
         return [
             (f" {self.safe(self._label):<{_LABEL}} ", styles.base),
             *(bars if total else []),
-            (f"  {told}", styles.base),
+            (f"  {figures}", styles.base),
         ]
 
 
 def cells_of(numbers: Sequence[int], room: int) -> list[int]:
-    """Return how many of `room` cells each number has; none that is not 0 has no cell, where there is room for all."""
+    """Return how many of `room` cells each number has; every non-zero one has a cell if they fit."""
     total, before, cells = max(sum(numbers), 1), 0, []
     for number in numbers:
         cells.append(round(room * (before + number) / total) - round(room * before / total))

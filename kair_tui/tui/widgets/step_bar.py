@@ -1,4 +1,4 @@
-"""One line that says where the GPU-time of a step goes: a bar, and its parts in percent."""
+"""One line with the GPU-time of a step: a bar, and its parts in percent."""
 
 from rich.style import Style
 
@@ -10,7 +10,7 @@ _WIDEST, _NARROWEST = 60, 8
 
 
 class StepBarLine(Line):
-    """`█████░░▓ █compute 57 ░bubble 29 ▓comm. 14 %`; no line while there is nothing to show."""
+    """`█████░░▓ █compute 57 ░bubble 29 ▓comm. 14 %`; no line without content."""
 
     DEFAULT_CSS = "StepBarLine { display: none; }"
     _bar: StepBar | None = None
@@ -25,7 +25,7 @@ class StepBarLine(Line):
     def pieces(self, width: int) -> list[Piece]:
         """Return the line; shares are whole percents that add up to 100.
 
-        Where there is no room for a bar they stand alone.
+        Without room for a bar they stand alone.
         """
         if self._bar is None:
             return []

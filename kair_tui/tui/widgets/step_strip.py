@@ -1,4 +1,4 @@
-"""A strip of all steps: a bar for the time of each, slow ones marked, and a range of them to choose."""
+"""A strip of all steps: a bar for the time of each, slow ones marked, and a range to choose."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -21,7 +21,7 @@ _APART = 2
 
 
 class StepStrip(Drawn, RefreshedByFocus, can_focus=True):
-    """Bars, and under them signs and numbers. Where steps outnumber columns, a bar is the longest of several."""
+    """Bars, and under them marks and numbers. If steps outnumber columns, a bar is the longest of several."""
 
     DEFAULT_CSS = "StepStrip { height: 3; }"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -52,13 +52,13 @@ class StepStrip(Drawn, RefreshedByFocus, can_focus=True):
     _anchor: int | None = None
 
     def show(self, summary: Sequence[StepSummary]) -> None:
-        """All complete steps."""
+        """Show all complete steps."""
         self._summary = tuple(row for row in summary if row.complete)
         self._at = min(self._at, max(len(self._summary) - 1, 0))
         self.refresh()
 
     def choose(self, steps: Sequence[int]) -> None:
-        """Which of them everything is about."""
+        """Set the steps that everything is about."""
         self._chosen, self._anchor = frozenset(steps), None
         self.refresh()
 
@@ -69,21 +69,21 @@ class StepStrip(Drawn, RefreshedByFocus, can_focus=True):
 
     @property
     def selected(self) -> tuple[int, ...]:
-        """Return the steps between the range's begin and the cursor, both included."""
+        """Return the steps from the range's begin to the cursor, both included."""
         first, last = self._range()
         return tuple(row.step for row in self._summary[first : last + 1])
 
     # Drawing.
 
     def render_line(self, y: int) -> Strip:
-        """Bars, signs, numbers."""
+        """Return bars, marks or numbers."""
         styles = self.text_styles
         draw = (self._bars, self._signs, self._numbers)[min(y, 2)]
         strip = Strip([Segment(" " * _LEFT, styles.base), *draw()])
         return strip.adjust_cell_length(self.size.width, styles.base)
 
     def _columns(self) -> list[range]:
-        """Return which steps each bar stands for."""
+        """Return the steps of each bar."""
         room = max(self.size.width - 2 * _LEFT, 1)
         count = min(len(self._summary), room)
         edges = [round(index * len(self._summary) / count) for index in range(count + 1)] if count else [0]
@@ -115,7 +115,7 @@ class StepStrip(Drawn, RefreshedByFocus, can_focus=True):
         return styles.levels[1] if any(row.step in self._chosen for row in rows) else styles.dim
 
     def _signs(self) -> list[Segment]:
-        """Return a sign under each slow step, a dash under each that everything is about where not all are."""
+        """Return a mark under each slow step, and a dash under each chosen one if not all are."""
         styles, glyphs = self.text_styles, self.look.glyphs
         narrowed = len(self._chosen) < len(self._summary)
         segments = []
@@ -128,7 +128,7 @@ class StepStrip(Drawn, RefreshedByFocus, can_focus=True):
         return segments
 
     def _numbers(self) -> list[Segment]:
-        """Return the first, the last, as many between as there is room for; with the keyboard here also the range."""
+        """Return the first, the last, and as many numbers between as fit; with the focus also the range."""
         columns, width, styles = self._columns(), self._width(), self.text_styles
         if not columns:
             return []
@@ -149,7 +149,7 @@ class StepStrip(Drawn, RefreshedByFocus, can_focus=True):
         ]
 
     def _range(self) -> tuple[int, int]:
-        """Return the places of the first and the last step of the range."""
+        """Return the indices of the first and the last step of the range."""
         first, last = sorted((self._at if self._anchor is None else self._anchor, self._at))
         return first, last
 
@@ -169,13 +169,13 @@ class StepStrip(Drawn, RefreshedByFocus, can_focus=True):
         self.action_move(by)
 
     def action_anchor(self) -> None:
-        """Begin a range here, or give it up."""
+        """Begin a range here, or drop it."""
         self._anchor = self._at if self._anchor is None else None
         self.refresh()
         self.post_message(self.Moved())
 
     def action_next_slow(self) -> None:
-        """Go to the next step that is marked."""
+        """Go to the next marked step."""
         order = [*range(self._at + 1, len(self._summary)), *range(self._at + 1)]
         slow = next((at for at in order if at < len(self._summary) and self._summary[at].slow), None)
         if slow is not None:
@@ -195,7 +195,7 @@ class StepStrip(Drawn, RefreshedByFocus, can_focus=True):
 
 
 def _placed(labels: Sequence[tuple[int, str]], width: int) -> str:
-    """Labels written at their places, the earlier in the list first; those without room are left out."""
+    """Return labels at their columns, earlier ones first; those without room are left out."""
     line = [" "] * (width + max(len(text) for _, text in labels))
     taken: set[int] = set()
     for at, text in labels:

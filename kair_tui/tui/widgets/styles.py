@@ -1,6 +1,6 @@
-"""The few styles that all screens are drawn with: one colour for alarm, one tone for what is secondary.
+"""The few styles of all screens: one colour for alarm, one tone for secondary text.
 
-A scroll bar whose thumb is a sign of its own, so that it needs no colour and one column.
+Also a scroll bar whose thumb is a character, so that it needs no colour and one column.
 """
 
 from dataclasses import dataclass, replace
@@ -29,7 +29,7 @@ class TextStyles:
     strong: Style
     alarm: Style
     notice: Style
-    """What costs time though nobody is to blame."""
+    """For costs without a culprit."""
     title: Style
     """The heading of a part of the screen."""
     bar: Style
@@ -38,7 +38,7 @@ class TextStyles:
     status: Style
     status_alarm: Style
     cursor: Style
-    """Added to what the cursor is on."""
+    """Added to the thing under the cursor."""
     levels: tuple[Style, ...]
     """A cell of the grid, from ordinary to far out."""
 
@@ -73,7 +73,7 @@ _LIGHT: Final = _Palette(
 
 @cache
 def styles_of(look: Look) -> TextStyles:
-    """Return the styles for what the terminal can show."""
+    """Return the styles for the terminal's capabilities."""
     if look.colours in ("none", "16"):
         return _ansi(coloured=look.colours == "16")
     palette = _LIGHT if look.light else _DARK
@@ -96,7 +96,7 @@ def styles_of(look: Look) -> TextStyles:
 
 
 def _ansi(*, coloured: bool) -> TextStyles:
-    """Return the terminal's own colours, or none at all: then weight, and always the signs, tell things apart."""
+    """Return the terminal's own colours, or none: then weight, and always characters, distinguish things."""
     base = Style(color="default", bgcolor="default")
     dim, bold = base + Style(dim=True), base + Style(bold=True)
     shades = ("", "yellow", "yellow", "red") if coloured else ("", "", "bold", "bold")
@@ -117,12 +117,12 @@ def _ansi(*, coloured: bool) -> TextStyles:
 
 
 def verdict_style(verdict: Verdict) -> str:
-    """Return the name of the style of the sentence that says it."""
+    """Return the style's name for the verdict's sentence."""
     return {"straggler": "alarm", "job_wide": "notice"}.get(verdict, "strong")
 
 
 def theme_of(look: Look) -> "Theme":
-    """Textual's theme of the same colours, for the widgets that are its own."""
+    """Return Textual's theme of the same colours, for its own widgets."""
     from textual.theme import BUILTIN_THEMES, Theme
 
     if look.colours in ("none", "16"):
@@ -141,7 +141,7 @@ def theme_of(look: Look) -> "Theme":
 
 
 class PlainScrollBar(ScrollBarRender):
-    """What Textual's scroll bars are drawn with."""
+    """Draws Textual's scroll bars."""
 
     glyphs: ClassVar[Glyphs] = UNICODE
 
@@ -157,7 +157,7 @@ class PlainScrollBar(ScrollBarRender):
         back_color: Color = Color.default(),  # noqa: B008 - a constant
         bar_color: Color = Color.default(),  # noqa: B008 - a constant
     ) -> Segments:
-        """Return the track and, in proportion, the thumb. A click on the track turns a page."""
+        """Return the track and a proportional thumb. A click on the track turns a page."""
         glyphs = cls.glyphs
         track, thumb = (glyphs.vertical, glyphs.thumb) if vertical else (glyphs.horizontal, glyphs.thumb_horizontal)
         style = Style(color=bar_color, bgcolor=back_color)
@@ -173,6 +173,6 @@ class PlainScrollBar(ScrollBarRender):
 
 
 def draw_scroll_bars_with(glyphs: Glyphs) -> None:
-    """For all scroll bars from now on."""
+    """Apply to all later scroll bars."""
     PlainScrollBar.glyphs = glyphs
     ScrollBar.renderer = PlainScrollBar

@@ -1,4 +1,4 @@
-"""A table of any number of rows: only those in view are ever made into text."""
+"""A table of any number of rows: only those in view are rendered."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar, Generic, TypeVar
@@ -22,11 +22,11 @@ from kair_tui.tui.widgets.lines import Piece, cut_in_the_middle, fitted
 Row = TypeVar("Row")
 
 AT_ONCE = 20_000
-"""Rows up to which a new order is there at once; beyond, a thread finds it."""
+"""Rows up to which a new order is computed at once; beyond, in a thread."""
 _MEASURED = 200
-"""Rows looked at for the columns' first widths."""
+"""Rows examined for the columns' first widths."""
 _MARGIN = 2
-"""Of every line, for the pointer."""
+"""Columns of every line for the pointer."""
 
 
 class Table(RowCursor, Generic[Row], can_focus=True):
@@ -52,10 +52,10 @@ class Table(RowCursor, Generic[Row], can_focus=True):
         """Enter was pressed, or the row under the cursor was clicked."""
 
     class Ordered(Moved):
-        """The rows are in the order, and only those there, that were asked for last."""
+        """The rows have the latest filter and order."""
 
     class _Found(Message, bubble=False):
-        """A thread has found an order."""
+        """A thread has computed an order."""
 
         def __init__(self, rows: Sequence[Any], how: Ordering, places: Any) -> None:  # noqa: ANN401
             super().__init__()
@@ -73,31 +73,31 @@ class Table(RowCursor, Generic[Row], can_focus=True):
         self._empty = ""
         self._all: Sequence[Row] = ()
         self._places: Any = None
-        """Of the rows shown, in order; None for all as they came."""
+        """Indices of the shown rows, in order; None for all in original order."""
         self._how = Ordering()
         self._widths = [0] * len(self._columns)
         self._laid_out: list[tuple[int, int]] = []
-        """The columns that fit, by place, and how wide they are drawn."""
+        """The columns that fit, by index, and their widths."""
         self._laid_out_for = 0
         self._filled = self._chosen_early = False
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """Return what rows can be filtered and sorted by."""
+        """Return the fields for filters and sorting."""
         return tuple(dict.fromkeys(column.key for column in self._columns if column.key))
 
     @property
     def total(self) -> int:
-        """Return all rows, those filtered out too."""
+        """Return the number of all rows, including filtered ones."""
         return len(self._all)
 
     @property
     def count(self) -> int:
-        """Return rows shown."""
+        """Return the number of shown rows."""
         return len(self._all) if self._places is None else len(self._places)
 
     def counted(self, total: int | None = None) -> str:
-        """Return how many are shown, and where that is not all, of how many: `3 of 8`."""
+        """Return the number of shown rows, and if filtered the total: `3 of 8`."""
         total = self.total if total is None else total
         return count(total) if self.count == total else f"{count(self.count)} of {count(total)}"
 
@@ -107,15 +107,15 @@ class Table(RowCursor, Generic[Row], can_focus=True):
         return self.row(self.at) if self.at < self.count else None
 
     def row(self, at: int) -> Row:
-        """Return the row at a place among those shown."""
+        """Return a shown row by its index."""
         return self._all[at if self._places is None else int(self._places[at])]
 
     # What is shown.
 
     def show(self, rows: Sequence[Row], *, empty: str = "", columns: Sequence[Column[Row]] | None = None) -> None:
-        """Replace the rows, and the columns where some are given; filter and order stay.
+        """Replace the rows, and the columns if given; filter and order stay.
 
-        `empty` stands where there is no row.
+        `empty` is shown without rows.
         """
         self._columns = self._columns if columns is None else tuple(columns)
         self._all, self._places, self._empty, self._filled = rows, None, empty, True
@@ -123,7 +123,7 @@ class Table(RowCursor, Generic[Row], can_focus=True):
         self._order(self._how)
 
     def filter(self, wanted: Filter) -> None:
-        """Leave out the rows in which a word of it does not hold."""
+        """Leave out rows that do not match."""
         self._order(Ordering(wanted, self._how.field, self._how.descending))
 
     def sort(self, field: str, *, descending: bool = False) -> None:
@@ -137,11 +137,11 @@ class Table(RowCursor, Generic[Row], can_focus=True):
         elif len(self._all) <= AT_ONCE:
             self._put(ordered(self._all, self.fields, how))
         else:
-            # Not a partial: Textual writes down what a worker is given, a million rows too.
+            # Not a partial: Textual logs a worker's arguments, even a million rows.
             self.run_worker(self._find, thread=True, exclusive=True, group="order")
 
     def _find(self) -> None:
-        """In a thread."""
+        """Compute the order, in a thread."""
         worker: Worker[Any] = get_current_worker()
         rows, how = self._all, self._how
         places = ordered(rows, self.fields, how, stop=lambda: worker.is_cancelled)
@@ -149,7 +149,7 @@ class Table(RowCursor, Generic[Row], can_focus=True):
             self.post_message(self._Found(rows, how, places))
 
     def on_table__found(self, message: _Found) -> None:
-        """Show what a thread found, if it is still wanted."""
+        """Show a thread's order, if it is still wanted."""
         if message.how == self._how and message.rows is self._all:
             self._put(message.places)
 
@@ -174,7 +174,7 @@ class Table(RowCursor, Generic[Row], can_focus=True):
         self.refresh()
 
     def _measure(self, places: range) -> bool:
-        """Widen the columns for some rows; whether any became wider."""
+        """Widen the columns for some rows; return whether any became wider."""
         before = list(self._widths)
         self._widths = [
             max(width, cell_len(self._title(column))) for width, column in zip(before, self._columns, strict=True)
@@ -185,9 +185,9 @@ class Table(RowCursor, Generic[Row], can_focus=True):
         return self._widths != before
 
     def _lay_out(self, width: int) -> None:
-        """For the width there is: with a scroll bar it is less."""
+        """Lay out for the available width, which a scroll bar reduces."""
         self._laid_out_for, available = width, max(width - _MARGIN, 1)
-        # Details only where no name has to be cut for them.
+        # Details only if no name has to be cut for them.
         places = list(range(len(self._columns)))
         if sum(self._widths) + GAP * (len(places) - 1) > available:
             places = [at for at in places if not self._columns[at].detail]
@@ -207,7 +207,7 @@ class Table(RowCursor, Generic[Row], can_focus=True):
     # Drawing.
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        """Return what is in view; figures that need more room than the rows before get it first."""
+        """Return visible lines; figures that need more room than earlier rows get it first."""
         first = self.scroll_offset.y + max(crop.y - 1, 0)
         width = self.scrollable_content_region.width
         wider = self._measure(range(first, min(first + crop.height, self.count)))
@@ -217,7 +217,7 @@ class Table(RowCursor, Generic[Row], can_focus=True):
         return super().render_lines(crop)
 
     def render_line(self, y: int) -> Strip:
-        """Return one line of what is in view."""
+        """Return one visible line."""
         styles, width = self.text_styles, self.scrollable_content_region.width
         at = y - 1 + self.scroll_offset.y
         if y == 0:
@@ -226,7 +226,7 @@ class Table(RowCursor, Generic[Row], can_focus=True):
             pieces = [("  ", styles.dim), (self._text(self._empty), styles.dim)] if not self.count and y == 1 else []
             return fitted(pieces, width, styles.base, self.look)
         on_cursor = at == self.at
-        # One run of signs for each style: every run is sent with its colours.
+        # One run per style: every run is sent with its colours.
         strip = fitted(self._line(self.row(at), on_cursor), width, styles.base, self.look).simplify()
         return strip.apply_style(styles.cursor) if on_cursor and self.has_focus else strip
 
@@ -264,17 +264,17 @@ class Table(RowCursor, Generic[Row], can_focus=True):
     # The cursor.
 
     def post_moved(self) -> None:
-        """Say that the cursor is on another row."""
+        """Report that the cursor is on another row."""
         self.post_message(self.Moved(self))
 
     def action_choose(self) -> None:
-        """Take the row under the cursor; before there are any, the first that comes."""
+        """Choose the row under the cursor; before there are any, the first that comes."""
         self._chosen_early = not self._filled
         if self.chosen is not None:
             self.post_message(self.Chosen(self))
 
     def on_click(self, event: events.Click) -> None:
-        """Move the cursor to the row under the mouse; take it where it already was."""
+        """Move the cursor to the row under the mouse; choose it if it already was there."""
         at = event.y - 1 + self.scroll_offset.y
         if event.y == 0 or at >= self.count:
             return

@@ -1,6 +1,6 @@
 """The rows of a timeline under an axis of times, with a cursor over their cells.
 
-Styles of a timeline's bars and marks: a colour for each kind where the terminal has them.
+Also the styles of its bars and marks: a colour for each kind if the terminal has them.
 """
 
 from collections.abc import Sequence
@@ -21,9 +21,9 @@ from kair_tui.tui.widgets.lines import Piece, cut_in_the_middle
 from kair_tui.tui.widgets.styles import styles_of
 
 LABEL: Final = 18
-"""Columns before the cells, at most."""
+"""Largest width of labels."""
 FIGURE: Final = 9
-"""Columns behind them: what others waited."""
+"""Columns after the cells: how long others waited."""
 _SMALLEST: Final = 10
 _SHORTEST_LABEL: Final = 4
 
@@ -53,32 +53,32 @@ class TimelineRows(Heat, inherit_bindings=False):
         """The row under the cursor was clicked again."""
 
     class Resized(Message):
-        """There is other room for cells."""
+        """There is different room for cells."""
 
     _result: TimelineResult | None = None
     _lines: Sequence[DrawnLine] = ()
     _label_width = _SHORTEST_LABEL
     at = 0
-    """The row under the cursor, as a place in the result's rows."""
+    """The row under the cursor, as an index into the result's rows."""
 
     def on_mount(self) -> None:
-        """Do without a scroll bar: the cells would be fewer than they were asked for."""
+        """Do without a scroll bar, which would reduce the requested cells."""
         self.styles.scrollbar_size_vertical = 0
 
-    # The room there is.
+    # Available room.
 
     @property
     def cells(self) -> int:
-        """Return cells of a row."""
+        """Return the number of cells in a row."""
         return max(self.size.width - self._label_width - FIGURE, _SMALLEST)
 
     @property
     def height(self) -> int:
-        """Return lines for rows, under the axis."""
+        """Return the number of lines for rows, under the axis."""
         return max(self.size.height - self.HEADER, 1)
 
     def two_a_line(self, ranks: int) -> bool:
-        """Return whether so many ranks have to share lines."""
+        """Return whether this many ranks have to share lines."""
         return self._signs.halves is not None and ranks > self.height
 
     @property
@@ -86,7 +86,7 @@ class TimelineRows(Heat, inherit_bindings=False):
         return signs(ascii_only=self.look.draws_ascii, coloured=self.look.colours != "none")
 
     def on_resize(self) -> None:
-        """Have windows asked for, as many as there are cells."""
+        """Request as many windows as cells."""
         self.post_message(self.Resized())
 
     # What is shown.
@@ -106,7 +106,7 @@ class TimelineRows(Heat, inherit_bindings=False):
             self.rearrange()
 
     def expect(self, ranks: Sequence[int]) -> None:
-        """Keep room for the labels of so many ranks, so that their windows are asked for once; some may share a row."""
+        """Keep room for these ranks' labels, so that windows are requested once; some may share a row."""
         if self._result is None and ranks:
             rank = str(max(ranks))
             rows = self.height * (2 if self.two_a_line(len(ranks)) else 1)
@@ -114,7 +114,7 @@ class TimelineRows(Heat, inherit_bindings=False):
             self._label_width = min(max(_SHORTEST_LABEL, len(longest) + 1), LABEL)
 
     def _make_room(self, result: TimelineResult) -> None:
-        """For the longest label; whoever asked for as many windows as there were cells hears of it."""
+        """Make room for the longest label; a changed number of cells is reported."""
         width = min(max(_SHORTEST_LABEL, *(len(label(row)) + 1 for row in result.rows)), LABEL)
         if width != self._label_width:
             self._label_width = width
@@ -128,7 +128,7 @@ class TimelineRows(Heat, inherit_bindings=False):
 
     @property
     def rank(self) -> int | None:
-        """Return the rank that is drawn there."""
+        """Return the rank drawn there."""
         return None if self.timeline_row is None else self.timeline_row.rank
 
     @property
@@ -167,7 +167,7 @@ class TimelineRows(Heat, inherit_bindings=False):
         return [] if self._result is None else [self._result.rows[at] for at in self._lines[line].rows]
 
     def label(self, row: int, line: int) -> Sequence[Piece]:  # noqa: ARG002
-        """Return which rank, thread or stream it is, or which ranks."""
+        """Return the label: a rank, thread or stream, or several ranks."""
         rows = self._rows_on(row)
         text = label(rows[0]) if len(rows) == 1 else f"{rows[0].first_rank}-{rows[-1].last_rank}"
         style = self.text_styles.dim if rows[0].lane is not None else self.text_styles.base
@@ -185,16 +185,16 @@ class TimelineRows(Heat, inherit_bindings=False):
         return self._signs_of(row)[column]
 
     def total(self, row: int, line: int) -> Sequence[Piece]:  # noqa: ARG002
-        """Return what others waited for it."""
+        """Return how long others waited for it."""
         rows = self._rows_on(row)
-        imposed = max(one.imposed_us for one in rows) if rows[0].lane is None else 0.0
-        figure = self.safe(duration(imposed)) if imposed else ""
+        waited_us = max(one.imposed_us for one in rows) if rows[0].lane is None else 0.0
+        figure = self.safe(duration(waited_us)) if waited_us else ""
         return [(f"{figure:>{FIGURE}}", self.text_styles.base)]
 
     # The cursor.
 
     def action_move(self, down: int, right: int) -> None:
-        """Go to the cell beside; beyond the edge the view goes on."""
+        """Go to the adjacent cell; beyond the edge the view moves."""
         column = self.column + right
         if abs(right) == 1 and not 0 <= column < self.cells:
             self.post_message(self.Beyond(right))
@@ -202,7 +202,7 @@ class TimelineRows(Heat, inherit_bindings=False):
             self.post_message(self.Moved())
 
     def action_page(self, by: int) -> None:
-        """By as many rows as are in view."""
+        """Move by as many rows as are in view."""
         self.action_move(by * self.height, 0)
 
     def point(self, row: int, column: int) -> None:
@@ -211,7 +211,7 @@ class TimelineRows(Heat, inherit_bindings=False):
             self.post_message(self.Moved())
 
     def _go_to(self, at: int, column: int) -> bool:
-        """Put the cursor on the nearest cell that there is; return whether that is another."""
+        """Put the cursor on the nearest cell; return whether it moved."""
         if self._result is None or not self._result.rows:
             return False
         before = self.at, self.column
@@ -223,7 +223,7 @@ class TimelineRows(Heat, inherit_bindings=False):
         return next((number for number, line in enumerate(self._lines) if at in line.rows), 0)
 
     def action_open(self) -> None:
-        """Say that the cell was clicked again."""
+        """Report that the cell was clicked again."""
         self.post_message(self.Opened())
 
 
@@ -260,7 +260,7 @@ _SIXTEEN: Final[dict[TimelineKind, str]] = {
 
 @cache
 def bar_style(look: Look, front: Ink, back: TimelineKind) -> Style:
-    """Of a cell with that in front of that."""
+    """Return the style of a cell with `front` before `back`."""
     styles = styles_of(look)
     colours = _colours(look)
     behind = Style(bgcolor=colours[back]) if back in colours else Style()
