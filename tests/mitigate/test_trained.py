@@ -41,6 +41,6 @@ def test_samples_that_cannot_be_read_are_named(trained: ModuleType, tmp_path: Pa
 
 def test_a_folder_that_cannot_be_written_is_told_once_and_no_failure(trained: ModuleType, tmp_path: Path) -> None:
     (tmp_path / "trained").write_text("a file")
-    with pytest.warns(RuntimeWarning, match="is not written down"):
+    with pytest.warns(RuntimeWarning, match="are not recorded"):
         log = trained.TrainedLog.of_run(tmp_path, 0, 0)
     log.write(Share(0, 0, ((0, 4),), (4,)), 0, [], [range(4)])
