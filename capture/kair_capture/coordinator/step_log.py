@@ -175,7 +175,7 @@ class StepReader:
         return StepColumns.joined(found[::-1], self._kind)
 
     def _files(self) -> tuple[list[Path], list[Path]]:
-        """Return journals and parts, the newest first; a journal of which a part is there is none."""
+        """Return the journals that have no part yet, and the parts, each newest first."""
         parts = {path.stem[5:]: path for path in self._folder.glob("part-????????.parquet")}
         journals = sorted((number, path) for path in self._folder.iterdir() if (number := _number(path)) is not None)
         rest = [path for number, path in reversed(journals) if number not in parts]

@@ -205,7 +205,7 @@ class StepHistory:
         )
 
     def bare_table(self) -> ExcessTable:
-        """Return the same without what ranks take: what delays of other values are told by."""
+        """Return the table with zeros for the times of ranks, to find events in other values."""
         shape = len(self.steps), len(CLASSES), len(self.ranks)
         step_ns = median(self.us["step"], axis=1) * 1e3
         nothing = np.broadcast_to(np.zeros(1), shape)
