@@ -66,6 +66,8 @@ class Screen:
             style = {name: value for name, value in style.items() if name == "ground"}
         if character == "█":
             style.pop("ground", None)
+            if style.keys() == {"text"} and style["text"].startswith("38;"):  # looks as a blank on that ground does
+                character, style = " ", {"ground": f"4{style['text'][1:]}"}
         if character == "▄" and all(style.get(name, "").startswith(("38;", "48;")) for name in ("text", "ground")):
             character, text, ground = "▀", style["text"], style["ground"]
             style |= {"text": f"3{ground[1:]}", "ground": f"4{text[1:]}"}
@@ -126,6 +128,11 @@ def test_of_a_line_only_the_words_that_differ_are_sent_and_a_style_once() -> Non
     sent(shadow, f"\x1b[1;1H\x1b[{dim}mrank 1 is slow\x1b[0m\x1b[1;1H")
     pieces = "".join(f"\x1b[{dim}m{text}\x1b[0m" for text in ("rank ", "77", "is slow"))
     assert sent(shadow, f"\x1b[1;1H{pieces}\x1b[1;1H") == f"\x1b[1;6H\x1b[{dim}m77\x1b[0m\x1b[1;1H"
+
+
+def test_a_bar_of_one_colour_takes_a_byte_a_cell() -> None:
+    bar = f"\x1b[38;2;1;2;3;48;2;0;0;0m{'█' * 100}\x1b[0m"
+    assert sent(Shadow(), f"\x1b[1;1H{bar}\x1b[1;1H") == f"\x1b[1;1H\x1b[48;2;1;2;3m{' ' * 100}\x1b[0m\x1b[1;1H"
 
 
 def test_words_over_blanks_are_sent_with_the_blanks_between_them() -> None:

@@ -245,21 +245,28 @@ def _seen(character: str, style: str) -> Cell:
 def _cheapest(before: str, cell: Cell) -> tuple[str, str, str]:
     """Return the change to a style in which a cell looks as wanted, its character, and that style.
 
-    A blank keeps the text's colour, and a full block the background. A half block is sent as the other half in
-    exchanged colours if that takes fewer bytes.
+    A blank keeps the text's colour, and a full block the background. If that takes fewer bytes, a half block is sent as
+    the other half in exchanged colours, and a full block as a blank on a background of its colour.
     """
     character, wanted = cell[0], _attributes(cell[1])
     had = _attributes(before)
     ways = [(character, wanted)]
     if character == " " and not (had.keys() | wanted.keys()) & _SEEN_ON_BLANKS and (wanted or _GROUND not in had):
         ways = [(character, {**had, **wanted})]
-    elif character == _FULL and _GROUND in had:
-        ways = [(character, {**wanted, _GROUND: had[_GROUND]})]
+    elif character == _FULL:
+        ways = [(character, {**wanted, _GROUND: had[_GROUND]} if _GROUND in had else wanted), *_as_blank(had, wanted)]
     elif character in _OTHER_HALF and wanted.keys() == {_TEXT, _GROUND} and all(map(_is_extended, wanted.values())):
         turned = {_TEXT: f"3{wanted[_GROUND][1:]}", _GROUND: f"4{wanted[_TEXT][1:]}"}
         ways.append((_OTHER_HALF[character], turned))
     changes = [(_change(had, attributes), text, _style(attributes)) for text, attributes in ways]
-    return min(changes, key=lambda way: len(way[0]))
+    return min(changes, key=lambda way: len(way[0]) + len(way[1].encode()))
+
+
+def _as_blank(had: dict[str, str], wanted: dict[str, str]) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield a blank on ground of a full block's colour: one byte of a cell in place of three."""
+    if wanted.keys() == {_TEXT} and _is_extended(wanted[_TEXT]):
+        unseen = {name: value for name, value in had.items() if name not in _SEEN_ON_BLANKS}
+        yield " ", {**unseen, _GROUND: f"4{wanted[_TEXT][1:]}"}
 
 
 def _change(had: dict[str, str], wanted: dict[str, str]) -> str:

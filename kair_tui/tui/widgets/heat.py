@@ -207,15 +207,12 @@ class Heat(DrawnScroll, can_focus=True):
         shown = columns.within(offset, offset + self._room)
         between, sign = (glyphs.horizontal, glyphs.cross) if row is None else (" ", glyphs.vertical)
         border = (sign if self.HAS_BORDERS else " ").ljust(columns.gap, between)
+        ordinary = self.text_styles.levels[0]  # as most cells beside a border: no change of colour has to be sent
         pieces: list[Piece] = []
         for column in shown:
             if pieces and column in self._bordered:
-                pieces.append((border, self.text_styles.dim))
-            text, style = (
-                (glyphs.horizontal * columns.size, self.text_styles.dim)
-                if row is None
-                else self.cell(row, column, line)
-            )
+                pieces.append((border, ordinary))
+            text, style = (glyphs.horizontal * columns.size, ordinary) if row is None else self.cell(row, column, line)
             if row == self.row and column == self.column and (self.has_focus or self.LIT):
                 style += self.text_styles.cursor
             if pieces and pieces[-1][1] is style:
