@@ -39,14 +39,14 @@ def run_save(
 def run_use(
     session: OpenStore, *, name: Annotated[str, Argument("The baseline's name, or `none` to use none.")]
 ) -> BaselineResult:
-    """Compare later jobs with a baseline. Raises UsageError if there is none of that name."""
+    """Compare later jobs with a baseline. Raises UsageError if it does not exist."""
     from kair.app.acts.baselines import use_baseline
 
     return use_baseline(session, name)
 
 
 def run_rm(session: OpenStore, *, name: Annotated[str, _NAME]) -> BaselineResult:
-    """Remove a baseline. Raises UsageError if there is none of that name."""
+    """Remove a baseline. Raises UsageError if it does not exist."""
     from kair.app.acts.baselines import remove_baseline
 
     return remove_baseline(session, name)

@@ -34,7 +34,7 @@ def run_run(
         bool, Option("--watch", "Start a coordinator on this host if the job has none; it ends with the job.")
     ] = False,
 ) -> int:
-    """Become the command, under watch. Raises UsageError if there is none.
+    """Become the command, under watch. Raises UsageError without a command.
 
     If the command cannot be run, one line says so, and the status is that of a shell: 127, or 126.
     """
@@ -98,7 +98,7 @@ def run_attach(
 
 
 def _become(command: Sequence[str], store: Path, job: str | None, *, with_agent: bool, watch: bool) -> int:
-    """In this very process, so that signals and the exit status are the command's own; returns where it cannot."""
+    """Replace this process, so that signals and the exit status are the command's own; return only if that fails."""
     from kair_capture.settings import safe_name
     from kair_capture.unheard import run_dir_of
 
@@ -129,9 +129,7 @@ def _not_run(command: str, error: OSError | None = None) -> int:
 
 
 def _prepared(shared: dict[str, str], job: str, run_dir: Path, *, with_agent: bool) -> Mapping[str, str]:
-    """Return the command's environment; its own, without capture, where that cannot be: told here once, not by each
-    rank.
-    """
+    """Return the command's environment; if capture is impossible this process's, with one warning for all ranks."""
     from kair_capture.files import make_secure_dir
     from kair_capture.job.launch import environment_of
     from kair_capture.settings import SettingsError, settings_of

@@ -89,7 +89,7 @@ def places_of(store: Path, job: str | None, example: str) -> "JobPlaces":
 
 
 def coordinator_of(places: "JobPlaces") -> tuple[tuple[str, int], bytes]:
-    """Where it is, and the job's key. Raises UsageError, InputError where there is none."""
+    """Return its address, and the job's key. Raises UsageError, or InputError without one."""
     from kair_capture.places import address_in, address_of
     from kair_capture.wire import KeyFileError, read_key
 

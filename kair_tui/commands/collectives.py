@@ -1,4 +1,4 @@
-"""`kair collectives`: bandwidth of groups and links beside their siblings, overlap, TFLOP/s of matrix products."""
+"""`kair collectives`: bandwidth of groups and links and of their siblings, overlap, TFLOP/s of matrix products."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""`kair coordinator`: the process that hears a job's agents, until it is told to end."""
+"""`kair coordinator`: the process that a job's agents report to, until it is stopped."""
 
 import os
 import sys
@@ -107,7 +107,7 @@ def run(
 
 
 def share_of(text: str) -> float:
-    """`1%` or `0.01` as a share. Raises UsageError for what is none, or more than all."""
+    """Return `1%` or `0.01` as a share. Raises UsageError for other text, or more than all."""
     from kair_capture.settings import share_in
 
     try:

@@ -28,9 +28,9 @@ class _Cut:
 def answer(document: bytes, most_rows: int) -> tuple[dict[str, Any], str]:
     """Return the document of a command, and the same as JSON text, at most MOST_CHARACTERS long.
 
-    Control characters of names are replaced by visible signs. Of tables, which are lists of records, the first
-    `most_rows` rows are there, of a document that is still too long fewer; the last warning then tells which tables,
-    with the code `truncated`. Raises InputError where even one row each is too long.
+    Control characters of names are replaced by visible signs. Tables (lists of records) have at most `most_rows` rows,
+    fewer if the document is still too long; the last warning then lists the shortened tables, with the code
+    `truncated`. Raises InputError if even one row each is too long.
     """
     whole: dict[str, Any] = harmless(msgspec.json.decode(document))
     rows = most_rows
@@ -77,7 +77,7 @@ def _is_table(value: Any) -> bool:  # noqa: ANN401
 
 
 def _longest(value: Any) -> int:  # noqa: ANN401
-    """Return the rows of the longest table; 1 where there is none."""
+    """Return the number of rows of the longest table; 1 without tables."""
     return max(_lengths(value), default=1)
 
 

@@ -212,7 +212,7 @@ def _offered() -> types.ListToolsResult:
 
 
 def _result(tool: Tool, ended: _Ended, rows: int) -> types.CallToolResult:
-    """Return what the client is told. Raises InputError for an answer that cannot be made short enough."""
+    """Return the result for the client. Raises InputError for an answer that cannot be made short enough."""
     if ended.status != ExitCode.ANSWERED:
         return _failure(ended.status, ended.told)
     if not tool.entry.has_result:
@@ -223,7 +223,7 @@ def _result(tool: Tool, ended: _Ended, rows: int) -> types.CallToolResult:
 
 
 def _failure(status: int, told: tuple[str, ...] | list[str]) -> types.CallToolResult:
-    """Return an error as the command line tells it, and the exit status that it has there."""
+    """Return an error as the command line prints it, with its exit status."""
     lines = [*(harmless(line) for line in told), f"exit status {status}"]
     return types.CallToolResult(content=[types.TextContent(type="text", text="\n".join(lines))], is_error=True)
 
@@ -256,10 +256,10 @@ async def _end(process: Process) -> None:
 
 
 class _Lines:
-    """The lines of stdin; of one that is too long its begin, which is no message."""
+    """The lines of stdin; the begin of a too long one, which is no message."""
 
     def __init__(self) -> None:
-        # Of its own number: what runs beside is not to read from the client.
+        # A duplicate: subprocesses must not read from the client.
         self._stdin = os.dup(sys.stdin.fileno())
 
     async def __aiter__(self) -> AsyncIterator[str]:
@@ -286,9 +286,9 @@ async def _well_formed(
     read: Any,  # noqa: ANN401
     write: Any,  # noqa: ANN401
 ) -> AsyncIterator[MemoryObjectReceiveStream[SessionMessage | Exception]]:
-    """Yield the messages among what was read.
+    """Yield the read messages.
 
-    To all else the library says nothing: the client is told what is wrong.
+    Anything else is answered with an error here, because the library does not answer it.
     """
     into: MemoryObjectSendStream[SessionMessage | Exception]
     into, out = anyio.create_memory_object_stream[SessionMessage | Exception](0)
@@ -309,7 +309,7 @@ async def _well_formed(
 
 
 def _wrong(error: Exception) -> types.ErrorData:
-    """No JSON, or JSON that is no message."""
+    """Return the error for invalid JSON, or JSON that is no message."""
     first: Mapping[str, Any] = error.errors()[0] if isinstance(error, ValidationError) else {}
     if first.get("type") == "json_invalid":
         return types.ErrorData(code=types.PARSE_ERROR, message="Parse error: the line is no JSON")

@@ -83,7 +83,7 @@ def sizes_in(text: str | None, what: str = "--sizes takes the samples of each ra
 
 
 def decide(records: "Records", *, number: int, action: Literal["approve", "deny"]) -> None:
-    """Approve a proposal, which is carried out then, or deny it. Raises InputError if there is none open of it."""
+    """Approve a proposal, which is then carried out, or deny it. Raises InputError if it is not open."""
     decision: Literal["approved", "denied"] = "approved" if action == "approve" else "denied"
     decided = records.decide(number, decision, getpass.getuser())
     if decided is None:

@@ -32,7 +32,7 @@ def run(
 ) -> RunResult:
     """Check all of it, then run it; answers for people are written as they come.
 
-    Raises UsageError if no runbook is named, or one that cannot work, and InputError if there is none of that name.
+    Raises UsageError if no runbook is named, or one that cannot work, and InputError if it does not exist.
     """
     if list_all:
         return _listed(presentation)

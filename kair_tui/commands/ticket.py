@@ -50,10 +50,10 @@ def run(
     drain: Annotated[bool, Option("--drain", "Only print the commands that drain the accused hosts.")] = False,
     yes: Annotated[bool, Option("--yes", "With --drain: run the commands. Default: they are printed.")] = False,
 ) -> TicketResult:
-    """Asks for the triage, and hands one of its findings over.
+    """Ask for the triage, and hand over one of its findings.
 
-    Raises UsageError for a finding that there is none of, a report that cannot be written, and hosts that are not to
-    be drained; InputError where named evidence cannot be read.
+    Raises UsageError for a missing finding, a report that cannot be written, and hosts that must not be drained;
+    InputError if named evidence cannot be read.
     """
     if yes and not drain:
         raise UsageError("--yes belongs to --drain", "kair ticket JOB --drain --yes")
@@ -121,9 +121,9 @@ _Drain = tuple[str, list[str]]
 
 
 def _drain_commands(job: Job, triaged: TriageResult, accused: Finding | None) -> tuple[list[_Drain], str | None]:
-    """Return the commands; or why there are none, as a part of a sentence.
+    """Return the commands; without any, the reason as a part of a sentence.
 
-    Raises UsageError for a site's own that is none.
+    Raises UsageError for an invalid command of the site.
     """
     if (why_not := _not_by_draining(triaged, accused)) is not None:
         return [], why_not

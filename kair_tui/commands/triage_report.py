@@ -72,14 +72,14 @@ def _fixed_timeline(asker: Asker, triaged: TriageResult) -> TimelineResult | Non
 
 
 def _shown_ranks(triaged: TriageResult) -> list[Rank]:
-    """Return the first rank of each finding that accuses one; where there is none, the most suspicious."""
+    """Return the first rank of each finding that accuses one; if none does, the most suspicious rank."""
     accused = [finding.ranks[0] for finding in triaged.findings if finding.ranks]
     first = [row.rank for row in triaged.ranking[:1]]
     return [*dict.fromkeys(accused)][:_PROFILES] or first
 
 
 def _tried(asker: Asker, question: Question) -> Any:  # noqa: ANN401
-    """Return the result; or why there is none, as a sentence."""
+    """Return the result; without one, the reason as a sentence."""
     try:
         return asker.ask(question).result
     except KairError as error:
