@@ -121,7 +121,7 @@ def _become(command: Sequence[str], store: Path, job: str | None, *, with_agent:
 
 
 def _not_run(command: str, error: OSError | None = None) -> int:
-    """Says why, and the status that shells have for it: 127 where there is no such command, else 126."""
+    """Print the reason, and return the status that shells have for it: 127 if the command is missing, else 126."""
     is_there = error is not None or ("/" in command and os.path.lexists(command))
     why = "Permission denied" if is_there else "no such command"
     say(f"kair: error: cannot run {command}: {why if error is None else error.strerror or error}")
@@ -188,7 +188,7 @@ def _start_agent(environment: Mapping[str, str], process: int | None = None) -> 
 
 
 def _name_of(command: Sequence[str], environment: Mapping[str, str]) -> str:
-    """Of a scheduler's job its number, which all its hosts see; else the script and the time."""
+    """Return the number of a scheduler's job, which all its hosts know; else the script and the time."""
     if number := environment.get("SLURM_JOB_ID"):
         return f"slurm-{number}"
     script = next((word for word in command if word.endswith(".py")), command[0])

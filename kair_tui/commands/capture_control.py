@@ -1,4 +1,4 @@
-"""What a person asks of a running job's coordinator: steps sampled now, and settings changed."""
+"""Orders to a running job's coordinator: sample steps now, or change settings."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ _SET = "kair capture set job123 max-overhead=2%"
 
 
 def ask_now(store: Path, job: str | None, ranks: str | None, steps: int, options: "ProfileOptions") -> int:
-    """Asks the job's coordinator, and says what it answers. Raises UsageError, InputError where it refuses."""
+    """Ask the job's coordinator, and print its answer. Raises UsageError, or InputError if it refuses."""
     from kair_capture.coordinator.endpoint import ask
     from kair_capture.wire import MOST_RANKS, Capture, CaptureReply, Kind
 
@@ -39,7 +39,7 @@ def ask_now(store: Path, job: str | None, ranks: str | None, steps: int, options
 
 
 def set_values(store: Path, job: str | None, words: Sequence[str]) -> int:
-    """`[JOB] key=value…`: what is in force then goes to stdout. Raises UsageError, InputError."""
+    """`[JOB] key=value…`: print the settings then in force. Raises UsageError, InputError."""
     from kair_capture.coordinator.control import SettingError, require
     from kair_capture.coordinator.endpoint import ask
     from kair_capture.wire import Kind, Values
@@ -67,7 +67,7 @@ def set_values(store: Path, job: str | None, words: Sequence[str]) -> int:
 
 
 def _table(values: Mapping[str, str]) -> str:
-    """Return a line per setting: its key, its value, what it does and which values it takes."""
+    """Return a line per setting: its key, value, purpose and possible values."""
     from kair_capture.coordinator.control import KEYS
 
     shown = [(key, value) for key, value in values.items() if key in KEYS]
@@ -111,7 +111,7 @@ def coordinator_of(places: "JobPlaces") -> tuple[tuple[str, int], bytes]:
 
 @contextmanager
 def reaching(address: tuple[str, int]) -> Iterator[None]:
-    """Raise InputError where the coordinator that is asked within is not reached, or does not answer."""
+    """Raise InputError if the coordinator is unreachable, or does not answer."""
     from kair_capture.coordinator.endpoint import NoAnswerError
 
     try:

@@ -10,16 +10,16 @@ from typing import Final, NoReturn
 from kair_tui.cli.output import say
 
 _LEAVE_S: Final = "10"
-"""After the last rank: what agents delivered last is committed by then."""
+"""After the last rank: agents' last deliveries are committed by then."""
 _MOST_S: Final = 60.0
-"""After the command, for agents that deliver what waits."""
+"""After the command, for agents that still deliver."""
 _LOOK_S: Final = 0.5
 
 
 def start_coordinator(store: Path, job: str) -> None:
     """Start one for the job of this process, which becomes the command; its alerts go to standard error.
 
-    Where there is one already, or KAIR_COORDINATOR names it, none is started.
+    None is started if one runs already, or KAIR_COORDINATOR names one.
     """
     from kair_capture.files import BusyError, locked
     from kair_capture.places import JobPlaces
@@ -41,7 +41,7 @@ def start_coordinator(store: Path, job: str) -> None:
 
 
 def _stand_by(store: Path, job: str, process: int) -> NoReturn:
-    """Run the coordinator in a session of its own, which Ctrl-C does not reach, until the command and its job ended."""
+    """Run the coordinator in a separate session, out of Ctrl-C's reach, until the command and its job have ended."""
     from kair_capture.ring import is_running, start_ticks
 
     began = start_ticks(process)

@@ -14,7 +14,7 @@ _MOST_BYTES: Final = 1 << 20
 
 
 def configuration_file() -> Path:
-    """Where it is, or would be: $KAIR_CONFIG, else `kair.toml` in the user's configuration folder."""
+    """Return its path, existing or not: $KAIR_CONFIG, else `kair.toml` in the user's configuration folder."""
     if named := os.environ.get("KAIR_CONFIG"):
         return Path(named)
     from platformdirs import user_config_path

@@ -59,7 +59,7 @@ def run(
         bool, Option("--last", "Delay no rank: show what the last delays found, or the running ones find so far.")
     ] = False,
 ) -> ConfirmRun:
-    """Return what the delays showed. Raises UsageError, InputError where nobody may be delayed or nothing was found.
+    """Return the results of the delays. Raises UsageError, or InputError if nobody may be delayed or nothing was found.
 
     Ctrl-C ends the delays.
     """
@@ -100,7 +100,7 @@ def run(
 
 
 def stopped(session: OpenStore, places: "JobPlaces") -> ConfirmRun:
-    """End the delays of a job, and return what they showed. Raises InputError where nobody is being delayed."""
+    """End the delays of a job, and return their results. Raises InputError if nobody is being delayed."""
     run = _result(session, places, ask_coordinator(places, "stop"))
     if run is None:
         raise InputError(f"no answer is kept of job {places.job}")

@@ -68,7 +68,7 @@ def run(
     ] = False,
     quiet: Annotated[bool, Option("-q, --quiet", "Print no messages.")] = False,
 ) -> int:
-    """Run until SIGTERM or Ctrl-C. Raises UsageError, InputError where there is one already."""
+    """Run until SIGTERM or Ctrl-C. Raises UsageError, or InputError if one runs already."""
     from kair_capture.coordinator.coordinator import Coordinator, CoordinatorSettings
     from kair_capture.files import BusyError
     from kair_capture.places import DEFAULT_PORT
@@ -138,7 +138,7 @@ def _address(text: str, option: str) -> tuple[str, int]:
 
 
 def _stalled_after(text: str) -> float:
-    """Seconds without a step's end after which a job stands still. Raises UsageError."""
+    """Return the seconds without the end of a step after which a job stands still. Raises UsageError."""
     from kair_capture.coordinator.watching import STALLED_S
 
     try:

@@ -1,4 +1,4 @@
-"""`kair evidence`: logs, metrics and counters kept with a job, and what there is of them."""
+"""`kair evidence`: logs, metrics and counters kept with a job."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -22,7 +22,7 @@ def run_list(
     ] = None,
     evidence: Annotated[Sequence[str], EVIDENCE] = (),
 ) -> EvidenceResult:
-    """List what there is. Raises InputError where something is missing or is no evidence."""
+    """List the evidence. Raises InputError if something is missing or is no evidence."""
     # Of a job that is watched evidence comes before anything is sampled.
     source = locate(job, session.root)
     if source.why is not None:
@@ -37,7 +37,7 @@ def run_add(
     job: Annotated[str, Argument("A job of the store.", offers=job_names)],
     sources: Annotated[Sequence[str], Argument("Files, folders of them, or the URLs of Prometheus servers.")],
 ) -> EvidenceResult:
-    """Keep evidence with a job, and list what there is. Raises InputError if something is missing or no evidence."""
+    """Keep evidence with a job, and list all of it. Raises InputError if something is missing or no evidence."""
     from kair.app.acts.evidence import add_evidence
 
     return add_evidence(session, job, sources)

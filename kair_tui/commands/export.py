@@ -24,7 +24,7 @@ def run(
     perfetto: Annotated[Path | None, PERFETTO] = None,
     plain: Annotated[bool, Option("--plain", "Leave out findings and arrows, which is faster.")] = False,
 ) -> str:
-    """Write the file, and say what is in it. Raises UsageError where that cannot be done."""
+    """Write the file, and describe its contents. Raises UsageError if that is impossible."""
     from kair.app.acts.files import export_job, export_timeline
 
     file = perfetto if out is None else out

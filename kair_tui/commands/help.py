@@ -1,4 +1,4 @@
-"""`kair help`: what a word of the answers means, what a command does, or a document.
+"""`kair help`: explains a word of the answers or a command, or prints a document.
 
 The words are those of the table in `glossary.md`, which is docs/glossary.md.
 """
@@ -19,14 +19,14 @@ from kair_tui.commands import pages
 
 @dataclass(frozen=True)
 class Word:
-    """An entry: what the word means, in one or two sentences."""
+    """An entry: the meaning of the word, in one or two sentences."""
 
     name: str
     text: str
     page: str
     """The page and section that explains it, below docs/."""
     also: tuple[str, ...] = ()
-    """What else it is called."""
+    """Its synonyms."""
 
 
 def entry_of(typed: str) -> Word | None:

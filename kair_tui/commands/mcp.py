@@ -21,7 +21,7 @@ def run(
         ),
     ] = None,
 ) -> int:
-    """Answers on stdin and stdout until stdin ends. Raises UsageError without the protocol's library, or the folder."""
+    """Answer on stdin and stdout until stdin ends. Raises UsageError without the protocol's library, or the folder."""
     try:
         from kair_tui.commands.mcp_server import serve
     except ModuleNotFoundError as error:

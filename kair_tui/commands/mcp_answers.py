@@ -11,7 +11,7 @@ from kair_tui.render.document import encode
 from kair_tui.render.text import clean
 
 MOST_CHARACTERS: Final = 200_000
-"""Of one answer: whoever reads it has a context of some hundred thousand words."""
+"""Of one answer: its readers have a context of some hundred thousand words."""
 _MOST_NAMED: Final = 5
 """Of tables that were cut, in the warning."""
 

@@ -1,6 +1,6 @@
-"""The server of `kair mcp`: the protocol is the library's, each call a `kair` of its own that changes nothing.
+"""The server of `kair mcp`: the protocol is the library's; each call is a `kair` process that changes nothing.
 
-A call has a process, so that it can be cancelled, and that what it prints never reaches the client by itself.
+With a process a call can be cancelled, and its output never reaches the client directly.
 """
 
 import logging
@@ -79,7 +79,7 @@ _ERROR: Final = re.compile(r"(?:kair: error|hint): .*")
 
 @dataclass(frozen=True)
 class _Ended:
-    """What came of a call's process."""
+    """The outcome of a call's process."""
 
     status: int
     out: bytes
@@ -88,7 +88,7 @@ class _Ended:
 
 
 def serve(store: Path, root: Path | None) -> int:
-    """Answers on stdin and stdout until stdin ends; `root` is the folder beyond which nothing is read, None: all."""
+    """Answer on stdin and stdout until stdin ends; nothing outside the folder `root` is read, None: all may be."""
     logging.basicConfig(handlers=[_Said()], level=logging.WARNING)
     status = ExitCode.ANSWERED
     try:
@@ -100,7 +100,7 @@ def serve(store: Path, root: Path | None) -> int:
 
 
 class _Said(logging.Handler):
-    """What the library logs, safe for a terminal."""
+    """Messages that the library logs, safe for a terminal."""
 
     def emit(self, record: logging.LogRecord) -> None:
         say(f"kair: {record.getMessage()}")
@@ -229,7 +229,7 @@ def _failure(status: int, told: tuple[str, ...] | list[str]) -> types.CallToolRe
 
 
 async def _follow(stderr: ByteReceiveStream, context: Context, told: list[str]) -> None:
-    """Pass progress on to a client that asked for it, and keep the error. Notes and warnings are in the document."""
+    """Pass progress on to a client that wants it, and keep the error. Notes and warnings are in the document."""
     wants_progress = context.meta is not None and context.meta.get("progress_token") is not None
     steps, rest = 0, b""
     async for chunk in stderr:

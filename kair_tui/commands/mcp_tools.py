@@ -200,7 +200,7 @@ def output_schema(tool: Tool) -> dict[str, Any] | None:
 
 
 def words(tool: Tool, given: Mapping[str, Any], store: Path, root: Path | None) -> list[str]:
-    """Return the words after `kair`. Raises UsageError for what the tool does not take, or may not read."""
+    """Return the words after `kair`. Raises UsageError for arguments that the tool does not take, or may not read."""
     known = arguments(tool)
     options: list[str] = [*tool.flags, *(("--json", f"--store={store}") if tool.entry.has_result else ())]
     positional: list[str] = []
@@ -226,7 +226,7 @@ def words(tool: Tool, given: Mapping[str, Any], store: Path, root: Path | None) 
 
 
 def rows_wanted(given: Mapping[str, Any]) -> int:
-    """How many rows of a table a client wants. Raises UsageError for what is no such number."""
+    """Return how many rows of a table a client wants. Raises UsageError for anything but such a number."""
     most = given.get(MOST_ROWS, DEFAULT_ROWS)
     if isinstance(most, bool) or not isinstance(most, int) or most < 1:
         raise UsageError(f"{MOST_ROWS} must be a whole number from 1 on")

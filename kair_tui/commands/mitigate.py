@@ -233,7 +233,7 @@ def run_simulate(
         ),
     ] = None,
 ) -> MitigateResult:
-    """Return what each policy saves. Raises UsageError for an unknown policy, InputError for an unknown job."""
+    """Return the saving of each policy. Raises UsageError for an unknown policy, InputError for an unknown job."""
     words = recorded if job is None else (job, *recorded)
     if not words:
         return _simulated(session, ranks, draws, policy)

@@ -1,4 +1,4 @@
-"""What a person orders of a job that is run under `kair mitigate`: sizes, restarts, and proposals decided."""
+"""Orders to a job under `kair mitigate`: sizes, restarts, and decisions on proposals."""
 
 import getpass
 from typing import TYPE_CHECKING, Any, Literal

@@ -1,4 +1,4 @@
-"""Where a job stands that is run under `kair mitigate`: its plans, proposals, shards, and what a sample takes."""
+"""The state of a job under `kair mitigate`: its plans, proposals, shards, and cost per sample."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,13 +26,13 @@ class NotMitigatedError(InputError):
 
 
 def look(session: OpenStore, job: str) -> MitigateResult:
-    """Where a job stands, at once: without `rates`. Raises NotMitigatedError, InputError."""
+    """Return the job's state, at once: without `rates`. Raises NotMitigatedError, InputError."""
     with records_of(session, job) as records:
         return status_of(session, "status", job, records)
 
 
 def rates(session: OpenStore, job: str) -> tuple[RankRate, ...]:
-    """Return what a sample takes on each rank, from all steps: 0.4 ms for each.
+    """Return the cost per sample of each rank, from all steps; takes 0.4 ms per step.
 
     Raises NotMitigatedError, InputError.
     """
@@ -41,7 +41,7 @@ def rates(session: OpenStore, job: str) -> tuple[RankRate, ...]:
 
 
 def mitigated_jobs(store: Path) -> tuple[str, ...]:
-    """Return the jobs of a store that are run under kair mitigate, those first that said something last."""
+    """Return the jobs of a store that are run under kair mitigate, the latest active first."""
     folders = [folder for folder in store.glob("*/mitigate") if folder.is_dir()]
     folders.sort(key=lambda folder: folder.stat().st_mtime, reverse=True)
     return tuple(folder.parent.name for folder in folders)
@@ -116,7 +116,7 @@ def status_of(session: OpenStore, action: MitigateAction, name: str, records: "R
 
 
 def rates_of_steps(session: OpenStore, name: str, records: "Records") -> tuple[RankRate, ...]:
-    """Return what capture's steps tell of each rank; nothing of a job that is not captured."""
+    """Return the cost per sample of each rank, by the steps in capture's folder; empty if the job is not captured."""
     from kair_mitigate.job_state import read_state
 
     known, steps = read_state(records.folder), session.root / name / "steps"

@@ -31,7 +31,7 @@ def run(
         ),
     ] = None,
 ) -> ProbeResult:
-    """Measures, or compares. Raises UsageError where the options ask for both, or for neither."""
+    """Measure, or compare. Raises UsageError if the options request both, or neither."""
     if compare:
         return _compared(files, out)
     if files:

@@ -1,4 +1,4 @@
-"""`kair rank`: where one rank's step time goes, and how its operations complete beside its peers'."""
+"""`kair rank`: how one rank's step time is spent, and how its operations complete compared with its peers'."""
 
 from typing import Annotated
 

@@ -34,9 +34,9 @@ def require_form(
 
 
 def write_report(path: Path, report: "Report") -> None:
-    """Write the file whole or not at all; beside Markdown the pictures that are files of their own.
+    """Write the file whole or not at all; for Markdown also its pictures, as separate files.
 
-    Raises UsageError or UnwritableError where it cannot be written.
+    Raises UsageError or UnwritableError if that is impossible.
     """
     if path.suffix.lower() in _HTML:
         from kair_tui.render.report.templates import html
@@ -50,7 +50,7 @@ def write_report(path: Path, report: "Report") -> None:
 
 
 def _write_pictures(path: Path, report: "Report") -> dict[str, str]:
-    """Return what was written beside the Markdown: `incident.timeline.svg`, by the pictures' names."""
+    """Return the files written with the Markdown: `incident.timeline.svg`, by the pictures' names."""
     from kair_tui.render.report.content import Picture
     from kair_tui.render.report.pictures import document
 

@@ -96,7 +96,7 @@ def _chosen(triaged: TriageResult, number: int | None) -> int | None:
 
 
 def _timeline(asker: Asker, accused: Finding | None, ask: Ask, *, draws: bool) -> tuple[str | None, TimelinePicture]:
-    """Return the picture, where one is to be drawn and can be; and what is said of it."""
+    """Return the picture, if one is wanted and possible; and the note about it."""
     around = accused.ranks[0] if accused is not None and accused.ranks else None
     words = [] if around is None else ["--around", str(around)]
     told = TimelinePicture(f"{ask('timeline', *words, '-o', 'svg')} > timeline.svg")
@@ -146,14 +146,14 @@ def _drain_commands(job: Job, triaged: TriageResult, accused: Finding | None) ->
 
 
 def _by_hand(host: str, scheduling: Scheduling) -> str:
-    """Return what to do about a host that no known scheduler knows, as a part of a sentence."""
+    """Return how to treat a host that no known scheduler knows, as a part of a sentence."""
     if host in scheduling.pods:
         return f"{host} is a pod; cordon its node, which `kubectl get pods -A -o wide` shows"
     return f"take {host} out of service by hand (neither the recording nor evidence shows Slurm or Kubernetes)"
 
 
 def _not_by_draining(triaged: TriageResult, accused: Finding | None) -> str | None:
-    """Why draining does not help, or cannot be asked for, as a part of a sentence; None where it may."""
+    """Return why draining does not help, or is not possible, as a part of a sentence; None if it may."""
     if triaged.verdict != "straggler" or accused is None or not accused.ranks:
         return "no rank is accused"
     who = ranks_in_words(accused.ranks)

@@ -72,7 +72,7 @@ def run(
 
 
 def finish(asker: "Asker", _: Answer, own: Mapping[str, Any]) -> None:
-    """Write the file that was asked for. Raises UsageError or UnwritableError where that cannot be done."""
+    """Write the requested file. Raises UsageError or UnwritableError if that is impossible."""
     if own["perfetto"] is not None:
         from kair.app.acts.files import export_timeline
 

@@ -45,7 +45,7 @@ def run(
 
 
 def finish(asker: "Asker", answer: Answer, own: Mapping[str, Any]) -> None:
-    """Write the files that were asked for. Raises UsageError or UnwritableError where that cannot be done."""
+    """Write the requested files. Raises UsageError or UnwritableError if that is impossible."""
     if own["certificate"] is not None:
         from kair_tui.commands.verify import certificate_of
 
@@ -66,7 +66,7 @@ def markdown(asker: "Asker", answer: Answer, own: Mapping[str, Any]) -> str:
 
 
 def in_words(answer: Answer) -> TriageResult:
-    """Return the result as people read it, of one rank where that was asked."""
+    """Return the result as text for people, of one rank if that was requested."""
     from kair.app.investigate import about
 
     result, only = triage_in_words(answer.result), answer.question.argument("only_rank")

@@ -29,7 +29,7 @@ _PROFILES: Final = 3
 
 
 def report_of(asker: Asker, triaged: TriageResult, gpu_cost: float | None) -> Report:
-    """Return the report on a triage. What cannot be answered about this job is said in its place."""
+    """Return the report on a triage. A question without an answer for this job has the reason in its place."""
     trace = asker.trace
     job = trace.job
     ranks = [Question.of("rank", rank=rank) for rank in _shown_ranks(triaged)]

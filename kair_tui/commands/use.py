@@ -15,7 +15,7 @@ def run(
     *,
     job: Annotated[str, Argument("A job of the store.", offers=job_names)],
 ) -> UseResult:
-    """Tell the store. Raises InputError where there is no such job."""
+    """Set the store's default job. Raises InputError if there is no such job."""
     from kair.app.acts.jobs import use_job
 
     return use_job(session, job)

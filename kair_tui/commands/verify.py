@@ -23,7 +23,7 @@ def run(file: Annotated[Path, Argument("The file that kair triage --certificate 
 
 
 def certificate_of(session: "Session", answer: "Answer") -> bytes:
-    """Return the certificate of a triage. Raises UsageError or InputError where there can be none."""
+    """Return the certificate of a triage. Raises UsageError or InputError if there can be none."""
     from kair.app.acts.certificate import certificate
 
     return certificate(session, answer, {"kair": __version__, "document": SCHEMA_VERSION})

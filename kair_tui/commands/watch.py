@@ -27,7 +27,7 @@ def run(
         Option("--whatif", "Also price each sampled window: S, M_W, S_w of each rank; an alert from S 1.1 on."),
     ] = False,
 ) -> WatchResult:
-    """Return the status as it is now. Raises InputError where the job has no coordinator."""
+    """Return the present status. Raises InputError if the job has no coordinator."""
     from kair.app.answers.watch import watch
 
     status = watch(store, job, lambda text: say(f"kair: {text}"))
@@ -43,7 +43,7 @@ def run(
 
 @lru_cache(maxsize=1)
 def _windows(source: "JobSource", store: Path, _committed_at: int | None) -> WindowsResult:
-    """Return the windows with the warnings of their recording too; asked again once something was committed."""
+    """Return the windows with the warnings of their recording; queried again after each commit."""
     from kair.app.question import Question
     from kair_tui.cli.asking import open_session
 

@@ -66,7 +66,7 @@ def run(
 
 
 def finish(asker: "Asker", answer: Answer, own: Mapping[str, Any]) -> None:
-    """Write the timelines that were asked for. Raises UsageError or UnwritableError where that cannot be done."""
+    """Write the requested timelines. Raises UsageError or UnwritableError if that is impossible."""
     if own["timeline"] is not None:
         from kair.app.acts.files import write_timelines
 
