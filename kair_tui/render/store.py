@@ -29,7 +29,7 @@ def _jobs_headline(result: JobsResult) -> str:
 JOB_COLUMNS = (
     Column[ListedJob]("name", "job", lambda row: row.name, align="left", weight=9),
     Column[ListedJob]("in_use", "", lambda row: "in use" if row.in_use else "", align="left", weight=8),
-    Column[ListedJob]("last_summary", "last verdict", lambda row: row.last_summary or "–", align="left", weight=5),
+    Column[ListedJob]("last_summary", "last verdict", lambda row: row.last_summary or "–", align="left", weight=9),
     Column[ListedJob]("slowdown", "S", lambda row: s_of_job(row.slowdown, row.last_verdict), detail=True),
     Column[ListedJob]("waste", "waste", lambda row: share_text(row.waste), weight=6),
     Column[ListedJob]("gpu_hours_per_day", "GPU-hours/day", lambda row: hours_text(row.gpu_hours_per_day), weight=6),
