@@ -48,7 +48,7 @@ def test_an_imported_job_is_listed_used_and_found() -> None:
     ]
 
 
-def test_jobs_are_listed_with_their_last_verdict(tmp_path: Path) -> None:
+def test_jobs_are_listed_with_their_last_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _import("first")
     assert kair("triage", "first", "--step", "last").status == 0
     (before,) = json.loads(kair("jobs", "--json").out)["data"]["jobs"]
@@ -57,6 +57,9 @@ def test_jobs_are_listed_with_their_last_verdict(tmp_path: Path) -> None:
     (after,) = json.loads(kair("jobs", "--json").out)["data"]["jobs"]
     assert (after["last_verdict"], after["last_summary"]) == ("no_straggler", summary)
     assert summary[:20] in kair("jobs").out
+    for name, value in (("COLUMNS", "80"), ("TERM", "xterm"), ("NO_COLOR", "1")):
+        monkeypatch.setenv(name, value)
+    assert summary[:20] in kair("jobs", terminal=True).out, "it is the last column to go"
     _import("second")
     next(tmp_path.rglob("verdict.json")).write_text('{"verdict": "guilty"')
     assert [job["last_verdict"] for job in json.loads(kair("jobs", "--json").out)["data"]["jobs"]] == [None, None]
