@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from kair_capture.places import JobPlaces
-from kair_mitigate.policy.units import Units, from_text, joined, of_size, tied_in
+from kair_mitigate.policy.units import LOOKED_AT, Units, from_text, joined, of_size, tied_in_all
 from kair_mitigate.restarts import write_whole
 
 FILE = "units.json"
@@ -30,7 +30,7 @@ def told_units(ranks: int, units: str | None, size: int | None, micro_batch: int
 
 
 def found_units(places: JobPlaces, ranks: int, micro_batch: int | None) -> Units:
-    """Return the units by a step that capture sampled on all ranks, else by agents' reports, else one per rank."""
+    """Return the units by steps that capture sampled on all ranks, else by agents' reports, else one per rank."""
     tied = _recorded(places.folder, ranks)
     if tied is not None:
         return Units(joined(ranks, tied), "recorded", micro_batch)
@@ -43,7 +43,7 @@ def found_units(places: JobPlaces, ranks: int, micro_batch: int | None) -> Units
 
 
 def _recorded(folder: Path, ranks: int) -> list[tuple[int, ...]] | None:
-    """Return the ties between ranks in the newest step that all of them recorded; None if no step shows them."""
+    """Return the ties between ranks in the newest steps that all of them recorded; None if those do not show them."""
     from kair_engine.errors import KairError
     from kair_engine.recording.job_file import holds_job, open_job_folder
     from kair_engine.trace.loading import load_step
@@ -55,7 +55,8 @@ def _recorded(folder: Path, ranks: int) -> list[tuple[int, ...]] | None:
         of = trace.job.step_times
         recorded = set(zip(of.step, of.rank, strict=True))
         whole = [step for step in trace.steps if all((step, rank) in recorded for rank in range(ranks))]
-        return tied_in(load_step(trace, whole[-1])) if whole and trace.job.world_size == ranks else None
+        newest = whole[-LOOKED_AT:] if trace.job.world_size == ranks else []
+        return tied_in_all(load_step(trace, step) for step in newest)
     except (KairError, OSError):
         return None  # being written, or damaged: a later one will do
 

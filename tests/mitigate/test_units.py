@@ -31,7 +31,7 @@ from kair_mitigate.plans import Plan, State
 from kair_mitigate.policy.loading import Guarded
 from kair_mitigate.policy.policies import Action, Continuous, Policy, View
 from kair_mitigate.policy.table import POLICIES
-from kair_mitigate.policy.units import Units, from_text, joined, of_size, tied_in
+from kair_mitigate.policy.units import Units, from_text, joined, of_size, tied_in, tied_in_all
 from kair_mitigate.records import Records
 from kair_tui.render.mitigate import proposal_line
 
@@ -69,6 +69,17 @@ def test_what_all_ranks_add_up_after_the_backward_pass_ties_nobody(tmp_path: Pat
     assert late is not None
     assert joined(4, early) == ((0, 1, 2, 3),)
     assert joined(4, late) == ((0,), (1,), (2,), (3,))
+
+
+def test_who_meets_in_one_step_of_several_is_not_tied(tmp_path: Path) -> None:
+    """As ranks that agree on a plan, now and then, while others have begun the forward pass."""
+    trace = open_trace(SAMPLES / "slow_operator", cache=tmp_path)
+    *others, ops = (load_step(trace, step) for step in trace.steps[-3:])
+    phase = np.where(ops.kind == COLLECTIVE, PHASE_NAMES.index("forward"), ops.phase)
+    once = replace(ops, phase=phase, remembered=None)
+    assert joined(4, tied_in_all([once]) or ()) == ((0, 1, 2, 3),)
+    assert joined(4, tied_in_all([*others, once]) or ()) == ((0,), (1,), (2,), (3,))
+    assert tied_in_all([]) is None
 
 
 def test_ranks_stay_tied_where_no_backward_pass_is_recorded(tmp_path: Path) -> None:

@@ -21,6 +21,8 @@ Members = tuple[tuple[int, ...], ...]
 Known = Literal["told", "recorded", "in part", "assumed"]
 
 _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
+LOOKED_AT = 4
+"""Recorded steps, the newest, that are asked who meets in every micro-batch."""
 _FORWARD, _BACKWARD = PHASE_NAMES.index("forward"), PHASE_NAMES.index("backward")
 
 
@@ -164,6 +166,16 @@ def tied_in(ops: Operations) -> list[tuple[int, ...]] | None:
     instances = np.flatnonzero(transfers | (forward & often[met.community]))
     _, once = np.unique(met.community[instances], return_index=True)
     return [tuple(ops.ranks[met.members(int(instance))].tolist()) for instance in instances[once]]
+
+
+def tied_in_all(steps: Iterable[Operations]) -> list[tuple[int, ...]] | None:
+    """Return the ranks that meet in every micro-batch of all these steps; None if one does not show the forward pass.
+
+    What is rarer than a step, such as agreeing on a plan or an evaluation, is no part of a micro-batch.
+    """
+    found = [tied_in(ops) for ops in steps]
+    every = set.intersection(*(set(tied or ()) for tied in found)) if found else set()
+    return None if not found or None in found else sorted(every)
 
 
 def of_size(ranks: int, size: int) -> Members:

@@ -98,12 +98,12 @@ def _sampled(trace: "Trace") -> "tuple[Ints, Floats, Floats, tuple[int, ...]]":
 
 
 def _units(trace: "Trace", ranks: "Ints") -> "Units":
-    """Ranks that meet in every micro-batch, by the last sampled step."""
+    """Ranks that meet in every micro-batch, by the last sampled steps."""
     from kair_engine.trace.loading import load_step
-    from kair_mitigate.policy.units import Units, joined, tied_in
+    from kair_mitigate.policy.units import LOOKED_AT, Units, joined, tied_in_all
 
-    is_sampled = trace.steps and not trace.job.is_recorded_only
-    tied = tied_in(load_step(trace, trace.steps[-1])) if is_sampled else None
+    steps = () if trace.job.is_recorded_only else trace.steps[-LOOKED_AT:]
+    tied = tied_in_all(load_step(trace, step) for step in steps)
     place = {rank: at for at, rank in enumerate(ranks.tolist())}
     within = [[place[rank] for rank in some if rank in place] for some in tied or ()]
     return Units(joined(len(ranks), within), "assumed" if tied is None else "recorded")
