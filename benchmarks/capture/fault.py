@@ -64,7 +64,7 @@ def watched(job: Sequence[str], folder: Path, leave_after_s: int = 5, sampling: 
         run = subprocess.run(command, env=environment, cwd=ROOT, check=False, capture_output=True, text=True)
         if run.returncode:
             raise SystemExit(f"the job ended with status {run.returncode}:\n{run.stderr[-4000:]}")
-        coordinator.wait(timeout=120)
+        coordinator.wait(timeout=240)
     finally:
         coordinator.kill()
         coordinator.wait()

@@ -122,11 +122,11 @@ class Scene:
         """The job ends, then its agent, then the coordinator."""
         self.until.touch()
         for trainer in self.trainers:
-            out, _ = trainer.communicate(timeout=60)
+            out, _ = trainer.communicate(timeout=240)
             with suppress(ValueError, IndexError):
                 self.pauses.append(json.loads(out.splitlines()[-1])["longest_pause_ms"])
-        self.agent.wait(timeout=90)
-        self.coordinator.wait(timeout=90)
+        self.agent.wait(timeout=240)
+        self.coordinator.wait(timeout=240)
         shutil.rmtree(self.run_dir, ignore_errors=True)
 
     def abandon(self) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.patience import PATIENCE_S
 from support.places import SAMPLES
 
 # Looked for and not imported: that takes two seconds, and the recorder does it by itself.
@@ -77,7 +78,7 @@ class Recording:
 
 def record(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(RECORDER), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
 @pytest.fixture(scope="module")

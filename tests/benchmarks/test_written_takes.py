@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from drawing import ALL_RANKS, ONE_RANK
+from support.patience import PATIENCE_S
 from support.places import ROOT
 from take_scoring import RIGHT_CAUSES, mean_excess
 from truth import peers
@@ -74,7 +75,7 @@ def test_a_script_is_recorded_as_its_author_profiles_it(tmp_path: Path) -> None:
         if (take.script, take.ranks, take.load, take.profiler.scheduled) == ("flat", 2, "none", True)
     )
     command = [sys.executable, str(REAL / "record.py"), "--written", "--seeds", str(seed), "--out", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
     folder = tmp_path / f"seed{seed:04d}"
     assert (folder / "take.json").exists(), done.stdout + done.stderr
     document, take = json.loads((folder / "take.json").read_text(encoding="utf-8")), TAKES[seed]

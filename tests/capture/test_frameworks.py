@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.patience import PATIENCE_S
 
 from kair_capture.agent.ring_reader import RingReader
 from kair_capture.agent.step_rows import Rows, rows_of
@@ -88,7 +89,7 @@ def run(framework: str, folder: Path, *says: str, ranks: int = 2, captured: bool
         for rank in range(ranks)
     ]
     for process in processes:
-        _, said = process.communicate(timeout=120)
+        _, said = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0, said
         assert "kair:" not in said
     return Job(folder)
@@ -177,8 +178,8 @@ def test_from_a_jax_job_to_the_store_to_a_verdict(tmp_path: Path) -> None:
     command = f"for rank in 0 1; do PYTHONPATH={SITE} {script} & done; wait"
     try:
         ran = [*kair, "capture", "run", "--", "sh", "-c", command]
-        subprocess.run(ran, env=environment, cwd=ROOT, check=True, capture_output=True, timeout=120)
-        coordinator.wait(timeout=60)
+        subprocess.run(ran, env=environment, cwd=ROOT, check=True, capture_output=True, timeout=PATIENCE_S)
+        coordinator.wait(timeout=PATIENCE_S)
     finally:
         coordinator.kill()
         coordinator.wait()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.cli_samples import HOSTILE, assert_valid, kair
+from support.patience import PATIENCE_S
 from support.probes import around, machine, recording, written
 from support.program import KAIR
 
@@ -103,7 +104,7 @@ def process(folder: Path, *words: str, **environment: str) -> "subprocess.Popen[
 @pytest.mark.slow
 def test_this_machine_is_measured_and_compared(tmp_path: Path) -> None:
     words = ("--seconds", "0.2", "--device", "cpu", "--rank", "5", "--out", "probe-{rank}.json", "--json")
-    out, err = process(tmp_path, *words).communicate(timeout=120)
+    out, err = process(tmp_path, *words).communicate(timeout=PATIENCE_S)
     assert "error" not in err
     document = json.loads(out)
     assert json.loads((tmp_path / "probe-5.json").read_text()) == document

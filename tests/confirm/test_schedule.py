@@ -9,6 +9,7 @@ from typing import Any, get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.patience import PATIENCE_S
 
 from kair_capture.delays import (
     DEFAULT_SHARES,
@@ -74,7 +75,7 @@ def test_another_process_draws_the_same() -> None:
         "print([dose_of(order, step, 5) for step in range(100, 164)], 'numpy' in sys.modules)"
     )
     told = subprocess.run(
-        [sys.executable, "-c", script, to_json(asked)], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", script, to_json(asked)], capture_output=True, text=True, check=True, timeout=PATIENCE_S
     )
     # The training process may have no NumPy.
     assert told.stdout.strip() == f"{[dose_of(asked, step, 5) for step in range(100, 164)]} False"

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 import yaml
+from support.patience import PATIENCE_S
 
 from kair_capture.agent.agent import agent_settings
 from kair_capture.coordinator.step_log import read_all
@@ -126,7 +127,7 @@ def run(script: Path, environment: dict[str, str]) -> "subprocess.CompletedProce
     with subprocess.Popen(
         [script], env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, process_group=0
     ) as process:
-        out, _ = process.communicate(timeout=120)
+        out, _ = process.communicate(timeout=PATIENCE_S)
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
     return subprocess.CompletedProcess([str(script)], process.returncode, out)
@@ -152,7 +153,7 @@ def test_the_prolog_starts_a_coordinator_and_the_epilog_ends_it(node: dict[str, 
         assert run(tmp_path / "epilog.sh", {**node, "SLURM_JOB_ID": "4"}).returncode == 0
         assert not select.select([handle], [], [], 0)[0]
         assert run(tmp_path / "epilog.sh", node).returncode == 0
-        assert select.select([handle], [], [], 60)[0]
+        assert select.select([handle], [], [], PATIENCE_S)[0]
     finally:
         if not select.select([handle], [], [], 0)[0]:
             signal.pidfd_send_signal(handle, signal.SIGKILL)
@@ -206,7 +207,7 @@ def test_the_coordinator_is_the_job_s_user_s(node: dict[str, str], tmp_path: Pat
         assert run(tmp_path / "prolog.sh", {**node, "SLURM_JOB_UID": str(user.pw_uid)}).returncode == 0
         with suppress(ProcessLookupError):
             handle = os.pidfd_open(int((tmp_path / "state" / "slurm-42.pid").read_text()))
-            assert select.select([handle], [], [], 60)[0]
+            assert select.select([handle], [], [], PATIENCE_S)[0]
             os.close(handle)
     assert (tmp_path / "state" / "slurm-42.log").read_text().splitlines() == [
         str(user.pw_uid),

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from support.live_status import SLOW
+from support.patience import PATIENCE_S
 
 from kair_capture.coordinator.alert_text import in_words
 from kair_capture.coordinator.coordinator import Coordinator, CoordinatorSettings
@@ -36,7 +37,7 @@ class Receiver:
             def do_POST(self) -> None:
                 receiver.got.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
                 receiver.arrived.release()
-                receiver.may_answer.wait(60)
+                receiver.may_answer.wait(PATIENCE_S)
                 self.send_response(receiver.statuses.pop(0) if receiver.statuses else 200)
                 self.send_header("Location", location)
                 self.send_header("Content-Length", "0")
@@ -63,13 +64,15 @@ def receivers() -> Iterator[list[Receiver]]:
         one.close()
 
 
-def posted(url: str, *, pauses_s: tuple[float, ...] = (0, 0), timeout_s: float = 30) -> tuple[Webhook, list[str]]:
+def posted(
+    url: str, *, pauses_s: tuple[float, ...] = (0, 0), timeout_s: float = PATIENCE_S
+) -> tuple[Webhook, list[str]]:
     """One alert, and the webhook once it is through with it."""
     said: list[str] = []
     webhook = Webhook(url, "job", said.append, pauses_s=pauses_s, timeout_s=timeout_s)
     webhook.post(SLOW)
     webhook._waiting.put(None)
-    webhook._thread.join(60)  # it ends with the second
+    webhook._thread.join(PATIENCE_S)  # it ends with the second
     return webhook, said
 
 
@@ -80,7 +83,7 @@ def test_a_coordinator_posts_what_it_writes_down_and_counts_it(tmp_path: Path, r
     coordinator = Coordinator(settings)
     coordinator._watching.news.append(SLOW)
     coordinator._watch(time.monotonic())
-    assert chat.arrived.acquire(timeout=60)
+    assert chat.arrived.acquire(timeout=PATIENCE_S)
     assert coordinator._webhook is not None
     coordinator._webhook.close()
     coordinator._write_status(time.monotonic())
@@ -149,9 +152,9 @@ def test_who_posts_never_waits_and_what_is_too_much_is_counted(receivers: list[R
     receivers.append(chat := Receiver())
     chat.may_answer.clear()
     said: list[str] = []
-    webhook = Webhook(chat.url, "job", said.append, timeout_s=60)
+    webhook = Webhook(chat.url, "job", said.append, timeout_s=PATIENCE_S)
     webhook.post(SLOW)
-    assert chat.arrived.acquire(timeout=60)
+    assert chat.arrived.acquire(timeout=PATIENCE_S)
     for _ in range(MOST_WAITING + 3):
         webhook.post(SLOW)
     assert webhook.dropped == 3
@@ -159,7 +162,7 @@ def test_who_posts_never_waits_and_what_is_too_much_is_counted(receivers: list[R
     webhook.close()  # does not wait either
     chat.may_answer.set()
     for _ in range(MOST_WAITING):
-        assert chat.arrived.acquire(timeout=60)
+        assert chat.arrived.acquire(timeout=PATIENCE_S)
     webhook.close()
     assert webhook.sent == 1 + MOST_WAITING
 

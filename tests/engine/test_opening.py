@@ -10,6 +10,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from support import kineto_builder as kb
+from support.patience import PATIENCE_S
 from support.places import CASES2
 
 from kair_engine.errors import BusyError, InputError, UnwritableError
@@ -108,7 +109,7 @@ def test_a_known_job_opens_without_the_heavy_libraries(tmp_path: Path, cache: Pa
         "print([name for name in ('numpy', 'pyarrow', 'polars') if name in sys.modules])"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program, job, cache], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", program, job, cache], capture_output=True, text=True, check=True, timeout=PATIENCE_S
     )
     assert done.stdout.strip() == "[]"
 
@@ -295,7 +296,7 @@ def test_two_openings_at_once_do_not_disturb_each_other(tmp_path: Path, cache: P
     )
     command = [sys.executable, "-c", program, str(job), str(cache)]
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    heights = {process.communicate(timeout=120)[0].strip() for process in running}
+    heights = {process.communicate(timeout=PATIENCE_S)[0].strip() for process in running}
     assert heights == {str(4 * (3 * 14 + 3))}
     assert not [path for path in (cache / "fragments").iterdir() if path.name.startswith(".")]
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from support import kineto_builder as kb
+from support.patience import PATIENCE_S
 
 from kair_engine.recording.opening import open_trace
 from kair_engine.recording.processes import answers
@@ -84,7 +85,7 @@ def test_a_process_at_work_ends_with_who_started_it(told: str) -> None:
         worker = os.pidfd_open(int(starter.stdout.readline()))
         try:
             starter.send_signal(signal.SIGKILL)
-            gone, _, _ = select.select([worker], [], [], 60)
+            gone, _, _ = select.select([worker], [], [], PATIENCE_S)
         finally:
             os.close(worker)
         assert gone

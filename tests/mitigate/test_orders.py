@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.patience import PATIENCE_S
 
 from kair_mitigate import orders, restarts, running
 from kair_mitigate.plans import Plan
@@ -141,7 +142,7 @@ def test_a_worker_that_has_no_loader_yet_dies_with_its_torchrun_and_what_it_star
         torchrun.stdin.write("begun\n")
         assert torchrun.stdout.readline() == "begun\n"
         torchrun.kill()
-        assert select.select([worker], [], [], 60)[0]
+        assert select.select([worker], [], [], PATIENCE_S)[0]
         torchrun.stdin.write("lives on\n")
         assert torchrun.stdout.readline() == "lives on\n"
         os.close(worker)

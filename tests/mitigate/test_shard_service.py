@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.patience import wait_until
+from support.patience import PATIENCE_S, wait_until
 
 from kair_mitigate.audit import audit
 from kair_mitigate.shards.client import ShardClient
@@ -200,7 +200,7 @@ def test_a_service_that_goes_away_is_waited_for_with_one_warning(
 
 
 def raw(address: Address) -> tuple[socket.socket, bytes]:
-    connected = socket.create_connection(address, timeout=20)
+    connected = socket.create_connection(address, timeout=PATIENCE_S)
     greeting = b""
     while len(greeting) < len(GREETING) + CHALLENGE_BYTES:
         greeting += connected.recv(len(GREETING) + CHALLENGE_BYTES - len(greeting))

@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 from support import chrome_builder
 from support import kineto_builder as kb
+from support.patience import PATIENCE_S
 
 from kair_engine.errors import InputError
 from kair_engine.readers.kineto import reader, tables
@@ -336,7 +337,7 @@ def run_as_a_user(program: str, *args: Path) -> str:
         "import kair_engine.recording.job_file\n"
     )
     command = [sys.executable, "-c", imports + drop + program, *map(str, args)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -388,7 +389,7 @@ def test_a_full_disk_while_importing(tmp_path: Path, limit: int) -> None:
                "from kair_engine.recording.opening import open_trace\n"
                "from kair_engine.errors import KairError\n" + full + OPEN,
                str(job), str(tmp_path / "cache")]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_S)
     code, message, hint = done.stdout.rstrip("\n").split("|")
     assert code == "3"
     assert message == f"cannot write {tmp_path / 'cache'}: File too large"
