@@ -54,9 +54,11 @@ def median(values: Floats, axis: int | None = -1) -> Floats:
     # What lies side by side is sorted five times as fast.
     ordered = values.ravel() if axis is None else values if axis == -1 else np.moveaxis(values, axis, -1)
     ordered = ordered.copy(order="C")
-    ordered.sort()
-    length = ordered.shape[-1]
-    return np.asarray((ordered[..., (length - 1) // 2] + ordered[..., length // 2]) / 2)
+    middle = ordered.shape[-1] // 2
+    # All that comes before the middle one is no larger: to find both takes a third of sorting.
+    ordered.partition(middle)
+    below = ordered[..., middle] if ordered.shape[-1] % 2 else ordered[..., :middle].max(axis=-1)
+    return np.asarray((below + ordered[..., middle]) / 2)
 
 
 def columns_sorted(values: Floats) -> Floats:

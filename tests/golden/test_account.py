@@ -46,6 +46,13 @@ def test_rows_add_up_to_the_steps_exactly(recorded: Trace) -> None:
     assert all(times[cell][1] == ns for cell, ns in lengths.items())
 
 
+def test_ranks_looked_at_one_by_one_have_the_same_rows(recorded: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
+    of_all = account(recorded)
+    for module in ("kair_engine.timeline.account", "kair_engine.trace.operations"):
+        monkeypatch.setattr(f"{module}.ROWS_TOGETHER", 1)
+    assert account(recorded).equals(of_all)
+
+
 def test_the_bar_is_the_account(recorded: Trace) -> None:
     bar, of = bar_of(recorded), shares(account(recorded))
     assert bar is not None

@@ -5,7 +5,6 @@ import weakref
 from dataclasses import replace
 from pathlib import Path
 
-import polars as pl
 import pyarrow.parquet as pq
 import pytest
 from support.trace_builder import trace
@@ -13,8 +12,8 @@ from support.trace_builder import trace
 from kair_engine.arrays import NONE
 from kair_engine.trace import columns
 from kair_engine.trace.columns import joined, read_columns
+from kair_engine.trace.large_steps import texts_counted
 from kair_engine.trace.model import Trace
-from kair_engine.trace.queries import IS_SCOPE, counted
 
 BEYOND_FLOATS = 2**53 + 1
 
@@ -58,9 +57,26 @@ def test_parts_that_were_read_one_by_one_are_the_whole(made: Trace) -> None:
     assert sorted(joined(parts).text("name")) == sorted(whole.text("name"))
 
 
+def test_of_steps_and_ranks_of_other_sizes_in_one_file_the_right_rows_are_read(tmp_path: Path) -> None:
+    table = """
+    step 3: 0+100
+    0 main | a 1+2 | b 4+10 | c 15+1 | d 17+1 | e 19+1
+    1 main | a 1+2
+    2 main | b 1+2 | c 4+10
+    step 4: 100+100
+    0-2 main | c 101+2
+    """
+    whole = trace(tmp_path, table)
+    assert read_columns(whole, ("name",), [3]).text("name") == [*("step", *"abcde"), "step", "a", "step", "b", "c"]
+    apart = read_columns(whole.of_ranks([0, 2]), ("name", "start_ns"))
+    assert apart.text("name") == [*("step", *"abcde"), "step", "b", "c", "step", "c", "step", "c"]
+    assert apart.of["rank"].tolist() == [0] * 6 + [2] * 3 + [0] * 2 + [2] * 2
+
+
 def test_operations_are_counted_the_most_frequent_first(made: Trace) -> None:
-    assert counted(made, ("name", "phase"), ~IS_SCOPE) == {("a", ""): 2, ("b", "input"): 2, ("c", ""): 2}
-    assert [*counted(made, ("name",), pl.lit(value=True))] == [("step",), ("a",), ("b",), ("c",)]
+    assert [*texts_counted(made, ("name", "phase")).items()] == [(("a", ""), 2), (("b", "input"), 2), (("c", ""), 2)]
+    assert texts_counted(made.of_ranks([1]), ("name",)) == {("a",): 1, ("b",): 1, ("c",): 1}
+    assert texts_counted(made, ("name",), scopes=True) == {("step",): 4}
 
 
 def test_no_footer_is_held_but_of_the_files_that_are_read(made: Trace, monkeypatch: pytest.MonkeyPatch) -> None:

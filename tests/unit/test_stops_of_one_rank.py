@@ -38,9 +38,12 @@ def launches(stopped: dict[tuple[int, int], float]) -> tuple[NodeParts, np.ndarr
     return parts, operator, call > 0
 
 
-def times(parts: NodeParts) -> Callable[[Ints], Ints]:
-    """How often the operation of each of some parts is among them."""
-    return lambda rows: np.array([np.count_nonzero(parts.key[rows] == key) for key in parts.key[rows].tolist()])
+def seldom(parts: NodeParts) -> Callable[[np.ndarray, int], Ints]:
+    """Of some parts those whose operation is among them less often than so many times."""
+    return lambda chosen, times: np.array(
+        [row for row in np.flatnonzero(chosen) if np.count_nonzero(parts.key[chosen] == parts.key[row]) < times],
+        dtype=np.int64,
+    )
 
 
 FOUR = {(0, 3): 25 * MS, (1, 7): 13 * MS, (2, 20): 8 * MS, (3, 29): 20 * MS}
@@ -49,7 +52,7 @@ FOUR = {(0, 3): 25 * MS, (1, 7): 13 * MS, (2, 20): 8 * MS, (3, 29): 20 * MS}
 def test_long_calls_of_several_operators_are_stops() -> None:
     parts, operator, before = launches(FOUR)
     assert stops_ns(parts).sum() == 0, "each operation is seen once: nobody knows what is usual for it"
-    found = stops_among_calls_ns(parts, times(parts), operator.__getitem__, before.__getitem__)
+    found = stops_among_calls_ns(parts, seldom(parts), operator.__getitem__, before.__getitem__)
     assert np.flatnonzero(found).tolist() == sorted(which * CALLS + call for which, call in FOUR)
     assert found.sum() == pytest.approx(66 * MS - 4 * 10 * US)
 
@@ -64,17 +67,17 @@ def test_long_calls_of_several_operators_are_stops() -> None:
 )
 def test_what_else_is_long_is_no_stop(stopped: dict[tuple[int, int], float]) -> None:
     parts, operator, before = launches(stopped)
-    assert not stops_among_calls_ns(parts, times(parts), operator.__getitem__, before.__getitem__).any()
+    assert not stops_among_calls_ns(parts, seldom(parts), operator.__getitem__, before.__getitem__).any()
 
 
 def test_operations_that_are_seen_often_enough_are_held_against_themselves_alone() -> None:
     parts, operator, before = launches(FOUR)
     often = replace(parts, key=parts.name.astype(np.int64) * (REST + 1) + OWN)
-    assert not stops_among_calls_ns(often, times(often), operator.__getitem__, before.__getitem__).any()
+    assert not stops_among_calls_ns(often, seldom(often), operator.__getitem__, before.__getitem__).any()
     assert stops_ns(often).sum() == pytest.approx(66 * MS - 4 * 10 * US)
 
 
 def test_a_recording_without_operations_of_threads_has_none() -> None:
     parts, operator, before = launches(FOUR)
     of_devices = replace(parts, thread=np.zeros_like(parts.thread), kind=np.full_like(parts.kind, NONE))
-    assert not stops_among_calls_ns(of_devices, times(of_devices), operator.__getitem__, before.__getitem__).any()
+    assert not stops_among_calls_ns(of_devices, seldom(of_devices), operator.__getitem__, before.__getitem__).any()

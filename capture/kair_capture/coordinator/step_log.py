@@ -27,11 +27,12 @@ from kair_capture.coordinator.step_table import MOST_RANKS, ONE_STEP_US
 from kair_capture.files import append_whole, remove_beyond
 from kair_capture.places import JobPlaces
 from kair_capture.ring import UNFIT
+from kair_engine.arrays import Floats, Ints
 from kair_engine.errors import InputError
 from kair_engine.results.views import Attempt
 from kair_engine.timeline.batch_sizes import lasting_changes
 from kair_engine.trace.files import append_kept, make_folder, read_kept
-from kair_engine.views.scope_changes import Floats, Ints, ScopeSeries
+from kair_engine.views.scope_changes import ScopeSeries
 
 ROWS_A_PART: Final = 1 << 17
 _FEWEST_COLUMNS: Final = COLUMNS.index("samples")

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from kair_engine.arrays import Bools, Ints
+from kair_engine.arrays import Bools, Int64s
 from kair_engine.readers.launch_queue import EARLIER_NS, LONGEST_USUAL_NS, RETURNS_NS
 
 FEWEST: Final = 3
@@ -24,8 +24,15 @@ _ALLOCATES: Final = re.compile(r"alloc|free", re.IGNORECASE)
 
 
 def blocking_functions(
-    names: Sequence[str], name: Ints, begin_ns: Ints, over_ns: Ints, *, launching: Ints, stream: Ints, ran_ns: Ints
-) -> Ints:
+    names: Sequence[str],
+    name: Int64s,
+    begin_ns: Int64s,
+    over_ns: Int64s,
+    *,
+    launching: Int64s,
+    stream: Int64s,
+    ran_ns: Int64s,
+) -> Int64s:
     """Return the functions, as indices into `names`, that wait for the device.
 
     Calls are given by their functions, begins and ends; `launching` are the functions that launch something. The
@@ -43,7 +50,7 @@ def blocking_functions(
     return np.flatnonzero((returned_so >= FEWEST) & (returned_so >= NEARLY_ALL * often))
 
 
-def _drained(begin_ns: Ints, over_ns: Ints, started_ns: Ints, ended_ns: Ints) -> Bools:
+def _drained(begin_ns: Int64s, over_ns: Int64s, started_ns: Int64s, ended_ns: Int64s) -> Bools:
     """Return per call whether a stream's latest operation began within it and ended as the call returned."""
     order = np.argsort(started_ns, kind="stable")
     started, ended = started_ns[order], np.maximum.accumulate(ended_ns[order])

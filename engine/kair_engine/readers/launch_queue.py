@@ -15,9 +15,8 @@ Nsight Systems records the thread.
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from kair_engine.arrays import NONE, Bools, Ints, present
+from kair_engine.arrays import NONE, Bools, Int64s, present
 from kair_engine.frozen import dataclass
 from kair_engine.trace.model import KairWarning, LaunchQueue, short_warning
 
@@ -50,9 +49,9 @@ class QueueWaits:
     """A process' launch queue, and the launches that waited in it."""
 
     queue: LaunchQueue
-    ids: Ints
+    ids: Int64s
     """The numbers of their calls, in order."""
-    waited_ns: Ints
+    waited_ns: Int64s
     """The wait of each."""
 
 
@@ -60,10 +59,10 @@ class QueueWaits:
 class Work:
     """Operations on a process' devices: arrays with one entry per operation."""
 
-    launch: Ints
+    launch: Int64s
     """The number of the call that launched it, or NONE."""
-    stream: Ints
-    over_ns: Ints
+    stream: Int64s
+    over_ns: Int64s
     earlier: Bools
     """Whether it was launched before the recording began."""
 
@@ -72,18 +71,18 @@ class Calls:
     """The calls of a process' runtime: a sample of durations, and those that may have waited."""
 
     def __init__(self) -> None:
-        self._seen: list[tuple[Ints, Ints]] = []
-        self._long: list[tuple[Ints, ...]] = []
+        self._seen: list[tuple[Int64s, Int64s]] = []
+        self._long: list[tuple[Int64s, ...]] = []
         self._room = LOOKED_AT
 
-    def see(self, ids: Ints, name: Ints, begin_ns: Ints, duration_ns: Ints) -> None:
+    def see(self, ids: Int64s, name: Int64s, begin_ns: Int64s, duration_ns: Int64s) -> None:
         """Add calls, by their numbers and their functions as small numbers."""
         self._seen.append((name[: self._room].copy(), duration_ns[: self._room].copy()))
         self._room -= len(self._seen[-1][0])
         long = np.flatnonzero(duration_ns > SHORTEST_NS)
         self._long.append((ids[long], name[long], begin_ns[long], duration_ns[long]))
 
-    def long(self, ids: Ints, nodes: Ints) -> tuple[Ints, "LongCalls"]:
+    def long(self, ids: Int64s, nodes: Int64s) -> tuple[Int64s, "LongCalls"]:
         """Return (numbers, calls) of those that may have waited, among the calls with these numbers.
 
         `nodes` is the number of operations that each launched.
@@ -101,7 +100,7 @@ class Calls:
         return number[kept], LongCalls(at[kept], begin[kept], duration[kept], usually[kept])
 
 
-def queue_of(calls: Calls, ids: Ints, work: Work) -> QueueWaits | None:
+def queue_of(calls: Calls, ids: Int64s, work: Work) -> QueueWaits | None:
     """Return the launch queue of a process whose calls have these numbers, in order; None if none was full."""
     at, known = found_ids(ids, work.launch)
     launching = present(at[known])
@@ -124,7 +123,7 @@ def queue_of(calls: Calls, ids: Ints, work: Work) -> QueueWaits | None:
     return QueueWaits(queue, long_ids[waiting], waited[waiting])
 
 
-def are_earlier(launch: Ints, stream: Ints, start_ns: Ints, launched: Bools) -> Bools:
+def are_earlier(launch: Int64s, stream: Int64s, start_ns: Int64s, launched: Bools) -> Bools:
     """Return which device operations were launched before the recording began.
 
     Launches are numbered in order: these have smaller numbers than any recorded launch, and run before all recorded
@@ -146,7 +145,7 @@ def launched_before(name: str, count: int) -> KairWarning:
     return short_warning("launched_before", text)
 
 
-def found_ids(ids: Ints, wanted: Ints) -> tuple[Ints, Bools]:
+def found_ids(ids: Int64s, wanted: Int64s) -> tuple[Int64s, Bools]:
     """Return the position of each wanted number among the sorted ones, and whether it exists."""
     if not len(ids):
         return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), np.bool_)
@@ -158,28 +157,28 @@ def found_ids(ids: Ints, wanted: Ints) -> tuple[Ints, Bools]:
 class Launched:
     """Launched operations in the order of their launch calls."""
 
-    over_ns: Ints
+    over_ns: Int64s
     """Per call, the end of its last operation."""
-    stream: Ints
+    stream: Int64s
     """The stream of that operation, as a small number."""
-    earlier_ns: Ints
+    earlier_ns: Int64s
     """Ends of operations that were launched before the recording began, in order."""
-    earlier_stream: Ints
+    earlier_stream: Int64s
 
 
 @dataclass(frozen=True)
 class LongCalls:
     """Launch calls that are longer than usual."""
 
-    place: Ints
+    place: Int64s
     """Index among all launch calls."""
-    begin_ns: Ints
-    duration_ns: Ints
-    usual_ns: Ints
+    begin_ns: Int64s
+    duration_ns: Int64s
+    usual_ns: Int64s
     """Time that such a call takes without waiting."""
 
 
-def usual_ns(name: Ints, duration_ns: Ints) -> Ints:
+def usual_ns(name: Int64s, duration_ns: Int64s) -> Int64s:
     """Return per function (a small number) the time of a call that does not wait.
 
     `name` and `duration_ns` are of a sample of calls of one process. A function without a call gets the time of the
@@ -194,12 +193,12 @@ def usual_ns(name: Ints, duration_ns: Ints) -> Ints:
     return np.minimum(usual, MOST_USUAL * commonest).astype(np.int64)
 
 
-def is_long(duration_ns: Ints, usual: Ints) -> Bools:
+def is_long(duration_ns: Int64s, usual: Int64s) -> Bools:
     """Return which calls are so long that they may have waited in the queue."""
     return np.asarray((duration_ns > usual + LONGER_BY_NS) & (duration_ns > LONGER * usual))
 
 
-def waits_for_place(of: Launched, long: LongCalls) -> tuple[LaunchQueue, Ints] | None:
+def waits_for_place(of: Launched, long: LongCalls) -> tuple[LaunchQueue, Int64s] | None:
     """Return (the queue, how long each of the long calls waited in it, ns).
 
     None if no queue was full: then long calls have other reasons. It is not recorded whether the launches of a process
@@ -220,7 +219,7 @@ def waits_for_place(of: Launched, long: LongCalls) -> tuple[LaunchQueue, Ints] |
     return LaunchQueue(depth, per_stream), np.where(waited, long.duration_ns - long.usual_ns, 0)
 
 
-def _under_way(of: Launched, long: LongCalls, *, per_stream: bool) -> tuple[Ints, Ints]:
+def _under_way(of: Launched, long: LongCalls, *, per_stream: bool) -> tuple[Int64s, Int64s]:
     """Return per long call the number of recorded launches before it in its queue, and how many of them were still
     pending when it returned.
 
@@ -244,7 +243,7 @@ def _under_way(of: Launched, long: LongCalls, *, per_stream: bool) -> tuple[Ints
     return before, under_way
 
 
-def _depth(of: Launched, long: LongCalls, under_way: Ints, candidates: Bools) -> tuple[float, int, float]:
+def _depth(of: Launched, long: LongCalls, under_way: Int64s, candidates: Bools) -> tuple[float, int, float]:
     """Return (share of the candidate calls that meet a full queue, its depth, share that agree on it exactly).
 
     Shares are of the calls' time beyond the usual. (0, NONE, 0) if they meet none.
@@ -262,14 +261,13 @@ def _depth(of: Launched, long: LongCalls, under_way: Ints, candidates: Bools) ->
     return float(lasted[full].sum()) / total, usual + 1, float(lasted[full & (under_way == usual)].sum()) / total
 
 
-def _as_something_ends(of: Launched, returned_ns: Ints) -> Bools:
+def _as_something_ends(of: Launched, returned_ns: Int64s) -> Bools:
     """Return which calls return right after the end of a device operation."""
     over = np.sort(np.concatenate((of.over_ns, of.earlier_ns)))
     at = np.searchsorted(over, returned_ns + EARLIER_NS, side="right") - 1
     return np.asarray((at >= 0) & (returned_ns - over[np.maximum(at, 0)] <= RETURNS_NS))
 
 
-Int64s = npt.NDArray[np.int64]
 MOST_WITHIN: Final = 8
 """A call with more overheads than this waits for something else."""
 MAKE_UP: Final = 0.5

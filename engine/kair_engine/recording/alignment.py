@@ -286,7 +286,7 @@ def _steps(calls: _Calls, kinds: dict[bytes, int]) -> tuple[int, list[Ints], Int
     first = int(calls.step.min())
     order = np.lexsort((calls.end_ns, calls.key, calls.step))
     bounds = np.searchsorted(calls.step[order], np.arange(first + 1, int(calls.step.max()) + 1))
-    places = np.split(order, bounds)
+    places: list[Ints] = [*np.split(order, bounds)]
     kind = [kinds.setdefault(calls.key[of_step].tobytes(), len(kinds)) for of_step in places]
     return first, places, np.array(kind, np.int64)
 

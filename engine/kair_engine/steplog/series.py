@@ -127,7 +127,7 @@ def _attempts(lines: StepLines, rows: Ints, *, tolerant: bool) -> tuple[Ints, In
     back = np.zeros(len(step), bool)
     if not tolerant:
         back[1:] = forward < 0
-        begins = np.flatnonzero(back)
+        begins: Ints = np.flatnonzero(back)
     else:
         begins = _begins(step, _TOLERANCE * spacing)
     offset = np.zeros(len(step), np.int64)

@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Final, Literal, get_args
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Floats, Ints, SmallInts, dense, is_one_of, one_of_each
+from kair_engine.arrays import (
+    NONE,
+    Bools,
+    Floats,
+    Ints,
+    SmallInts,
+    dense,
+    is_one_of,
+    one_of_each,
+    order_by,
+    whole_parts,
+)
 from kair_engine.frozen import dataclass
 from kair_engine.timeline.clocks import Synchronisation, synchronise
 from kair_engine.timeline.host_activity import HOST_KINDS, HostKind, host_time
@@ -27,7 +38,7 @@ from kair_engine.timeline.step_parts import (
 )
 from kair_engine.trace.loading import each_step
 from kair_engine.trace.model import Trace
-from kair_engine.trace.operations import MEMORY, SCOPE, Operations, latest_ended
+from kair_engine.trace.operations import MEMORY, ROWS_TOGETHER, SCOPE, Operations, latest_ended
 
 if TYPE_CHECKING:
     import polars as pl
@@ -169,6 +180,17 @@ def _between(ops: Operations, own: Ints, owner: Ints, begin_ns: Ints, end_ns: In
 
     Per operation, `own` is the self time of its collective and `owner` the rank that came to that last.
     """
+    bounds, parts = np.searchsorted(ops.rank, np.arange(len(ops.ranks) + 1)), list[Account]()
+    for first, last in [*whole_parts(bounds, ROWS_TOGETHER)] or [(0, 0)]:
+        ranks, rows = slice(first, last), slice(bounds[first], bounds[last])
+        owners = np.append(owner[rows], NONE)
+        part = _of_some(ops.of_places(first, last), own[rows], owners, begin_ns[ranks], end_ns[ranks])
+        parts.append(replace(part, rank=part.rank + first))
+    return Account.joined(parts)
+
+
+def _of_some(ops: Operations, own: Ints, owner: Ints, begin_ns: Ints, end_ns: Ints) -> Account:
+    """Return the same of some ranks, whose operations are `ops`."""
     of = moments(ops, own)
     rank, time, part = _with_ends(of.rank, of.time, of.part, begin_ns, end_ns)
     until = np.where(np.diff(rank, append=NONE) == 0, np.append(time[1:], 0), time)
@@ -220,7 +242,7 @@ def _with_ends(rank: Ints, time: Ints, part: SmallInts, begin_ns: Ints, end_ns: 
     first = np.minimum(begin_ns, low)
     ranks, times = np.concatenate((every, rank, every)), np.concatenate((first, time, end_ns))
     parts = np.concatenate((np.full(len(every), _HOST), part, np.full(len(every), NONE)))
-    order = np.lexsort((np.arange(len(ranks)), times, ranks))
+    order = order_by(ranks, times)
     ranks, times, parts = ranks[order], times[order], parts[order]
     # The end lies within what is under way: it goes on as before.
     ends = np.flatnonzero(parts == NONE)

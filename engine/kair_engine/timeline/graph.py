@@ -103,12 +103,18 @@ def lateness(graph: ExecutionGraph, role_of_rank: Ints) -> Lateness:
     ops = graph.ops
     offset = graph.sync.clocks.offset_ns[ops.rank] if len(ops) else np.zeros(0)
     groups = _called_alike(ops, logical_keys(ops, role_of_rank))
-    begin, cut = np.full(len(ops), np.nan), np.full(len(ops), np.nan)
-    for block in groups.blocks(smallest=2):
-        for times, result in ((ops.start_ns, begin), (graph.cut_ns, cut)):
-            aligned = times[block] - offset[block]
-            result[block] = aligned - median(aligned, axis=1)[:, None]
+    begin, cut = (_beyond_median(times - offset, groups) for times in (ops.start_ns, graph.cut_ns))
     return Lateness(begin, cut, groups)
+
+
+def _beyond_median(times: Floats, groups: PeerGroups) -> Floats:
+    """Return by how much each time is beyond its group's median; NaN of those without a group."""
+    result = np.full(len(times), np.nan)
+    for block in groups.blocks(smallest=2):
+        of_peers = times[block]
+        of_peers -= median(of_peers, axis=1)[:, None]
+        result[block] = of_peers
+    return result
 
 
 def _called_alike(ops: Operations, keys: Ints) -> PeerGroups:

@@ -146,7 +146,8 @@ def host_time(ops: Operations, rank: Ints, begin_ns: Ints, end_ns: Ints) -> Host
     stretches = _on(clock, rank[chosen], begin_ns[chosen], end_ns[chosen])
     spent = np.zeros((len(rank), len(HOST_KINDS)), dtype=np.int64)
     of_program = ops.of_program & (kind != NONE)
-    covered, before = Spans.united(clock.begin[:0], clock.begin[:0]), np.zeros(len(stretches.begin), dtype=np.int64)
+    covered = Spans.united(clock.begin[:0], clock.begin[:0])
+    before: Ints = np.zeros(len(stretches.begin), dtype=np.int64)
     for code in range(_HOST):
         rows = np.flatnonzero(of_program & (kind == code))
         if len(rows):

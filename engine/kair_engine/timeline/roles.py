@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Floats, Ints, is_one_of
+from kair_engine.arrays import NONE, Bools, Floats, Ints, is_one_of, stable_order
 from kair_engine.frozen import dataclass
 from kair_engine.stats import MAD_TO_SIGMA
 from kair_engine.trace.batches import known_once
@@ -221,7 +221,7 @@ class PeerGroups:
     @classmethod
     def of(cls, keys: Ints, selected: Ints) -> "PeerGroups":
         """Group the `selected` rows by their key."""
-        order = selected[np.argsort(keys[selected], kind="stable")]
+        order = selected[stable_order(keys[selected])]
         ordered = keys[order]
         starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1]))) if len(order) else order
         return cls(order, starts, np.diff(np.concatenate((starts, [len(order)]))))

@@ -164,7 +164,7 @@ class _Meetings:
         """Read and match the communication of all chosen steps."""
         devices, rows = read_meetings(trace, lambda cells: cells.step[np.unique(cells.ops.rank[cells.ops.on_stream])])
         matched = {*large_steps(trace), *(step for steps in devices for step in steps.tolist())}
-        nothing = np.zeros(0, dtype=np.int64)
+        nothing: Ints = np.zeros(0, dtype=np.int64)
         found = [(nothing, nothing, nothing, nothing)]
         for at in sorted(matched):
             checkpoint()

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, get_args
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Floats, Ints, SmallInts, is_one_of
+from kair_engine.arrays import NONE, Bools, Floats, Ints, SmallInts, is_one_of, stable_order
 from kair_engine.results import TimedOn
 from kair_engine.results.rank import StepPart
 from kair_engine.timeline.clocks import Synchronisation
@@ -216,7 +216,7 @@ def _first_open(spans: _Spans, order: tuple[int, ...]) -> tuple[Ints, Ints, Smal
     low = low[spans.rank]
     width = int((spans.end - low).max()) + 1
     key = np.concatenate([spans.rank * width + (time - low) for time in (spans.begin, spans.end)])
-    by_time = np.argsort(key, kind="stable")
+    by_time = stable_order(key)
     key, opened = key[by_time], np.concatenate((spans.sign, -spans.sign))[by_time]
     of_event, rank, low = (np.tile(of, 2)[by_time] for of in (spans.part, spans.rank, low))
     part = np.full(len(key), NONE, dtype=np.int8)

@@ -8,7 +8,9 @@ from somebody else can hold any table under a fitting seal. Checking everything 
 most questions, so it is done only after a failure.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -74,52 +76,92 @@ def read_columns(trace: Trace, names: Sequence[str], steps: Sequence[int] | None
     """
     checkpoint()
     wanted = np.array(sorted(trace.steps if steps is None else steps), dtype=np.int64)
-    shift = trace.job.step_shift
-    within = _as_recorded(trace, wanted)
-    only = _only(trace)
-    pieces, tables, held = list[Columns](), list[pa.Table](), 0
-
-    def piece() -> Columns:
-        table = pa.concat_tables(tables or [_no_rows(trace, names)])
-        tables.clear()
-        step, rank = filled(table["step"]), filled(table["rank"])
-        for number, more in shift.items():
-            step = np.where(rank == number, step - more, step)
-        kept = np.isin(step, wanted)
-        if only is not None:
-            kept &= np.isin(rank, only)
-        for cut, ranks in trace.job.cut_off.items():
-            kept &= (step != cut) | ~np.isin(rank, ranks)
-        return _piece(table, step, rank, slice(None) if kept.all() else np.flatnonzero(kept), names)
-
-    for part in _parts(trace.fragments, within, only):
-        tables.append(table := _row_groups(part, names))
+    only, whole = _only(trace), trace.only is None and not trace.job.step_shift and not trace.job.cut_off
+    parts = list(_parts(trace.fragments, _as_recorded(trace, wanted), only))
+    result = _Rows(["step", "rank", *names], math.ceil(sum(part.rows for part in parts)))
+    tables, held = list[pa.Table](), 0
+    for part in parts:
+        table = _row_groups(part, names)
+        if not (whole and part.holds_no_other_step):
+            rows = np.flatnonzero(_kept(trace, table, wanted, only))
+            if len(rows) and rows[-1] - rows[0] >= len(rows):
+                result.add(table, rows)
+                continue
+            table = table.slice(int(rows[0]) if len(rows) else 0, len(rows))
+        tables.append(table)
         held += len(table)
         if held > _AT_A_TIME:
-            pieces.append(piece())
-            held = 0
-    if tables or not pieces:
-        pieces.append(piece())
+            result.add(pa.concat_tables(tables))
+            tables, held = [], 0
+    result.add(pa.concat_tables(tables or [_no_rows(trace, names)]))
+    del tables
     # Arrow keeps freed memory: for two million operations 90 MB, during all later work.
     pa.default_memory_pool().release_unused()
-    return joined(pieces)
+    return _numbered_alike(result.columns(), trace.job.step_shift)
 
 
-def _piece(
-    table: pa.Table,
-    step: npt.NDArray[np.int64],
-    rank: npt.NDArray[np.int64],
-    rows: slice | npt.NDArray[np.int64],
-    names: Sequence[str],
-) -> Columns:
-    result = Columns({"step": step[rows], "rank": rank[rows]}, {})
-    for name in names:
-        if name in TEXTS:
-            codes, result.texts[name] = coded(table[name])
-        else:
-            codes = filled(table[name])
-        result.of[name] = codes[rows]
-    return result
+def _kept(
+    trace: Trace, table: pa.Table, wanted: npt.NDArray[np.int64], only: npt.NDArray[np.int64] | None
+) -> npt.NDArray[np.bool_]:
+    """Return which rows are of the wanted steps and ranks, and not of a rank whose record of the step is cut."""
+    rows = _numbered_alike(Columns({name: filled(table[name]) for name in ("step", "rank")}, {}), trace.job.step_shift)
+    step, rank = rows.of["step"], rows.of["rank"]
+    kept = np.isin(step, wanted)
+    if only is not None:
+        kept &= np.isin(rank, only)
+    for cut, ranks in trace.job.cut_off.items():
+        kept &= (step != cut) | ~np.isin(rank, ranks)
+    return np.asarray(kept)
+
+
+def _numbered_alike(rows: Columns, shift: Mapping[int, int]) -> Columns:
+    """Return rows as recorded with the job's numbers of steps."""
+    for number, more in shift.items():
+        rows.of["step"] = np.where(rows.of["rank"] == number, rows.of["step"] - more, rows.of["step"])
+    return rows
+
+
+class _Rows:
+    """Rows as they are read, one part after another, in arrays that are made once."""
+
+    def __init__(self, names: Sequence[str], expected: int) -> None:
+        """Make room for as many rows as are `expected`, more or less."""
+        self._of: dict[str, npt.NDArray[Any]] = {}
+        self._texts: dict[str, dict[str, int]] = {name: {} for name in names if name in TEXTS}
+        self._names, self._room, self._count = list(dict.fromkeys(names)), expected, 0
+
+    def add(self, table: pa.Table, rows: npt.NDArray[np.int64] | None = None) -> None:
+        """Append a table's rows, or some of them by their positions."""
+        end = self._count + (len(table) if rows is None else len(rows))
+        if end > self._room:
+            self._resize(end + end // 4)
+        for name in self._names:
+            column, place = table[name], None
+            if name in TEXTS:
+                column = column.unify_dictionaries()
+                texts = column.chunk(0).dictionary.to_pylist() if column.num_chunks else []
+                place = [self._texts[name].setdefault(text, len(self._texts[name])) for text in texts]
+                column = pa.chunked_array([chunk.indices for chunk in column.chunks], column.type.index_type)
+            if name not in self._of:
+                self._of[name] = np.empty(self._room, column.type.to_pandas_dtype())
+            room = self._of[name][self._count : end]
+            if rows is not None:
+                room[:] = filled(column)[rows]
+            else:
+                _fill(room, column)
+            if place is not None and place != list(range(len(place))):
+                room[:] = _by_code(place, NONE).astype(room.dtype)[room]
+        self._count = end
+
+    def columns(self) -> Columns:
+        """Return all rows; to be asked for once."""
+        self._resize(self._count)
+        return Columns(self._of, {name: list(texts) for name, texts in self._texts.items()})
+
+    def _resize(self, rows: int) -> None:
+        for values in self._of.values():
+            values.resize(rows, refcheck=False)
+        self._room = rows
 
 
 def joined(parts: Sequence[Columns]) -> Columns:
@@ -150,13 +192,6 @@ def ranks_together(trace: Trace, steps: Sequence[int]) -> list[tuple[int, int, P
     return sorted((low, high, part.version[0]) for part in parts for low, high in part.ranks)
 
 
-def files_of(trace: Trace) -> tuple[Path, ...]:
-    """Return the fragments that may hold rows of the chosen steps and ranks; one if none does."""
-    within = _as_recorded(trace, np.array(sorted(trace.steps), dtype=np.int64))
-    found = tuple(part.version[0] for part in _parts(trace.fragments, within, _only(trace)))
-    return found or trace.fragments[:1]
-
-
 def _only(trace: Trace) -> npt.NDArray[np.int64] | None:
     return None if trace.only is None else np.array(sorted(trace.only), dtype=np.int64)
 
@@ -182,6 +217,10 @@ class _Part:
     version: Version
     groups: list[int]
     ranks: list[list[int]]
+    rows: float
+    """How many of the steps and ranks asked for they hold, where all steps and ranks have equally many."""
+    holds_no_other_step: bool
+    """Whether the steps asked for are all that its row groups hold."""
 
 
 def _parts(
@@ -191,19 +230,24 @@ def _parts(
     versions = [_version(fragment) for fragment in fragments]
     of_files = [_spans(*version) for version in versions]
     # All files at once: for ten thousand files, one at a time took as long as reading some of them.
-    spans = np.concatenate([np.empty((4, 0), np.int64), *of_files], axis=1)
+    spans = np.concatenate([np.empty((5, 0), np.int64), *of_files], axis=1)
     file = np.repeat(np.arange(len(versions)), [of.shape[1] for of in of_files])
     group = np.arange(len(file)) - np.searchsorted(file, file)
-    held = np.searchsorted(steps, spans[0]) < np.searchsorted(steps, spans[1], side="right")
+    asked = np.searchsorted(steps, spans[1], side="right") - np.searchsorted(steps, spans[0])
+    of_steps = asked / np.maximum(spans[1] - spans[0] + 1, 1)
+    rows = spans[4] * of_steps
     if ranks is not None:
-        held &= np.searchsorted(ranks, spans[2]) < np.searchsorted(ranks, spans[3], side="right")
-    found: dict[int, tuple[list[int], list[list[int]]]] = {}
-    for at, number, *span in zip(file[held].tolist(), group[held].tolist(), *spans[2:, held].tolist(), strict=True):
-        groups, of_ranks = found.setdefault(at, ([], []))
-        groups.append(number)
-        of_ranks.append(span)
-    for at, (groups, of_ranks) in found.items():
-        yield _Part(versions[at], groups, of_ranks)
+        members = np.searchsorted(ranks, spans[3], side="right") - np.searchsorted(ranks, spans[2])
+        rows *= members / np.maximum(spans[3] - spans[2] + 1, 1)
+    held = rows > 0
+    found: dict[int, _Part] = {}
+    columns = (file, group, *spans[2:4], rows, of_steps == 1)
+    for at, number, low, high, few, no_other in zip(*(of[held].tolist() for of in columns), strict=True):
+        before = found.get(at, _Part(versions[at], [], [], 0.0, True))
+        before.groups.append(number)
+        before.ranks.append([low, high])
+        found[at] = replace(before, rows=before.rows + few, holds_no_other_step=before.holds_no_other_step and no_other)
+    yield from found.values()
 
 
 def _row_groups(part: _Part, names: Sequence[str]) -> pa.Table:
@@ -217,12 +261,15 @@ def _row_groups(part: _Part, names: Sequence[str]) -> pa.Table:
 
 @lru_cache(maxsize=1 << 16)
 def _spans(fragment: Path, changed_ns: int, size: int) -> npt.NDArray[np.int64]:  # noqa: ARG001 - of this state of the file
-    """Return the lowest and the highest step and rank of each row group, (4 × row groups): most files hold no match."""
+    """Return the lowest and the highest step and rank of each row group, and its number of rows, (5 × row groups): most
+    files hold no match.
+    """
     # Without `_footer`, which caches footers of files that are read: most files of a recording are not.
     footer = pq.read_metadata(fragment)
     groups = [footer.row_group(group) for group in range(footer.num_row_groups)]
     known = [[_column(group, name).statistics for group in groups] for name in ("step", "rank")]
-    return np.array([[getattr(one, end) for one in of] for of in known for end in ("min", "max")], dtype=np.int64)
+    spans = [[getattr(one, end) for one in of] for of in known for end in ("min", "max")]
+    return np.array([*spans, [group.num_rows for group in groups]], dtype=np.int64)
 
 
 def _column(group: pq.RowGroupMetaData, name: str) -> pq.ColumnChunkMetaData:
@@ -254,6 +301,15 @@ def filled(column: pa.ChunkedArray, null: float = NONE) -> npt.NDArray[Any]:
     """
     chunks = [_filled(chunk, null) for chunk in column.chunks]
     return chunks[0] if len(chunks) == 1 else np.concatenate([np.empty(0, column.type.to_pandas_dtype()), *chunks])
+
+
+def _fill(room: npt.NDArray[Any], column: pa.ChunkedArray) -> None:
+    """Put a column's numbers into as large an array, with NONE for what is absent."""
+    end = 0
+    for chunk in column.chunks:
+        part, end = room[end : end + len(chunk)], end + len(chunk)
+        # A column of which a file has nothing is read often, and a copy of NONE takes a tenth of looking at bits.
+        part[:] = NONE if chunk.null_count == len(chunk) else _filled(chunk)
 
 
 def _filled(numbers: pa.Array, null: float = NONE) -> npt.NDArray[Any]:

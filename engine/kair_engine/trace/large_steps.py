@@ -4,6 +4,7 @@ Ranks meet in communication, which is a few operations of thousands. A rank's ot
 rows are in memory, and dropped. So memory grows with the communication of a step instead of its operations.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from kair_engine.trace.batches import ROWS_AT_A_TIME, operations_of_steps
 from kair_engine.trace.columns import Columns, joined, ranks_together, read_columns
 from kair_engine.trace.loading import each_step, operations_of, read_rows
 from kair_engine.trace.model import Trace
-from kair_engine.trace.operations import COLLECTIVE, RECV, SCOPE, SEND, STEP_SCOPE, Operations
+from kair_engine.trace.operations import COLLECTIVE, KIND_NAMES, RECV, SCOPE, SEND, STEP_SCOPE, Operations
 
 Thing = TypeVar("Thing")
 Answer = TypeVar("Answer")
@@ -186,6 +187,27 @@ def read_chosen(trace: Trace, names: Sequence[str], chosen: Callable[[Columns], 
         rows = read_columns(part, names)
         parts.append(rows.chosen(np.flatnonzero(chosen(rows))))
     return joined(parts or [read_columns(trace, names)])
+
+
+def texts_counted(trace: Trace, names: Sequence[str], *, scopes: bool = False) -> dict[tuple[str, ...], int]:
+    """Count the operations of the chosen steps, or the scopes, that have the same texts in the columns `names`.
+
+    The most frequent come first; equally many are in the order of their texts, of which null's is empty.
+    """
+    counts = Counter[tuple[str, ...]]()
+    for part, _ in parts_by_rank(trace, AT_A_TIME):
+        rows = read_columns(part, list(dict.fromkeys(("kind", *names))))
+        kept = np.flatnonzero(rows.is_any("kind", (KIND_NAMES[SCOPE],)) == scopes)
+        key = np.zeros(len(kept), dtype=np.int64)
+        for name in names:
+            key = key * (len(rows.texts[name]) + 1) + rows.of[name][kept] + 1
+        for code, count in zip(*(of.tolist() for of in np.unique(key, return_counts=True)), strict=True):
+            texts, rest = [], code
+            for name in reversed(names):
+                rest, at = divmod(rest, len(rows.texts[name]) + 1)
+                texts.append(rows.texts[name][at - 1] if at else "")
+            counts[tuple(reversed(texts))] += count
+    return dict(sorted(counts.items(), key=lambda one: (-one[1], one[0])))
 
 
 def _separable(trace: Trace, ranks: list[int]) -> Iterator[tuple[list[int], dict[Path, None]]]:

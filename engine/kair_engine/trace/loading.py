@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kair_engine.arrays import NONE, Ints, is_one_of
+from kair_engine.arrays import NONE, Codes, Ints, is_one_of, narrow
 from kair_engine.cancelling import checkpoint
 from kair_engine.frozen import dataclass
 from kair_engine.progress import counted
@@ -82,7 +82,7 @@ def read_rows(trace: Trace, steps: Sequence[int]) -> Columns:
 def recoded(trace: Trace, read: Columns) -> Columns:
     """Return the rows of COLUMNS with kinds and phases as such indices."""
     read.recode("kind", KIND_NAMES, np.int8)
-    read.recode("phase", PHASE_NAMES, np.int64)
+    read.recode("phase", PHASE_NAMES, np.int8)
     if trace.job.communicates:
         unnamed = read.is_any("name", trace.job.communicates) & (read.of["kind"] == COMPUTE)
         read.of["kind"] = np.where(unnamed, np.int8(COLLECTIVE), read.of["kind"])
@@ -184,8 +184,9 @@ def _split_texts(read: Columns) -> tuple[dict[str, npt.NDArray[Any]], dict[str, 
     """Return the columns of the rows, which are taken from `read`, and the texts of their codes."""
     texts = {name: {code: read.texts[name][code] for code in read.present(name)} for name in _CODED}
     coded = {f"{name}_code": read.of.pop(name) for name in _CODED}
-    wide = {name: read.of.pop(name).astype(np.int64, copy=False) for name in _NULLABLE}
-    columns = {**read.of, **coded, **wide}
+    # What fits takes half of the memory for as long as a step is looked at.
+    narrowed = {name: narrow(read.of.pop(name), np.int32) for name in _NULLABLE}
+    columns = {**read.of, **coded, **narrowed}
     sized = columns["bytes"] >= 0
     if not np.any(sized & is_one_of(columns["kind"], _GIVEN_INPUTS)):
         bytes_ = columns.pop("bytes")
@@ -248,10 +249,13 @@ def _with_derived_groups(
     return columns | {"group_code": group, "peer": peer}, {code: text for text, code in code_of.items()}
 
 
-def _positions(numbers: npt.NDArray[Any], ranks: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _positions(numbers: Ints, ranks: Ints) -> Codes:
     """Return ranks as indices into `ranks`; NONE for others."""
-    found = np.minimum(np.searchsorted(ranks, numbers), max(len(ranks) - 1, 0))
-    return np.where(ranks[found] == numbers, found, NONE) if len(ranks) else np.full(len(numbers), NONE)
+    place, known = np.full(len(numbers), NONE, dtype=np.int32), np.flatnonzero(numbers != NONE)
+    if len(ranks) and len(known):
+        found = np.minimum(np.searchsorted(ranks, numbers[known]), len(ranks) - 1)
+        place[known] = np.where(ranks[found] == numbers[known], found, NONE)
+    return place
 
 
 def _operations(
@@ -262,7 +266,7 @@ def _operations(
     The step's own times are its scope's, on the host; if hosts run ahead, those of its devices.
     """
     step_codes = [code for code, text in texts["name"].items() if text == STEP_SCOPE]
-    is_scope = (columns["kind"] == SCOPE) & np.isin(columns["name_code"], step_codes)
+    is_scope = (columns["kind"] == SCOPE) & is_one_of(columns["name_code"], step_codes)
     ranks, first = np.unique(columns["rank"][is_scope], return_index=True)
     known = np.isin(ranks, job.ranks)
     ranks, scope_rows = ranks[known].astype(np.int64), np.flatnonzero(is_scope)[first[known]]
@@ -273,10 +277,13 @@ def _operations(
         begin, length = times[:, 0], times[:, 1]
     origin = int(begin.min()) if len(begin) else 0
     numbers = columns["rank"]
-    if not np.isin(numbers, ranks).all() or np.any(np.diff(numbers) < 0):
+    begins = np.flatnonzero(np.diff(numbers, prepend=NONE))
+    if not np.array_equal(numbers[begins], ranks):
+        # Not in order, or with ranks that are left out.
         rows = np.flatnonzero(np.isin(numbers, ranks))
         rows = rows[np.argsort(numbers[rows], kind="stable")]
         columns = {name: columns.pop(name)[rows] for name in list(columns)}
+        begins = np.flatnonzero(np.diff(columns["rank"], prepend=NONE))
     return Operations(
         step=step,
         origin_ns=origin,
@@ -284,7 +291,7 @@ def _operations(
         begin_ns=begin - origin,
         length_ns=length,
         main_lane=scope["lane_code"],
-        rank=np.searchsorted(ranks, columns["rank"]),
+        rank=np.repeat(np.arange(len(ranks)), np.diff(begins, append=len(columns["rank"]))),
         lane=columns["lane_code"],
         name=columns["name_code"],
         kind=columns["kind"],

@@ -5,14 +5,26 @@ operations that had ended by a given time.
 """
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Ints, SmallInts, dense, is_one_of, order_by, present
+from kair_engine.arrays import (
+    NONE,
+    Bools,
+    Codes,
+    Ints,
+    SmallInts,
+    dense,
+    is_one_of,
+    order_by,
+    present,
+    stable_order,
+    whole_parts,
+)
 from kair_engine.causes import COMPILES, PROFILER_OVERHEADS
 from kair_engine.frozen import dataclass
 from kair_engine.trace.side_threads import side_threads
@@ -31,7 +43,12 @@ class Nesting:
     """
 
     order: Ints
-    parent: Ints
+    parent: Codes
+
+
+ROWS_TOGETHER: Final = 1 << 18
+"""Of threads, or of ranks, that are looked at together where others do not matter: arrays of more are in no cache, and
+what is worked out of all at once takes several times their memory."""
 
 
 def lane_order(lane: Ints, start: Ints, duration: Ints, rows: Ints) -> Ints:
@@ -59,13 +76,20 @@ def lane_order(lane: Ints, start: Ints, duration: Ints, rows: Ints) -> Ints:
 
 def nest(lane: Ints, start: Ints, end: Ints, rows: Ints) -> Nesting:
     """Find the parent of each operation in `rows` (threads' operations) by depth: the last one above it."""
-    order = lane_order(lane, start, end - start, rows)
-    depth = _depth(lane[order], start[order], end[order])
-    by_depth = order_by(depth)
-    levels = np.split(by_depth, np.flatnonzero(np.diff(depth[by_depth])) + 1)
-    parent = np.full(len(lane), NONE, dtype=np.int64)
-    for above, here in pairwise(levels):
-        parent[order[here]] = order[above[np.searchsorted(above, here) - 1]]
+    order, parent, duration = np.empty(len(rows), dtype=np.int64), np.full(len(lane), NONE, dtype=np.int32), end - start
+    lanes = lane[rows]
+    if np.any(lanes[1:] < lanes[:-1]):
+        by_lane = stable_order(lanes)
+        rows, lanes = rows[by_lane], lanes[by_lane]
+    bounds = np.append(np.flatnonzero(np.diff(lanes, prepend=NONE)), len(rows))
+    for first, last in whole_parts(bounds, ROWS_TOGETHER):
+        some = slice(bounds[first], bounds[last])
+        order[some] = of = lane_order(lane, start, duration, rows[some])
+        depth = _depth(lane[of], start[of], end[of])
+        by_depth = order_by(depth)
+        levels = np.split(by_depth, np.flatnonzero(np.diff(depth[by_depth])) + 1)
+        for above, here in pairwise(levels):
+            parent[of[here]] = of[above[np.searchsorted(above, here) - 1]]
     return Nesting(order, parent)
 
 
@@ -82,7 +106,7 @@ def _depth(lane: Ints, start: Ints, end: Ints) -> Ints:
     end = np.maximum(end - ROUNDING_NS, start + 1)
     low = int(start.min())
     span = int(end.max()) - low + 2
-    ended = np.sort(number * span + (end - low), kind="stable")
+    ended = np.sort(number * span + (end - low))
     finished = np.searchsorted(ended, number * span + (start - low), side="right")
     earlier_lanes = np.searchsorted(ended, np.arange(len(first)) * span, side="left")
     begun = np.arange(len(lane)) - first[number]
@@ -91,7 +115,7 @@ def _depth(lane: Ints, start: Ints, end: Ints) -> Ints:
 
 def launches(rank: Ints, correlation: Ints, on_stream: Bools) -> Ints:
     """Return per operation on a stream the host operation that launched it (by rank and correlation), else NONE."""
-    result = np.full(len(rank), NONE, dtype=np.int64)
+    result = np.full(len(rank), NONE, dtype=np.int32)
     known = correlation != NONE
     host, device = np.flatnonzero(known & ~on_stream), np.flatnonzero(known & on_stream)
     if not len(host) or not len(device):
@@ -101,8 +125,8 @@ def launches(rank: Ints, correlation: Ints, on_stream: Bools) -> Ints:
     if (int(rank.max()) + 1) * span >= _LARGEST_KEY:
         correlation = np.unique(correlation, return_inverse=True)[1].astype(np.int64)
         low, span = 0, len(correlation)
-    launched, launching = (rank[rows] * span + (correlation[rows] - low) for rows in (device, host))
-    order = np.argsort(launching, kind="stable")
+    launched, launching = (rank[rows] * span + correlation[rows] - low for rows in (device, host))
+    order = stable_order(launching)
     host, launching = host[order], launching[order]
     place = np.minimum(np.searchsorted(launching, launched), len(host) - 1)
     found = launching[place] == launched
@@ -118,6 +142,13 @@ COMPUTE, COLLECTIVE, SEND, RECV, MEMORY, INPUT, HOST, SYNC, GC, SCOPE = range(le
 STEP_SCOPE = "step"
 QUEUE_FULL = "launch queue full"
 INSIDE_UNKNOWN = "(inside not recorded)"
+
+
+_OF_ROWS: Final = (
+    *("lane", "name", "kind", "phase", "occurrence", "start_ns", "duration_ns", "group", "group_seq", "correlation"),
+    *("input_bytes", "message_bytes", "inputs"),
+)
+"""The arrays of Operations that have an entry for each, and say the same of some ranks' operations."""
 
 
 @dataclass(frozen=True)
@@ -174,6 +205,35 @@ class Operations:
 
     def __len__(self) -> int:
         return len(self.rank)
+
+    def of_places(self, first: int, last: int) -> "Operations":
+        """Return those of the ranks at the positions from `first` to before `last`, of which these know no other ends.
+
+        What was found out of all ranks, as which threads nobody waits for, holds of them, too.
+        """
+        begin, end = np.searchsorted(self.rank, (first, last)).tolist()
+        rows, ranks = slice(begin, end), slice(first, last)
+        of_ranks = {name: getattr(self, name)[ranks] for name in ("ranks", "begin_ns", "length_ns", "main_lane")}
+        of_rows = {name: of[rows] for name in _OF_ROWS if (of := getattr(self, name)) is not None}
+        part = replace(
+            self,
+            **of_ranks,
+            **of_rows,
+            rank=self.rank[rows] - first,
+            peer=np.broadcast_to(np.int32(NONE), end - begin),
+            clock=None if self.clock is None else self.clock[ranks],
+            in_device_job=self.has_device,
+            remembered=None,
+        )
+        order, parent, launch = self.nesting.order, self.nesting.parent[rows], self.launch[rows]
+        # Rows of one rank lie together in it, though they are in no order themselves.
+        of_part = slice(*np.searchsorted(order, (begin, end)))
+        vars(part).update(
+            nesting=Nesting(order[of_part] - begin, np.where(parent == NONE, NONE, parent - begin)),
+            launch=np.where(launch == NONE, NONE, launch - begin),
+            of_side_threads=self.of_side_threads[rows],
+        )
+        return part
 
     @cached_property
     def end_ns(self) -> Ints:

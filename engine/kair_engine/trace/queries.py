@@ -4,7 +4,6 @@ Importing Polars takes 0.1 s, and a query of 10⁷ operations a few tenths of a 
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,31 +11,8 @@ import polars as pl
 
 from kair_engine.arrays import Ints
 from kair_engine.frozen import dataclass
-from kair_engine.trace.columns import files_of
 from kair_engine.trace.format import KINDS, STEP_SCOPE
 from kair_engine.trace.model import Trace
-
-IS_SCOPE = pl.col("kind") == KINDS[-1]
-"""Rows of annotated scopes and of steps: everything else is an operation."""
-
-
-def of_ranks(trace: Trace, ranks: Sequence[int]) -> pl.Expr:
-    """Return the condition that rows are of these ranks."""
-    every = len(ranks) == len(trace.job.ranks)
-    return pl.lit(value=True) if every and trace.only is None else pl.col("rank").is_in(list(ranks))
-
-
-def counted(trace: Trace, names: Sequence[str], where: pl.Expr) -> dict[tuple[str, ...], int]:
-    """Count the rows of the chosen steps by their texts in the columns `names`; the most frequent first.
-
-    Equal counts are in the order of their texts, where null counts as empty.
-    """
-    # Polars opens every given file, if only for its footer.
-    scanned = replace(trace, fragments=files_of(trace)).scan()
-    rows = scanned.filter(where).group_by(*names).len("rows").collect(engine="streaming")
-    rows = rows.with_columns(pl.col(*names).cast(pl.String).fill_null(""))
-    rows = rows.sort("rows", *names, descending=[True, *(False for _ in names)])
-    return {tuple(row[:-1]): row[-1] for row in rows.select(*names, "rows").iter_rows()}
 
 
 def gc_times(trace: Trace) -> tuple[int, int]:

@@ -18,7 +18,7 @@ from kair_engine.timeline.coverage import COUNTED, coverage, recorded
 from kair_engine.timeline.roles import role_codes, roles
 from kair_engine.timeline.self_time import step_time_ns
 from kair_engine.timeline.step_parts import timed_on
-from kair_engine.trace.large_steps import of_steps
+from kair_engine.trace.large_steps import of_steps, texts_counted
 from kair_engine.trace.model import Job, KairWarning, Trace, usual_queue
 from kair_engine.trace.operations import Operations
 
@@ -135,9 +135,7 @@ def _by_rank(trace: Trace, operations_of: "OperationsByKind", odd: Sequence[Kair
 
 
 def _operators(trace: Trace) -> tuple[OperatorUse, ...]:
-    from kair_engine.trace.queries import IS_SCOPE, counted
-
-    used = counted(trace, ("name", "phase"), ~IS_SCOPE)
+    used = texts_counted(trace, ("name", "phase"))
     counts: Counter[str] = Counter()
     phases: dict[str, list[str]] = defaultdict(list)
     for (name, phase), count in used.items():

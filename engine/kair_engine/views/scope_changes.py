@@ -16,13 +16,11 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from kair_engine.arrays import Floats, Ints
 from kair_engine.ranks import Rank
 from kair_engine.results.views import ScopeTime
 from kair_engine.stats import known_median, median
 from kair_engine.timeline.batch_sizes import STEPS_OF_A_CHANGE
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 _BLOCK: Final = 5
 _FEWEST_BLOCKS: Final = 8

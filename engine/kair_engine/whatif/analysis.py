@@ -377,7 +377,8 @@ def units(sync: Synchronisation, ranks: Ints, share: float) -> Ints | None:
     # One instance shows who meets in all of the same ranks.
     _, instance, often = np.unique(collectives.community, return_index=True, return_counts=True)
     groups = [collectives.members(one) for one in instance.tolist()]
-    label, most = np.arange(len(ops.ranks)), max(share * len(ops.ranks) / _FEWEST_UNITS, 1.0)
+    label: Ints = np.arange(len(ops.ranks))
+    most = max(share * len(ops.ranks) / _FEWEST_UNITS, 1.0)
     # Those of one model replica meet more often than its copies do.
     for times in np.unique(often)[::-1].tolist():
         wider = _connected(label, [group for group, meets in zip(groups, often, strict=True) if meets >= times])

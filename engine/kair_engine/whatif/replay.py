@@ -120,7 +120,8 @@ def _many_by_level(graph: Graph, starts: Ints, ends: Ints) -> int:
     first_member = offsets(graph.group[by_group], int(graph.group.max(initial=NONE)) + 1)
     waiting, absent = np.bincount(graph.after, minlength=graph.nodes), np.diff(first_member)
     of_node, of_group = np.empty_like(waiting), np.empty_like(absent)
-    ready, level = np.flatnonzero(waiting == 0), 0
+    ready: Ints = np.flatnonzero(waiting == 0)
+    level = 0
     while len(ready):
         checkpoint()
         starts[ready] = level

@@ -144,7 +144,7 @@ _LAUNCHED: Final = 0.5
 _Extent = tuple[int, int]
 _Marks = Mapping[int, list[Mark]]
 """The ranges of each thread or stream, by its track."""
-_Method = Callable[[list[Mark], Ints], Steps | None]
+_Method = Callable[[list[Mark], Int64s], Steps | None]
 
 
 class UnmarkedSteps:
@@ -210,7 +210,7 @@ class UnmarkedSteps:
         return None
 
     @cached_property
-    def _host_work(self) -> Ints:
+    def _host_work(self) -> Int64s:
         """Return when the host launched the devices' operations; without a device, when it called its operators."""
         launching = chosen(self._calls, self._launching)
         calls = launching if len(launching) else self._of(self._category == Category.CPU_OP)
@@ -304,7 +304,7 @@ class UnmarkedSteps:
         return StepWindows(*edges, windows.track, True, windows.inferred_from)
 
 
-def _longest(marks: _Marks, steps_of: _Method, work: Ints) -> tuple[int, Steps] | None:
+def _longest(marks: _Marks, steps_of: _Method, work: Int64s) -> tuple[int, Steps] | None:
     """Return the track and steps that take most time of those whose marks give steps; numbered ones first."""
     found = [(track, steps) for track, some in marks.items() if (steps := steps_of(some, work)) is not None]
     return max(

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from kair_engine.arrays import Bools, Floats, Ints
+from kair_engine.arrays import Bools, Floats
 from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import FALSE_ALARM_RATE, LINK_SHARE, PAST_SHARE
 from kair_engine.localize.detect import detect
@@ -226,8 +226,7 @@ def _series(history: StepHistory, members: list[tuple[int, ...]]) -> list[ScopeS
     for name, values in told.items():
         of = np.stack([values[:, list(some)].mean(axis=1) for some in members])
         if of.max(initial=0.0) > 0:
-            numbers: tuple[Ints, Ints] = (places, history.steps)
-            found.append(ScopeSeries(name, *numbers, of, resized=history.resized))
+            found.append(ScopeSeries(name, places, history.steps, of, resized=history.resized))
     return found
 
 

@@ -103,14 +103,15 @@ TooMany = Callable[[Sequence[Synchronisation], Sequence[Synchronisation]], bool]
 def _read(trace: Trace, synchronised: Sequence[Synchronisation], too_many: TooMany) -> Iterator[StepsTogether]:
     require_memory(trace, REPLAYED)
     job_ranks, processor = np.array(trace.job.ranks, dtype=np.int64), processor_times(trace)
-    places, job_role = None, job_ranks
+    places: Places | None = None
+    job_role: Ints = job_ranks
     for syncs in _together(synchronised or map(synchronise, each_step(trace)), too_many):
         if places is None:
             # Roles follow from the recording, to which what is marked as communication is no communication.
             role_of = roles(trace, None if trace.job.communicates else syncs[0].collectives.ops)
             places = Places(trace.job.hosts, {rank: role.stage for rank, role in role_of.items()})
             job_role = role_codes(job_ranks, role_of)
-        role = [job_role[np.searchsorted(job_ranks, sync.collectives.ops.ranks)] for sync in syncs]
+        role: list[Ints] = [job_role[np.searchsorted(job_ranks, sync.collectives.ops.ranks)] for sync in syncs]
         yield StepsTogether(syncs, role, places, processor)
         del syncs, role  # or they are still there while the next ones are read
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kair_engine.arrays import NONE, Bools, Codes, Floats, Ints, SmallInts
+from kair_engine.arrays import NONE, Bools, Codes, Floats, Ints, SmallInts, narrow
 from kair_engine.cancelling import checkpoint
 from kair_engine.frozen import dataclass
 from kair_engine.results.whatif import FIX_KINDS
@@ -25,15 +25,15 @@ from kair_engine.whatif.operators.step_graph import StepGraph, cross_stream_wait
 from kair_engine.whatif.replay import Graph, side_by_side
 
 _COMPUTE, _INPUT, _HOST, _COMMUNICATION, _GC = range(len(FIX_KINDS))
-_AT_THE_END = -(1 << 32)
-"""Less an operation's key: the key of its rest before the step's end."""
+_AT_THE_END = -(1 << 24)
+"""Less an operation's key: the key of its rest before the step's end. Further from 0 than any role's code."""
 OWN, GAP, REST = range(3)
 """An operation's self time, the delay before it, what an operation around it spent before it."""
 
 
 @dataclass(frozen=True)
 class NodeParts:
-    """What the nodes' durations are made of: arrays of one length."""
+    """What the nodes' durations are made of: arrays of one length, of the smallest integers that hold their values."""
 
     node: Codes
     value_ns: Floats
@@ -61,15 +61,17 @@ class NodeParts:
         self,
         steps: Sequence[Operations],
         what: Callable[[Operations], npt.NDArray[Any]],
+        rows: Ints | None = None,
         *,
         otherwise: int | bool = False,
     ) -> Any:  # noqa: ANN401 - an array of what is asked
-        """Return per part what is said of its operation; `otherwise` where it has none."""
-        result = np.full(len(self.row), otherwise)
-        for at, ops in enumerate(steps):
-            mine = np.flatnonzero((self.step == at) & (self.row != NONE))
-            result[mine] = what(ops)[self.row[mine]]
-        return result
+        """Return per part what is said of its operation; `otherwise` where it has none. Of all parts, or of `rows`."""
+        row, step = (self.row, self.step) if rows is None else (self.row[rows], self.step[rows])
+        if len(steps) > 1:
+            first = np.cumsum([0, *map(len, steps)])
+            row = np.where(row == NONE, NONE, first[step] + row)
+        # NONE, −1, finds the last one.
+        return np.concatenate([*map(what, steps), [otherwise]])[row]
 
     @property
     def delay(self) -> Bools:
@@ -96,7 +98,7 @@ def node_parts(graph: StepGraph, role: Ints, key: Ints, at: int = 0, first: int 
         joined.append(np.concatenate(columns.pop(0)))
     node, value, rank, kind, name, full_key, own, thread, row = joined
     step = np.broadcast_to(np.int32(at), node.shape)
-    of_role = role.astype(np.int32)[rank]
+    of_role = narrow(role)[rank]
     return NodeParts(
         node + np.int32(first), value, rank, step, kind, name, full_key, own, of_role, thread, row, graph.time_ns
     )
@@ -150,8 +152,9 @@ def _columns(piece: _Piece) -> tuple[Ints | Codes | SmallInts | Floats | Bools, 
     several = (piece.kind, piece.name, piece.row, piece.thread)
     kind, name, row, thread = (np.broadcast_to(np.asarray(of), piece.node.shape) for of in several)
     own = np.full(len(piece.node), piece.part == OWN)
-    node, rank, code, row = (of.astype(np.int32) for of in (piece.node, piece.rank, name, row))
-    return node, piece.value, rank, kind.astype(np.int8), code, piece.key * (REST + 1) + piece.part, own, thread, row
+    key = piece.key.astype(np.int64) * (REST + 1) + piece.part
+    node, row = (of.astype(np.int32) for of in (piece.node, row))
+    return node, piece.value, narrow(piece.rank), kind.astype(np.int8), narrow(name), narrow(key), own, thread, row
 
 
 def _of_hosts(graph: StepGraph, key: Ints) -> Iterator[_Piece]:
@@ -231,7 +234,7 @@ def _tails(graph: StepGraph, role: Ints, key: Ints) -> Iterator[_Piece]:
     rank = np.flatnonzero(rest > 0)
     row = owner[rank]
     kind, name = _kinds(ops, row), ops.name[row]
-    at_end = _AT_THE_END - key[row]
+    at_end = _AT_THE_END - key[row].astype(np.int64)
     yield _Piece(REST, graph.end[rank], rest[rank], rank, kind, name, at_end, row, _of_the_program(ops)[row])
     yield _Piece(GAP, graph.end, tail - rest, np.arange(len(role)), _HOST, NONE, -1 - role, NONE)
 

@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Codes, Floats, Ints, SmallInts, dense, offsets, order_by, ranges
+from kair_engine.arrays import NONE, Bools, Codes, Floats, Ints, SmallInts, dense, narrow, offsets, order_by, ranges
 from kair_engine.frozen import dataclass
 from kair_engine.results.whatif import FIX_KINDS, STOPS, Fix
 from kair_engine.timeline.graph import scopes_named, within
@@ -45,11 +45,32 @@ class _Chosen:
     """The place of the part's rank among the ranks of all steps."""
     transfer: Codes
     """The communication that it is a transfer of, or NONE."""
-    place: Codes
+    place: Codes | slice
     """Among all parts."""
 
-    def of(self, rows: Ints | Bools) -> "_Chosen":
-        return _Chosen(*(of[rows] for of in vars(self).values()))
+
+@dataclass(frozen=True)
+class _Every:
+    """All parts, of which nothing is held but what they are."""
+
+    parts: NodeParts
+    first: Codes
+    """Per step the place of its first rank among the ranks of all steps."""
+    group: Codes
+    """Per node its communication, or NONE."""
+
+    def chosen(self, place: Codes | slice = slice(None)) -> _Chosen:
+        """Return all of them, or some by their places."""
+        parts = self.parts
+        return _Chosen(parts.kind[place], parts.name[place], self.cell(place), self.transfer(place), place)
+
+    def cell(self, place: Codes | Ints | slice = slice(None)) -> Codes:
+        """Return the cells of some, or of all."""
+        return self.first[self.parts.step[place]] + self.parts.rank[place]
+
+    def transfer(self, place: Codes | slice = slice(None)) -> Codes:
+        """Return the transfers of some, or of all."""
+        return np.where(self.parts.own[place], self.group[self.parts.node[place]], np.int32(NONE))
 
 
 @dataclass(frozen=True)
@@ -78,16 +99,16 @@ class _ByCell:
     """Of each communication."""
 
     @classmethod
-    def of(cls, slow: _Chosen, transfers: _Chosen, cells: int, groups: int) -> "_ByCell":
+    def of(cls, slow: _Chosen, transfer: Codes, cell: Codes, cells: int, groups: int) -> "_ByCell":
         within = np.flatnonzero(slow.transfer != NONE)
         by_group = _Sorted.of(slow.transfer[within], groups)
         return cls(
             slow,
             _Sorted.of(slow.cell, cells),
-            transfers.transfer,
-            _Sorted.of(transfers.cell, cells),
+            transfer,
+            _Sorted.of(cell, cells),
             _Sorted(within[by_group.order], by_group.first),
-            np.bincount(transfers.transfer, minlength=groups),
+            np.bincount(transfer, minlength=groups),
         )
 
     def touched_by(self, cells: Bools) -> Ints:
@@ -138,30 +159,26 @@ class FixedDurations:
         first = np.cumsum([0, *(len(ranks) for ranks in steps.ranks)])
         cells = np.concatenate([np.full(len(of), at) for at, of in enumerate(role)]), np.concatenate(role)
         self._role_of_cell = dense(np.stack(cells))
-        parts, group = steps.parts, steps.graph.group[steps.parts.node]
-        self._all = _Chosen(
-            parts.kind,
-            parts.name,
-            first.astype(np.int32)[parts.step] + parts.rank,
-            np.where(parts.own, group, NONE).astype(np.int32),
-            np.arange(len(parts.node), dtype=np.int32),
-        )
-        self._groups = int(group.max(initial=NONE)) + 1
-        self._alike = _Alike.of(parts)
-        role_size = np.bincount(self._role_of_cell)[self._role_of_cell][self._all.cell]
-        self._ideal = ideal = ideal_ns(parts, self._alike, role_size)
-        self._transfers = self._all.of(self._all.transfer != NONE)
-        self._delays = np.flatnonzero(parts.delay)
-        self.stopped = StoppedParts(parts, self._alike.times, recorded, processor)
+        parts = steps.parts
+        self._every = _Every(parts, first.astype(np.int32), steps.graph.group.astype(np.int32))
+        self._groups = int(steps.graph.group.max(initial=NONE)) + 1
+        order = order_by(parts.step, parts.key)
+        self._alike = _Alike.of(parts, order)
+        self._ideal = ideal_ns(parts, self._alike, order, self._role_sizes(order, np.bincount(self._role_of_cell)))
+        del order
+        self._transfers = self._every.chosen(_places(self._every.transfer() != NONE))
+        self.stopped = StoppedParts(parts, self._alike.seldom, recorded, processor)
         # What is no slower than its peers no fix changes: half of all parts.
-        self._slow = np.flatnonzero((ideal < parts.value_ns) & (parts.kind != NONE))
-        self._of_slow = self._all.of(self._slow)
+        ideal = self._ideal.ns()
+        self._slow = _places((ideal < parts.value_ns) & (parts.kind != NONE))
+        self._of_slow = self._every.chosen(self._slow)
         self._gain = ideal[self._slow] - parts.value_ns[self._slow]
 
     def changed(self, of: Counterfactual) -> "Change":
         """Return what a counterfactual changes; of communication all members are changed, if one is."""
         if of is Baseline.UNDELAYED:
-            return Change(self._node[self._delays], -self._value[self._delays])
+            delays = _places(self._parts.delay)
+            return Change(self._node[delays], -self._value[delays])
         if isinstance(of, Undisturbed):
             less = self.stopped.disturbed_ns(of)
             shorter = np.flatnonzero(less)
@@ -193,12 +210,15 @@ class FixedDurations:
 
     @cached_property
     def _of_cells(self) -> "_ByCell":
-        transfers = self._transfers.of(self._transfers.kind != NONE)
-        return _ByCell.of(self._of_slow, transfers, len(self._rank_of_cell), self._groups)
+        of = self._transfers
+        transfer, cell = (one[of.kind != NONE] for one in (of.transfer, of.cell))
+        return _ByCell.of(self._of_slow, transfer, cell, len(self._rank_of_cell), self._groups)
 
     def _difference(self, value: Floats) -> "Change":
-        different = np.flatnonzero(value != self._value)
-        return Change(self._node[different], value[different] - self._value[different])
+        different = _places(value != self._value)
+        change = value[different]
+        change -= self._value[different]
+        return Change(self._node[different], change)
 
     def _transplanted(self, of: Transplanted) -> Floats:
         value = self._value.copy()
@@ -215,15 +235,17 @@ class FixedDurations:
             value, fix = self._unstopped(value, one)
             if fix is None:
                 continue
-            chosen = self._matched(self._all, fix)
+            chosen = self._matched(None, fix)
             if fix.even:
                 value = self._even(value, chosen)
-            elif fix.scale is not None:
+                continue
+            value = value.copy()
+            if fix.scale is None:
+                np.minimum(value, self._ideal_for(fix), out=value, where=chosen)
+            else:
                 if "host" not in fix.kinds:
                     chosen &= ~self._parts.delay
-                value = np.where(chosen, value * fix.scale, value)
-            else:
-                value = np.where(chosen, np.minimum(value, self._ideal_for(fix)), value)
+                value[chosen] *= fix.scale
         return value
 
     def _even(self, value: Floats, chosen: Bools) -> Floats:
@@ -231,7 +253,7 @@ class FixedDurations:
         steps.
         """
         # At the peak of a replay: places of eight bytes would take as much again as the values.
-        same = self._alike.operation.astype(np.int32)[self._alike.group[chosen]]
+        same = narrow(self._alike.operation)[self._alike.group[chosen]]
         mean = np.bincount(same, weights=value[chosen]) / np.maximum(np.bincount(same), 1)
         result = value.copy()
         result[chosen] = mean[same]
@@ -241,10 +263,10 @@ class FixedDurations:
         """Return the values without stops, where the fix asks for that; and what else it asks for."""
         if STOPS not in fix.kinds:
             return value, fix
-        chosen = self._matched(self._all, replace(fix, kinds=()))
+        chosen = self._matched(None, replace(fix, kinds=()))
         if not (fix.operators or fix.scopes):
             # Delays that are nobody's kind hold what ranks waited for threads that stood still.
-            chosen |= (self._parts.kind == NONE) & self._named_ranks(fix)[self._rank_of_cell][self._all.cell]
+            chosen |= (self._parts.kind == NONE) & self._named_ranks(fix)[self._rank_of_cell][self._every.cell()]
         left = self._value - self.stopped.ns * (1 - (fix.scale or 0.0))
         others = tuple(kind for kind in fix.kinds if kind != STOPS)
         return np.where(chosen, np.minimum(value, left), value), replace(fix, kinds=others) if others else None
@@ -263,10 +285,15 @@ class FixedDurations:
         """
         many = self._of_many(fix)
         if not many.any():
-            return self._ideal
+            return self._ideal.ns()
         other = ~(self._named_ranks(fix)[self._rank_of_cell] & many[self._role_of_cell])
-        size = np.bincount(self._role_of_cell, weights=other).astype(np.int64)
-        return ideal_ns(self._parts, self._alike, size[self._role_of_cell][self._all.cell], other[self._all.cell])
+        size, order = np.bincount(self._role_of_cell, weights=other).astype(np.int64), order_by(self._alike.group)
+        sizes, among = self._role_sizes(order, size), other[self._every.cell()]
+        return ideal_ns(self._parts, self._alike, order, sizes, among).ns()
+
+    def _role_sizes(self, order: Ints, size: Ints) -> Ints:
+        """Return per sort of parts the size of its role, of the roles' sizes."""
+        return size[self._role_of_cell][self._every.cell(order[self._alike.starts])]
 
     def excess_ns(self) -> tuple[Ints, Floats]:
         """(ranks, by how much each exceeds its peers in sum), transfers left out: they are nobody's alone."""
@@ -275,9 +302,11 @@ class FixedDurations:
         excess = np.bincount(rank, weights=-self._gain[alone], minlength=len(self._ranks))
         return self._ranks, excess.astype(float)
 
-    def _matched(self, parts: _Chosen, fix: Fix) -> Bools:
+    def _matched(self, some: _Chosen | None, fix: Fix) -> Bools:
+        """Return whether the fix is about each of some parts, or of all."""
         if not (fix.ranks or fix.hosts or fix.stages):
-            return self._of_operators(parts, fix)
+            return self._of_operators(self._parts if some is None else some, fix)
+        parts = self._every.chosen() if some is None else some
         named = self._named_ranks(fix)[self._rank_of_cell]
         touched = np.zeros(self._groups, dtype=bool)
         touched[self._transfers.transfer[self._of_operators(self._transfers, fix) & named[self._transfers.cell]]] = True
@@ -286,7 +315,7 @@ class FixedDurations:
             chosen |= np.where(parts.transfer == NONE, False, touched[parts.transfer])
         return chosen
 
-    def _of_operators(self, parts: _Chosen, fix: Fix) -> Bools:
+    def _of_operators(self, parts: _Chosen | NodeParts, fix: Fix) -> Bools:
         chosen = parts.kind != NONE
         if fix.kinds:
             kinds = {*fix.kinds, "gc"} if "host" in fix.kinds else set(fix.kinds)
@@ -299,7 +328,7 @@ class FixedDurations:
             within_scope = self._parts.of_operations(
                 self._recorded, lambda ops: within(ops, scopes_named(ops, fix.within))
             )
-            chosen &= within_scope[parts.place]
+            chosen &= within_scope if isinstance(parts, NodeParts) else within_scope[parts.place]
         return np.asarray(chosen)
 
     def _named_ranks(self, fix: Fix) -> Bools:
@@ -317,11 +346,10 @@ class FixedDurations:
 
 @dataclass(frozen=True)
 class _Alike:
-    """The same part of a role's ranks in a step lies together."""
+    """Which parts are the same one of a role's ranks in a step: of one sort."""
 
-    order: Codes
     starts: Ints
-    """Where those of each sort begin in that order."""
+    """Where those of each sort begin, in the order of sorts."""
     sizes: Ints
     group: Codes
     """Per part, in their own order, the number of its sort."""
@@ -329,23 +357,52 @@ class _Alike:
     """Per sort a number, equal for those of the same part in all steps."""
 
     @classmethod
-    def of(cls, parts: NodeParts) -> "_Alike":
-        order = order_by(parts.step, parts.key).astype(np.int32)
+    def of(cls, parts: NodeParts, order: Ints) -> "_Alike":
+        """Take the order of parts by step and key."""
         key, step = parts.key[order], parts.step[order]
         starts = np.flatnonzero(np.concatenate(([True], (key[1:] != key[:-1]) | (step[1:] != step[:-1]))))
         sizes = np.diff(np.concatenate((starts, [len(order)])))
         group = np.empty(len(order), dtype=np.int32)
         group[order] = np.repeat(np.arange(len(starts), dtype=np.int32), sizes)
-        return cls(order, starts, sizes, group, dense(key[starts][None]))
+        return cls(starts, sizes, group, dense(key[starts][None]))
 
-    def times(self, rows: Ints) -> Ints:
-        """Return how often the operation of each of some parts is among them."""
-        operation = self.operation[self.group[rows]]
-        return np.bincount(operation)[operation]
+    def seldom(self, chosen: Bools, times: int) -> Ints:
+        """Return those of some parts whose operation is among them less often than so many times."""
+        of_sort = np.zeros(len(self.starts), dtype=np.int64)
+        for begin in range(0, len(chosen), _SORTED_TOGETHER):
+            # All at once take 16 bytes each.
+            some = slice(begin, begin + _SORTED_TOGETHER)
+            of_sort += np.bincount(self.group[some][chosen[some]], minlength=len(of_sort))
+        few = (np.bincount(self.operation, weights=of_sort) < times)[self.operation]
+        return np.flatnonzero(chosen & few[self.group]) if few.any() else np.zeros(0, dtype=np.int64)
 
 
-def ideal_ns(parts: NodeParts, alike: _Alike, role_size: Ints, among: Bools | None = None) -> Floats:
-    """Per part the median over the ranks of its role in its step, in ns; `role_size` counts those, per part.
+@dataclass(frozen=True)
+class _Ideal:
+    """The ideal of parts."""
+
+    typical: Floats
+    """Of each sort, ns."""
+    group: Codes
+    """Per part its sort."""
+    rare: Codes
+    """Parts of which most ranks have none, and their own ideal."""
+    rare_ns: Floats
+
+    def ns(self) -> Floats:
+        """Return it per part."""
+        ideal = self.typical[self.group]
+        ideal[self.rare] = self.rare_ns
+        return ideal
+
+
+def _places(chosen: Bools) -> Codes:
+    return np.flatnonzero(chosen).astype(np.int32)
+
+
+def ideal_ns(parts: NodeParts, alike: _Alike, order: Ints, role_size: Ints, among: Bools | None = None) -> _Ideal:
+    """Per part the median over the ranks of its role in its step, in ns; `role_size` counts those, per sort of parts,
+    which lie together in `order`.
 
     The lower of two middle ones: of two ranks, or where half of a role is slow, the peers' ideal is that of the faster
     half. Ranks that do not run the operation spend nothing on it, and count with that. But a rank that runs another
@@ -354,22 +411,21 @@ def ideal_ns(parts: NodeParts, alike: _Alike, role_size: Ints, among: Bools | No
 
     Of some ranks only: of those whose parts are `among`, which `role_size` then counts.
     """
-    order, starts, sizes, group = alike.order, alike.starts, alike.sizes, alike.group
+    starts, sizes, group = alike.starts, alike.sizes, alike.group
     value, counted = parts.value_ns[order], sizes
     if among is not None:
         # The others come last.
         value = np.where(among[order], value, np.inf)
         counted = np.add.reduceat(among[order], starts, dtype=np.int64)
-    peers = np.maximum(role_size[order[starts]], counted)
+    peers = np.maximum(role_size, counted)
     middle = (peers - 1) // 2 - (peers - counted)
     common = (middle >= 0) & (counted > 0)
     typical = np.where(common, _smallest(value, starts, sizes, np.maximum(middle, 0)), 0.0)
-    ideal = typical[group]
+    if common.all():
+        return _Ideal(typical, group, np.zeros(0, dtype=np.int32), np.zeros(0))
     rare = ~common[group]
-    if rare.any():
-        share = _replacing(parts, typical, group, ideal, rare)
-        ideal[rare] = (parts.value_ns * share)[rare]
-    return ideal
+    share = _replacing(parts, typical, group, typical[group], rare)
+    return _Ideal(typical, group, _places(rare), (parts.value_ns * share)[rare])
 
 
 def _smallest(values: Floats, starts: Ints, sizes: Ints, place: Ints) -> Floats:

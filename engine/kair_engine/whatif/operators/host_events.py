@@ -10,7 +10,7 @@ Finds what threads waited for, where the recording shows it.
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Floats, Ints, is_one_of
+from kair_engine.arrays import NONE, Bools, Codes, Floats, Ints, is_one_of
 from kair_engine.frozen import dataclass
 from kair_engine.timeline.graph import NOTED_LATE_NS, synchronisations
 from kair_engine.timeline.roles import main_lane_rows
@@ -33,23 +33,23 @@ from kair_engine.trace.side_threads import SHORTEST_WAIT_NS
 class HostEvents:
     """Arrays with one entry per event, by (rank, thread, time). Times in ns on the rank's own clock."""
 
-    row: Ints
+    row: Codes
     """The operation."""
     time_ns: Ints
     own_ns: Ints
     """Of the time since the event before: the operation's own."""
     rest_ns: Ints
     """Of it, what an operation around still spent, or one before it."""
-    rest_of: Ints
+    rest_of: Codes
     """The operation that spent the rest; NONE without a rest."""
-    before: Ints
+    before: Codes
     """The event before on the thread; NONE for the first."""
-    node: Ints
+    node: Codes
     """The number of its node; events that share one are consecutive, and its last one is the node's."""
     nodes: int
-    first_of_row: Ints
+    first_of_row: Codes
     """Per operation of the step its first and its last event; NONE for those of streams, and scopes."""
-    last_of_row: Ints
+    last_of_row: Codes
     waits_event: Ints
     """Events that waited for something, and the operation whose end that was."""
     waits_for: Ints
@@ -65,24 +65,25 @@ class HostEvents:
 def host_events(ops: Operations) -> HostEvents:
     """Return the events of all threads of a step that anybody waits for, and what they waited for."""
     rows = ops.nesting.order[~ops.of_side_threads[ops.nesting.order]]
-    start = ops.start_ns[rows]
-    same = ops.lane_key[rows][1:] == ops.lane_key[rows][:-1]
+    start, lane = ops.start_ns[rows], ops.lane_key[rows]
+    same = lane[1:] == lane[:-1]
+    del lane
     let_go = _let_go(ops, rows, same)
-    place = np.full(len(ops), NONE)
-    place[rows] = np.arange(len(rows))
     sync = ops.kind[rows] == SYNC
     event_of = np.arange(len(rows)) + np.cumsum(sync) - sync
-    row = np.repeat(rows, 1 + sync)
+    # Of each event the place of its operation in `rows`.
+    at = np.repeat(np.arange(len(rows), dtype=np.int32), 1 + sync)
+    row = rows.astype(np.int32)[at]
     opens = np.zeros(len(row), dtype=bool)
     opens[event_of[sync]] = True
-    at = place[row]
     closes = np.zeros(len(row), dtype=bool)
     closes[event_of[sync] + 1] = True
     time = np.where(opens, start[at], let_go[at])
     before = np.where(np.concatenate(([True], ~same)), NONE, np.arange(-1, len(rows) - 1)) if len(rows) else rows
     rest, rest_of = _rests(ops, rows, let_go, before)
-    before_event = np.where(closes, np.arange(len(row)) - 1, _event_before(before, event_of, sync)[at])
-    first, last = np.full(len(ops), NONE), np.full(len(ops), NONE)
+    before_event = np.where(closes, np.arange(len(row)) - 1, _event_before(before, event_of, sync)[at]).astype(np.int32)
+    del before
+    first, last = (np.full(len(ops), NONE, dtype=np.int32) for _ in range(2))
     first[rows], last[rows] = event_of, event_of + sync
     waits_event, waits_for = host_waits(ops, rows, same, first, last)
     last_of_lane = last[rows[np.concatenate((~same, [True]))]] if len(rows) else rows
@@ -97,13 +98,13 @@ def host_events(ops: Operations) -> HostEvents:
     kept[awaited[awaited != NONE]] = True
     for_communication = _events_before(ops, row, time, *noted_by_thread(ops))
     kept[for_communication[for_communication != NONE]] = True
-    node = np.cumsum(kept) - kept
+    node = np.cumsum(kept, dtype=np.int32) - kept
     return HostEvents(
         row=row,
         time_ns=time,
         own_ns=np.where(opens | closes, 0, (let_go - start)[at]),
         rest_ns=np.where(closes, 0, rest[at]),
-        rest_of=np.where(closes, NONE, rest_of[at]),
+        rest_of=np.where(closes, NONE, rest_of[at]).astype(np.int32),
         before=before_event,
         node=node,
         nodes=int(kept.sum()),

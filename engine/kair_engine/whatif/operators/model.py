@@ -22,6 +22,7 @@ from kair_engine.results.whatif import ASKED_KINDS, STOPS, Fix, HostStops
 from kair_engine.timeline.clocks import Synchronisation
 from kair_engine.timeline.self_time import INPUT_PHASE
 from kair_engine.trace.batches import operations_of_steps
+from kair_engine.trace.large_steps import texts_counted
 from kair_engine.trace.model import KairWarning, Trace, short_warning
 from kair_engine.trace.operations import STEP_SCOPE, Operations
 from kair_engine.whatif.model import (
@@ -134,9 +135,7 @@ def validate_fix(trace: Trace, fix: Fix, of_all: Callable[[], Present]) -> None:
         and (not fix.stages or stage_of.get(rank) in fix.stages)
     ]
     if fix.scopes:
-        from kair_engine.trace.queries import IS_SCOPE, counted
-
-        names = [name for (name,) in counted(trace, ("name",), IS_SCOPE) if name != STEP_SCOPE]
+        names = [name for (name,) in texts_counted(trace, ("name",), scopes=True) if name != STEP_SCOPE]
         if not any(map(fix.within, names)):
             raise nothing_fits(fix, f"there are the scopes {_listed(names)}" if names else "no scopes are recorded")
     counts = of_all() if len(chosen) == len(job.ranks) else _counted(trace, chosen)
@@ -146,9 +145,8 @@ def validate_fix(trace: Trace, fix: Fix, of_all: Callable[[], Present]) -> None:
 
 
 def _counted(trace: Trace, ranks: Sequence[int]) -> Present:
-    from kair_engine.trace.queries import IS_SCOPE, counted, of_ranks
-
-    counts = counted(trace, ("name", "kind", "phase"), of_ranks(trace, ranks) & ~IS_SCOPE)
+    of_these = trace if len(ranks) == len(trace.job.ranks) else trace.of_ranks(ranks)
+    counts = texts_counted(of_these, ("name", "kind", "phase"))
     return {(name, kind, phase): number for (name, kind, phase), number in counts.items()}
 
 

@@ -131,7 +131,7 @@ def _positions(ops: Operations, ranks: Ints) -> Ints:
 
 def _apart(correlations: Sequence[Ints]) -> Ints:
     """Numbers of launches, which steps can number alike."""
-    most = max(int(of.max(initial=0)) for of in correlations) + 1
+    most = np.int64(max(int(of.max(initial=0)) for of in correlations) + 1)
     return np.concatenate([np.where(of == NONE, NONE, of + at * most) for at, of in enumerate(correlations)])
 
 
@@ -281,7 +281,8 @@ def _stretches(graph: Graph, launch: _Launches, in_order: Ints, is_host: Bools) 
 
 def _has_edge(graph: Graph, before: Ints, after: Ints) -> Bools:
     """Which pairs have an edge between them."""
-    wanted, known = before * graph.nodes + after, np.sort(graph.before * graph.nodes + graph.after)
+    nodes = np.int64(graph.nodes)
+    wanted, known = before * nodes + after, np.sort(graph.before * nodes + graph.after)
     at = np.minimum(np.searchsorted(known, wanted), max(len(known) - 1, 0))
     return np.asarray(known[at] == wanted) if len(known) else np.zeros(len(before), dtype=bool)
 

@@ -95,7 +95,7 @@ class _Builder:
         self._begin_edges(arrival, begin, end)
         apart = self._transfers(arrival, over, members)
         time = np.concatenate(self._time)
-        group = np.full(self._nodes, NONE)
+        group = np.full(self._nodes, NONE, dtype=np.int32)
         together = members[~np.isin(members, apart)]
         group[over[together]] = group_of[together]
         self._edges.append(self._full_device_edges(arrival, over, time, begin))
@@ -104,7 +104,7 @@ class _Builder:
         return StepGraph(ops, events, self._offset, before, after, group, time, ready, begin, end, host, arrival, over)
 
     def _add(self, time: Floats) -> Ints:
-        nodes = np.arange(self._nodes, self._nodes + len(time))
+        nodes = np.arange(self._nodes, self._nodes + len(time), dtype=np.int32)
         self._nodes += len(time)
         self._time.append(time.astype(float))
         return nodes
@@ -116,12 +116,12 @@ class _Builder:
         """Per operation the node of its arrival and of its end (one, unless others have to come too); see above."""
         ops, collectives = self._ops, self._sync.collectives
         rows = np.flatnonzero((ops.on_stream & (ops.kind != SCOPE)) | ops.communication)
-        arrival, over = np.full(len(ops), NONE), np.full(len(ops), NONE)
+        arrival, over = (np.full(len(ops), NONE, dtype=np.int32) for _ in range(2))
         over[rows] = self._add(self._on_job_clock(self._ended()[rows], rows))
         arrival[rows] = over[rows]
         members = collectives.row
         arrival[members] = self._add(self._on_job_clock(ops.start_ns[members], members))
-        group = np.full(len(ops), NONE)
+        group = np.full(len(ops), NONE, dtype=np.int32)
         group[members] = collectives.instance
         return arrival, over, group, members
 
@@ -250,7 +250,7 @@ def shared_keys(steps: Sequence[Operations], role_of_rank: Sequence[Ints]) -> li
     """Per step and operation one number, equal for the same logical operator on all peers and in all steps."""
     names = max(int(ops.name.max(initial=0)) for ops in steps) + 1
     occurrences = max(int(ops.occurrence.max(initial=0)) for ops in steps) + 1
-    result = []
+    result: list[Ints] = []
     for ops, role in zip(steps, role_of_rank, strict=True):
         of = role[ops.rank] if len(ops) else ops.rank
         which = (of * (len(PHASE_NAMES) + 1) + ops.phase - NONE) * len(KIND_NAMES) + ops.kind

@@ -29,7 +29,7 @@ from kair_engine.timeline.host_activity import in_calls, waits_for_own_copy
 from kair_engine.timeline.host_time import ProcessorTimes
 from kair_engine.trace.operations import RECV, SEND, Operations
 from kair_engine.whatif.model import Undisturbed
-from kair_engine.whatif.operators.dependencies import NodeParts
+from kair_engine.whatif.operators.dependencies import REST, NodeParts
 from kair_engine.whatif.operators.measured_stops import CoresTally, MeasuredStops
 
 TICKS_NS: Final = (10_000_000.0, 4_000_000.0, 1e9 / 300, 1_000_000.0)
@@ -121,13 +121,13 @@ def stops_ns(parts: NodeParts, among: Bools | None = None) -> Floats:
     never at fetches, which wait for whoever loads the data.
     """
     chosen = parts.thread & (parts.kind != NONE) if among is None else among
-    rows = np.flatnonzero(chosen & (parts.kind != FIX_KINDS.index("input")))
+    chosen = chosen & (parts.kind != FIX_KINDS.index("input"))
     result = np.zeros(len(parts.value_ns))
     # What takes less than the shortest stop holds none: of most steps that leaves few operations to look at.
-    long = np.unique(parts.key[rows[parts.value_ns[rows] > SHORTEST_NS]])
-    rows = rows[np.isin(parts.key[rows], long)]
-    if not len(rows):
+    long = np.unique(parts.key[chosen & (parts.value_ns > SHORTEST_NS)])
+    if not len(long):
         return result
+    rows = np.flatnonzero(chosen & np.isin(parts.key, long))
     value, anywhere = parts.value_ns[rows], _anywhere(parts, rows)
     result[rows] = np.where(anywhere.times >= _FEWEST, _beyond(value, _usual(parts, rows, anywhere), anywhere), 0.0)
     return result
@@ -141,22 +141,20 @@ def _beyond(value: Floats, usual: Floats, of: "_Quantiles") -> Floats:
 
 def stops_among_calls_ns(
     parts: NodeParts,
-    times: Callable[[Ints], Ints],
+    seldom: Callable[[Bools, int], Ints],
     operator: Callable[[Ints], Ints],
     calls_before: Callable[[Ints], Bools],
 ) -> Floats:
     """Per part, how much longer its thread took than for other calls of the operator; 0 where that is no stop.
 
     Of recordings of so few steps and ranks that no operation is seen often enough to know its usual time: one step of
-    one rank. Of some parts `times` says how often the operation of each is among them, `operator` gives numbers, equal
-    for all calls in a phase, and `calls_before` says whether it was called before, as first calls load libraries. Only
-    for threads that launch work for devices: what these take does not depend on how large that work is. A thread stands
-    still wherever it is: where the long calls are of few operators, those are long themselves.
+    one rank. Of some parts `seldom` gives those whose operation is among them less often than so many times, `operator`
+    gives numbers, equal for all calls in a phase, and `calls_before` says whether it was called before, as first calls
+    load libraries. Only for threads that launch work for devices: what these take does not depend on how large that
+    work is. A thread stands still wherever it is: where the long calls are of few operators, those are long themselves.
     """
     result = np.zeros(len(parts.value_ns))
-    rows = np.flatnonzero(parts.thread & (parts.kind != NONE))
-    if len(rows):
-        rows = rows[times(rows) < _FEWEST]
+    rows = seldom(parts.thread & (parts.kind != NONE), _FEWEST)
     if not len(rows):
         return result
     of_calls = _quantiles(operator(rows), parts.value_ns[rows])
@@ -305,20 +303,22 @@ class StoppedParts:
     def __init__(
         self,
         parts: NodeParts,
-        times: Callable[[Ints], Ints],
+        seldom: Callable[[Bools, int], Ints],
         recorded: Sequence[Operations],
         processor: ProcessorTimes | None = None,
     ) -> None:
-        """Take `times`: of some parts how often the operation of each is among them."""
-        self._parts, self._times, self._recorded = parts, times, recorded
+        """Take `seldom`: of some parts those whose operation is among them less often than so many times."""
+        self._parts, self._seldom, self._recorded = parts, seldom, recorded
         self.measured = None if processor is None else MeasuredStops.beside(parts, recorded, processor)
 
     @cached_property
     def found_ns(self) -> Floats:
         """Per part, what of it is a stop of the program's own threads, as far as measurements bear it out."""
-        found = np.maximum(stops_ns(self._parts), self._among_calls_ns)
+        found = stops_ns(self._parts)
+        np.maximum(found, self._among_calls_ns, out=found)
         # How long these take goes by what they are asked for, and not by the cores.
-        found = np.where(self._of(lambda ops: ops.of_profiler | in_calls(ops) | waits_for_own_copy(ops)), 0.0, found)
+        rows = np.flatnonzero(found)
+        found[rows[self._of(lambda ops: ops.of_profiler | in_calls(ops) | waits_for_own_copy(ops), rows)]] = 0.0
         return found if self.measured is None else self.measured.borne_out_ns(found)
 
     @property
@@ -329,11 +329,15 @@ class StoppedParts:
         parts = self._parts
 
         def operator(rows: Ints) -> Ints:
-            phase = parts.of_operations(self._recorded, lambda ops: ops.phase, otherwise=0)[rows]
-            return dense(np.stack((parts.name[rows].astype(np.int64), phase, parts.role[rows], parts.part[rows])))
+            phase = parts.of_operations(self._recorded, lambda ops: ops.phase, rows, otherwise=0)
+            return dense(
+                np.stack((parts.name[rows].astype(np.int64), phase, parts.role[rows], parts.key[rows] % (REST + 1)))
+            )
 
-        called = self._of(lambda ops: ops.occurrence > 0)
-        return stops_among_calls_ns(parts, self._times, operator, lambda rows: called[rows])
+        def called(rows: Ints) -> Bools:
+            return self._of(lambda ops: ops.occurrence > 0, rows)
+
+        return stops_among_calls_ns(parts, self._seldom, operator, called)
 
     @cached_property
     def of_threads_ns(self) -> Floats:
@@ -391,6 +395,6 @@ class StoppedParts:
         queued = parts.delay & self._of(lambda ops: ops.on_stream & (ops.launch != NONE) & ~ops.communication)
         return np.where(queued & (parts.value_ns > LONGEST_LATENCY_NS), parts.value_ns, 0.0)
 
-    def _of(self, holds: Callable[[Operations], Bools]) -> Bools:
-        """Return per part whether its operation is one of some sort."""
-        return np.asarray(self._parts.of_operations(self._recorded, holds))
+    def _of(self, holds: Callable[[Operations], Bools], rows: Ints | None = None) -> Bools:
+        """Return per part, or of some of them, whether its operation is one of some sort."""
+        return np.asarray(self._parts.of_operations(self._recorded, holds, rows))

@@ -68,15 +68,14 @@ def replayed_times(graph: StepGraph, value_ns: Floats, end: Floats) -> Operation
         _Moments(lanes, recorded.end[streams], over[streams]),
         *_of_events(graph, value_ns, end),
     ]
-    others = np.flatnonzero(graph.over == NONE)
     step = graph.time_ns[[graph.begin, graph.end]], end[[graph.begin, graph.end]]
-    for rows, moments in _by_lane(graph, others, known):
-        rank = ops.rank[rows[0]]
+    for of_lane, moments in _by_lane(graph, np.flatnonzero(graph.over == NONE), known):
+        rank = ops.rank[of_lane[0]]
         was, now = np.concatenate((moments.was, step[0][:, rank])), np.concatenate((moments.now, step[1][:, rank]))
         order = np.argsort(was, kind="stable")
         was, now = was[order], np.maximum.accumulate(now[order])
         for times in (start, over):
-            times[rows] = np.interp(times[rows], was, now) + np.maximum(times[rows] - was[-1], 0.0)
+            times[of_lane] = np.interp(times[of_lane], was, now) + np.maximum(times[of_lane] - was[-1], 0.0)
     return OperationTimes(start, over)
 
 
@@ -164,13 +163,13 @@ def _moved_window(graph: StepGraph, own_ns: Floats, end: Floats) -> OperationTim
     events = graph.events
     kept = np.flatnonzero(events.kept)
     known = [_Moments(ops.lane_key[events.row[kept]], graph.time_ns[graph.host], end[graph.host])]
-    for rows, moments in _by_lane(graph, np.flatnonzero(graph.over == NONE), known):
+    for of_lane, moments in _by_lane(graph, np.flatnonzero(graph.over == NONE), known):
         if not len(moments.was):
             continue
         was, now = moments.was, np.maximum.accumulate(moments.now)
         for times in (start, over):
-            before, after = np.minimum(times[rows] - was[0], 0.0), np.maximum(times[rows] - was[-1], 0.0)
-            times[rows] = np.interp(times[rows], was, now) + before + after
+            before, after = np.minimum(times[of_lane] - was[0], 0.0), np.maximum(times[of_lane] - was[-1], 0.0)
+            times[of_lane] = np.interp(times[of_lane], was, now) + before + after
     return OperationTimes(start, over)
 
 

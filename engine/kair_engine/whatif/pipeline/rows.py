@@ -211,7 +211,7 @@ def _fill(  # noqa: PLR0917 (one call)
     origin = np.full(len(numbers), np.iinfo(np.int64).max)
     np.minimum.at(origin, step, start)
     # The table has the operations of a type of a worker-step in the order of their starts.
-    order = order_by(worker_step, kind)
+    order: Ints = order_by(worker_step, kind)
     by_worker: dict[str, Any] = {"step": step + first, "dp": dp, "stage": stage, "type": kind}
     by_worker |= {"worker_step": worker_step, "start_ns": (start - origin[step]).astype(float)}
     for name, values in by_worker.items():
