@@ -21,7 +21,7 @@ def test_what_all_ranks_lose_shows_beside_a_giant_step(tmp_path: Path) -> None:
     (told,) = (one for one in warnings_in_words(result.warnings) if one.code == "giant_step")
     assert told.message == (
         "step 2 took 60.9 ms, longer than the 5 others together (10.8 ms), and no single rank was waited for: one step "
-        "accuses nobody, all figures are of the others"
+        "accuses nobody, and all figures leave it out"
     )
 
 

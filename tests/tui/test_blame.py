@@ -193,9 +193,9 @@ async def test_one_step_at_a_time_and_after_the_last_all_again() -> None:
             await go(app, pilot, keys)
             assert screen.commands()[0] == f"kair blame {SLOW} --limit 1000 --step {step}"
             assert f"blame step {step}" in screen_lines(app)[0]
-        assert "ranks waited in total in\n step 4" in screen_text(app)
+        assert " in total in step 4" in " ".join(screen_text(app).split())
         await go(app, pilot, "left_square_bracket")
-        assert "waited in total in\n steps 4-15" in screen_text(app)
+        assert " in total in steps 4-15" in " ".join(screen_text(app).split())
         await go(app, pilot, "left_square_bracket")
         assert "blame step 15" in screen_lines(app)[0]
 

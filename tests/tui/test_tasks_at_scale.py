@@ -91,7 +91,7 @@ JOBS = {
         "without stage imbalance: +15.6 % throughput",
         "1 △ no rank is to blame: stage imbalance (seen on ranks 6-7)",
         7,
-        "above its role's median",
+        "no part of its step is slower",
         "no rank is waited for much",
         "compute",
         "[x] stage=3",

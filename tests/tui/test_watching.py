@@ -66,7 +66,7 @@ async def test_a_job_that_is_replaced_shows_no_old_figures_over_new_ones() -> No
         shutil.rmtree(store_root(None) / "night")
         await looked(app, pilot)
         assert "gone from disk" in screen_text(app).splitlines()[0]
-        assert "night was deleted: what is shown is of before" in screen_text(app)
+        assert "night was deleted: the screen shows its last state" in screen_text(app)
         # A bookmark or a note on it makes no job of it again.
         await type_line(pilot, "N", "gone")
         await pilot.press("m")

@@ -207,7 +207,7 @@ class Heat(DrawnScroll, can_focus=True):
         shown = columns.within(offset, offset + self._room)
         between, sign = (glyphs.horizontal, glyphs.cross) if row is None else (" ", glyphs.vertical)
         border = (sign if self.HAS_BORDERS else " ").ljust(columns.gap, between)
-        ordinary = self.text_styles.levels[0]  # as most cells beside a border: no change of colour has to be sent
+        ordinary = self.text_styles.levels[0]  # as most cells next to a border: no change of colour has to be sent
         pieces: list[Piece] = []
         for column in shown:
             if pieces and column in self._bordered:
