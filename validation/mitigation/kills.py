@@ -167,7 +167,8 @@ def main() -> int:
     drawn, left, faults, jobs = random.Random(options.seed), options.kills, 0, 0
     kinds: dict[str, int] = {}
     while left > 0:
-        with tempfile.TemporaryDirectory() as store:
+        # An agent that was killed may still be writing.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as store:
             job = Job(Path(store), f"kills{options.seed}-{jobs}", options.ranks, drawn, options.claims)
             left -= job.run(min(left, MOST_KILLS))
             jobs += 1
