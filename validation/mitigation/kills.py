@@ -168,7 +168,7 @@ def main() -> int:
     kinds: dict[str, int] = {}
     while left > 0:
         # An agent that was killed may still be writing.
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as store:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as store:
             job = Job(Path(store), f"kills{options.seed}-{jobs}", options.ranks, drawn, options.claims)
             left -= job.run(min(left, MOST_KILLS))
             jobs += 1
