@@ -142,16 +142,17 @@ def _waits(ops: Operations, ranks: int) -> Floats | None:
 
 
 def _exposed_ns(ops: Operations, collectives: Collectives) -> Ints:
-    """Per member, its waiting but for the time in which its device computes."""
+    """Return each member's waiting without the time in which its device computes, or its host if no device is used."""
     rows, waited = collectives.row, collectives.wait_ns
-    computing = np.flatnonzero(is_one_of(ops.kind, (COMPUTE, MEMORY)) & ops.on_stream)
-    if not len(computing) or not ops.on_stream[rows].any():
+    computes_there = is_one_of(ops.kind, (COMPUTE, MEMORY)) & (ops.on_stream == ops.on_stream.any())
+    computing = np.flatnonzero(computes_there)
+    if not len(computing):
         return waited
     clock = Clock.of(ops)
     begin = clock.at(ops.rank[rows], ops.start_ns[rows])
     rank = ops.rank[computing]
     computes = Spans.united(clock.at(rank, ops.start_ns[computing]), clock.at(rank, ops.end_ns[computing]))
-    hidden = np.where(ops.on_stream[rows], computes.within(begin, begin + waited), 0)
+    hidden = np.where(ops.on_stream[rows] == ops.on_stream.any(), computes.within(begin, begin + waited), 0)
     return np.asarray(waited - hidden)
 
 
