@@ -20,8 +20,10 @@ from kair_engine.forecast.growth import Noise
 from kair_engine.forecast.meetings import Meetings
 from kair_engine.forecast.parts_of_noise import taken_apart
 from kair_engine.forecast.tails import fitted
+from kair_engine.recording.opening import open_trace
 from kair_engine.results.forecast import NoiseForecast, NoiseKind
 from kair_engine.trace.model import Job, StepTimes, Trace
+from kair_engine.triage.analysis import triage
 from kair_engine.triage.history.rows import StepHistory, step_history
 
 STEP_NS = 100e6
@@ -49,6 +51,14 @@ def on(of: Meetings, ranks: int, per_host: float = 4) -> NoiseForecast:
 
 def part(of: NoiseForecast, kind: NoiseKind) -> float:
     return sum(one.lost_share for one in of.causes if one.kind == kind)
+
+
+def test_without_the_slow_rank_a_step_is_as_long_as_replayed_without_its_fault(tmp_path: Path) -> None:
+    """Of a job whose host computes while it communicates."""
+    trace = open_trace(SAMPLES / "slow_operator", cache=tmp_path)
+    replayed = triage(trace).findings[0]
+    shorter = forecast(trace).step_time_us
+    assert shorter == pytest.approx(95_000 - replayed.time_lost_us_per_step, rel=0.05)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4, 64, 1024])
