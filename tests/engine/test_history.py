@@ -372,6 +372,26 @@ def test_what_all_ranks_lack_accuses_none() -> None:
     assert [(one.cause, one.ranks, one.seen_on) for one in result.findings] == [("contention", (), (0, 1, 2))]
 
 
+def longer(of: StepHistory, us: float) -> StepHistory:
+    """The same with steps that are longer from the onset on, for what no rank takes by itself: all wait as long."""
+    more = np.where(of.steps >= ONSET, us, 0.0)[:, None]
+    return replace(of, us={**of.us, **{name: of.us[name] + more for name in ("step", "waited", "backward")}})
+
+
+def test_steps_that_became_longer_on_all_ranks_alike_are_no_rank_s_fault_and_not_passed_over() -> None:
+    found = triage_of_rows(longer(history(), 5000), job())
+    (item,) = found.open
+    assert (found.verdict, item.kind, item.ranks, item.steps[0]) == ("inconclusive", "changed", (), ONSET)
+    assert (item.usual_us, item.took_us) == (pytest.approx(14_000, rel=0.02), pytest.approx(19_000, rel=0.02))
+    # 80 of the 160 steps that are judged are longer.
+    assert item.us_per_step == pytest.approx(2500, rel=0.05)
+    assert "since step 120 a step takes 19" in triage_in_words(found).summary
+
+
+def test_what_a_slow_rank_makes_all_steps_longer_by_is_not_open_too() -> None:
+    assert triage_of_rows(history(self=5000), job()).open == ()
+
+
 def sleeping(of: StepHistory, cpu: float) -> StepHistory:
     """The same of a program that XLA compiled: nobody is seen to wait, and each rank computes for `cpu` µs a step."""
     unseen = {"self": of.us["step"], "waited": np.zeros_like(of.us["step"]), "cpu": np.full_like(of.us["cpu"], cpu)}

@@ -89,6 +89,11 @@ def judge(lines: StepLines) -> LogOfSteps:
     return replace(found, ranks=accused(lines, series, found), next=recorded)
 
 
+def changes_of(step: Ints, seconds: Floats) -> list[LogChange]:
+    """Return where the steps of a job, one time each, became longer or shorter: changes and drifts."""
+    return _changes(_judged(Attempt(step, seconds, every=1), 1, None)) if len(step) >= FEWEST else []
+
+
 def _judged(attempt: Attempt, number: int, world: int | None) -> Judged:
     y = np.log(attempt.seconds)
     warm = warm_up(y, noise_of(y))

@@ -18,6 +18,10 @@ a factor where `is_absolute` is not set), a rate whose unit follows, a time per 
 the start."""
 
 
+OWN: Final = "your pattern"
+"""The name of a format that a user states."""
+
+
 @dataclass(frozen=True)
 class StepFormat:
     """One trainer's lines."""
@@ -41,6 +45,11 @@ class StepFormat:
     """Lines next to a step's with the times of its phases: groups `phases`, or `name` and `most`; and `rank`."""
     note: str = ""
     """What the reader of an answer should know."""
+
+    @property
+    def is_own(self) -> bool:
+        """Return whether a user stated it."""
+        return self.name == OWN
 
 
 def _row(name: str, literals: str | tuple[str, ...], expression: str, **more: object) -> StepFormat:

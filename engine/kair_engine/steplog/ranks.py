@@ -18,7 +18,6 @@ from kair_engine.results.steplog import Contrast, LogChange, LogOfSteps, LogRank
 from kair_engine.stats import student_t_tail
 from kair_engine.steplog.cleaning import NORMAL
 from kair_engine.steplog.lines import Phases, StepLines
-from kair_engine.steplog.reading import is_own
 from kair_engine.steplog.series import Series
 
 _BEFORE: Final = re.compile(r"(?i)data|load|input|batch|fetch|forward|fwd")
@@ -81,7 +80,7 @@ def _tables(lines: StepLines, series: Series, found: LogOfSteps) -> Iterator[_Ta
             chosen = (phases.code == code) & (known >= 0)
             rows = (phases.line[chosen], known[chosen], phases.seconds[chosen])
             yield from _table(name, rows, series, attempt)
-    if is_own(lines.form) and lines.form.each_rank:
+    if lines.form.is_own and lines.form.each_rank:
         chosen = lines.rank >= 0
         unit = 1e-3 if lines.form.unit == "ms" else 1.0
         rows = (np.flatnonzero(chosen), lines.rank[chosen], lines.value[chosen] * unit)

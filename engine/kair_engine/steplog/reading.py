@@ -18,7 +18,7 @@ from kair_engine.errors import InputError, UsageError
 from kair_engine.readers.blocks import BlockReader
 from kair_engine.readers.paths import MAX_RANKS, rank_from_name
 from kair_engine.readers.prefixes import Peeled, ProcessRanks, peel, plain
-from kair_engine.steplog.formats import FORMATS, PHASE, PHASE_OF_VERL, StepFormat, Unit
+from kair_engine.steplog.formats import FORMATS, OWN, PHASE, PHASE_OF_VERL, StepFormat, Unit
 from kair_engine.steplog.lines import Phases, StepLines
 
 BLOCK: Final = 1 << 20
@@ -65,12 +65,7 @@ def pattern_of(text: str) -> StepFormat:
         raise UsageError("--log-pattern needs the named groups step, and time (seconds) or ms", hint)
     unit: Unit = "ms" if "ms" in names else "s"
     never = re.compile(rb"(?!)")
-    return StepFormat("your pattern", (text.encode(),), never, unit=unit, each_rank="rank" in names)
-
-
-def is_own(form: StepFormat) -> bool:
-    """Return whether a format is an own expression."""
-    return form.name == "your pattern"
+    return StepFormat(OWN, (text.encode(),), never, unit=unit, each_rank="rank" in names)
 
 
 def sniff(block: bytes) -> tuple[StepFormat | None, int]:
@@ -179,7 +174,7 @@ class _Columns:
 
     def take(self, form: StepFormat, text: bytes) -> int:
         """Take the lines of steps of a block, and return where the last of them ends."""
-        if is_own(form):
+        if form.is_own:
             self._take_own(form, text)
             return len(text)
         found = list(form.expression.finditer(text))

@@ -22,6 +22,7 @@ from kair_engine.results.whatif import FixPrice
 from kair_engine.stats import TRIM, role_medians, trimmed_mean
 from kair_engine.trace.model import Job
 from kair_engine.triage.findings import new_finding
+from kair_engine.triage.history.changed import longer_steps
 from kair_engine.triage.history.longer import Growth, growth, longer_us
 from kair_engine.triage.history.reasons import Reason, reason
 from kair_engine.triage.history.rows import StepHistory
@@ -83,6 +84,7 @@ def triage_of_rows(history: StepHistory, job: Job, gpu_cost: float | None = None
     if history.hides_waiting:
         share = min(history.unseen_us / history.step_us, 1.0)
         untested = (*untested, OpenItem("unseen_waiting", (), (), history.unseen_us, share))
+    untested = (*untested, *longer_steps(history, findings))
     return TriageResult(
         verdict=verdict(findings, untested, 0.0),
         findings=findings,
@@ -121,6 +123,8 @@ def joined(sampled: TriageResult, history: StepHistory, job: Job, gpu_cost: floa
     left = tuple(one for one in sampled.open if accused.isdisjoint(one.ranks))
     if history.can_judge and any(one.kind == "few_steps" for one in left):
         left = tuple(one for one in left if one.kind not in _OPEN_BY_STEPS)
+    if all(one.kind != "changed" for one in left):
+        left = (*left, *longer_steps(history, findings))
     decided = verdict(findings, left, sum(one.time_lost_us_per_step for one in findings))
     warnings = not_contradicting(sampled.warnings, findings)
     if of_ranks:
