@@ -76,13 +76,13 @@ def read_columns(trace: Trace, names: Sequence[str], steps: Sequence[int] | None
     """
     checkpoint()
     wanted = np.array(sorted(trace.steps if steps is None else steps), dtype=np.int64)
-    only, whole = _only(trace), trace.only is None and not trace.job.step_shift and not trace.job.cut_off
+    only, alike = _only(trace), not trace.job.step_shift and not trace.job.cut_off
     parts = list(_parts(trace.fragments, _as_recorded(trace, wanted), only))
     result = _Rows(["step", "rank", *names], math.ceil(sum(part.rows for part in parts)))
     tables, held = list[pa.Table](), 0
     for part in parts:
         table = _row_groups(part, names)
-        if not (whole and part.holds_no_other_step):
+        if not (alike and part.holds_nothing_else):
             rows = np.flatnonzero(_kept(trace, table, wanted, only))
             if len(rows) and rows[-1] - rows[0] >= len(rows):
                 result.add(table, rows)
@@ -136,21 +136,18 @@ class _Rows:
         if end > self._room:
             self._resize(end + end // 4)
         for name in self._names:
-            column, place = table[name], None
+            kind = np.int32 if name in TEXTS else table[name].type.to_pandas_dtype()
+            room = self._of.setdefault(name, np.empty(self._room, kind))[self._count : end]
             if name in TEXTS:
-                column = column.unify_dictionaries()
-                texts = column.chunk(0).dictionary.to_pylist() if column.num_chunks else []
+                codes, texts = coded(table[name])
                 place = [self._texts[name].setdefault(text, len(self._texts[name])) for text in texts]
-                column = pa.chunked_array([chunk.indices for chunk in column.chunks], column.type.index_type)
-            if name not in self._of:
-                self._of[name] = np.empty(self._room, column.type.to_pandas_dtype())
-            room = self._of[name][self._count : end]
-            if rows is not None:
-                room[:] = filled(column)[rows]
+                codes = codes if rows is None else codes[rows]
+                same = place == list(range(len(place)))
+                room[:] = codes if same else _by_code(place, NONE).astype(np.int32)[codes]
+            elif rows is None:
+                _fill(room, table[name])
             else:
-                _fill(room, column)
-            if place is not None and place != list(range(len(place))):
-                room[:] = _by_code(place, NONE).astype(room.dtype)[room]
+                room[:] = filled(table[name])[rows]
         self._count = end
 
     def columns(self) -> Columns:
@@ -219,8 +216,8 @@ class _Part:
     ranks: list[list[int]]
     rows: float
     """How many of the steps and ranks asked for they hold, where all steps and ranks have equally many."""
-    holds_no_other_step: bool
-    """Whether the steps asked for are all that its row groups hold."""
+    holds_nothing_else: bool
+    """Whether the steps and ranks asked for are all that its row groups hold."""
 
 
 def _parts(
@@ -234,19 +231,21 @@ def _parts(
     file = np.repeat(np.arange(len(versions)), [of.shape[1] for of in of_files])
     group = np.arange(len(file)) - np.searchsorted(file, file)
     asked = np.searchsorted(steps, spans[1], side="right") - np.searchsorted(steps, spans[0])
-    of_steps = asked / np.maximum(spans[1] - spans[0] + 1, 1)
-    rows = spans[4] * of_steps
+    share = asked / np.maximum(spans[1] - spans[0] + 1, 1)
     if ranks is not None:
         members = np.searchsorted(ranks, spans[3], side="right") - np.searchsorted(ranks, spans[2])
-        rows *= members / np.maximum(spans[3] - spans[2] + 1, 1)
+        share *= members / np.maximum(spans[3] - spans[2] + 1, 1)
+    rows = spans[4] * share
     held = rows > 0
     found: dict[int, _Part] = {}
-    columns = (file, group, *spans[2:4], rows, of_steps == 1)
-    for at, number, low, high, few, no_other in zip(*(of[held].tolist() for of in columns), strict=True):
+    columns = (file, group, *spans[2:4], rows, share == 1)
+    for at, number, low, high, few, nothing_else in zip(*(of[held].tolist() for of in columns), strict=True):
         before = found.get(at, _Part(versions[at], [], [], 0.0, True))
         before.groups.append(number)
         before.ranks.append([low, high])
-        found[at] = replace(before, rows=before.rows + few, holds_no_other_step=before.holds_no_other_step and no_other)
+        found[at] = replace(
+            before, rows=before.rows + few, holds_nothing_else=before.holds_nothing_else and nothing_else
+        )
     yield from found.values()
 
 
