@@ -25,6 +25,6 @@ def test_a_rank_that_recompiles_is_named_by_the_steps_alone(tmp_path: Path, monk
     command = [sys.executable, "-m", "kair_tui", "triage", places.job, "--store", str(places.store), "--json"]
     done = subprocess.run(command, cwd=fault.ROOT, capture_output=True, text=True, check=True)
     found = json.loads(done.stdout)["data"]
-    (accused,) = found["findings"]
+    (accused,) = (one for one in found["findings"] if one["ranks"])  # a busy machine is nobody's fault
     assert (accused["ranks"], accused["cause"]) == ([compiling_job.COMPILING_RANK], "compilation")
     assert "compiles" in {one["kind"] for one in accused["evidence"]}
