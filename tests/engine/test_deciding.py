@@ -533,6 +533,17 @@ def test_memory_that_settles_is_no_leak() -> None:
     assert told(settles)["memory_leak"].word == "excluded"
 
 
+def test_memory_that_settles_is_no_leak_where_the_rank_was_read_later_than_its_peers() -> None:
+    """A rank's first value is its own first, even where the first window has none of it."""
+    read = on_cpu().gauge(
+        "process_memory",
+        lambda rank, at: math.nan if rank == 1 and at < 10 else 2e9 + (1e4 * at if rank == 1 else 0),
+    )
+    found = told(read)["memory_leak"]
+    assert found.word == "excluded"
+    assert found.before == pytest.approx(2e9, rel=1e-3)
+
+
 def test_an_event_of_last_hour_is_not_of_this_finding() -> None:
     old = Telemetry(onset_s=60).event("xid", 1, 55.0 - 3600.0, 63.0)
     assert told(old)["device_memory"].word == "not_observed"

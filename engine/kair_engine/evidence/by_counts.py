@@ -75,19 +75,21 @@ def by_growth(case: Case) -> Explanation | None:
     peers = peers_of(values)
     # A leak costs nothing at first: it grows from before the rank is slow.
     beyond = values - peers
-    own = beyond[0][~np.isnan(beyond[0])]
+    # A rank need not have been read in the first window, nor in the last one.
+    known = ~np.isnan(beyond[0])
+    own, first = beyond[0][known], mean_of(values[0][known][:1])
     explanation = replace(
         case.told(measure, series),
-        own=mean_of(values[0][-1:]),
-        peers=mean_of(peers[0][-1:]),
-        before=mean_of(values[0][:1]),
+        own=mean_of(values[0][known][-1:]),
+        peers=mean_of(peers[0][known][-1:]),
+        before=first,
         proofs=(),
     )
     if len(own) < _FEWEST_WINDOWS:
         return explanation
     grown = [_growth(row) for row in beyond]
     others = [abs(one) for one in grown[1:] if not math.isnan(one)]
-    least = max(CLOSE * max(others, default=0.0), _WORTH_TELLING * (mean_of(values[0][:1]) or 0.0))
+    least = max(CLOSE * max(others, default=0.0), _WORTH_TELLING * (first or 0.0))
     if _chance_of_order(own) > LEVEL or grown[0] < least:
         return replace(explanation, word="excluded") if case.sampled(series, looked) else explanation
     return replace(explanation, word="consistent")
