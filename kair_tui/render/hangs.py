@@ -22,6 +22,16 @@ def held_up_at(finding: Finding) -> str:
     return f"{short_name(finding.operator or 'a collective')}{number}"
 
 
+def stuck_in_words(finding: Finding) -> str:
+    """Return `the job is stuck at all_gather number 4; rank 1 is in step 9, at train.py:33 loss_of`.
+
+    A rank's place is left out where nobody is accused, or its place is not known.
+    """
+    places = (one for one in finding.evidence if one.kind == "stands_at" and set(one.ranks) <= set(finding.ranks))
+    place = next((f"; {sentence_of(one)}" for one in places), "")
+    return f"the job is stuck at {held_up_at(finding)}{place}"
+
+
 def nobody_to_blame(finding: Finding) -> str:
     """Return why nobody is accused though the job hangs, and what to examine."""
     kinds = finding.shows

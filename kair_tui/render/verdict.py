@@ -11,7 +11,7 @@ from kair_engine.results.steplog import LogOfSteps
 from kair_engine.results.triage import Finding, Pattern, TriageResult, Verdict
 from kair_engine.trace.model import KairWarning
 from kair_tui.render.delays import absorbed_briefly
-from kair_tui.render.hangs import held_up_at, how_it_ended, nobody_to_blame, stands_still
+from kair_tui.render.hangs import how_it_ended, nobody_to_blame, stands_still, stuck_in_words
 from kair_tui.render.joint_prices import headline_of, joint_of, part_of_step
 from kair_tui.render.open_items import largest_open, next_to_bar, nothing_hidden, unseen_in_words
 from kair_tui.render.steplog import log_summary
@@ -314,7 +314,7 @@ def _cost_alone(finding: Finding) -> str:
 def why_no_cost(finding: Finding) -> str | None:
     """Return why a finding has no figure: the job hangs, or others are equally late; else None."""
     if stands_still(finding):
-        return how_it_ended(finding) or f"the job is stuck at {held_up_at(finding)}"
+        return how_it_ended(finding) or stuck_in_words(finding)
     return nothing_by_itself(finding) if is_hidden(finding) else None
 
 

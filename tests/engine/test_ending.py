@@ -11,6 +11,7 @@ from kair_engine.trace.model import Job, StepTimes, Trace
 from kair_engine.triage.hangs.ending import ending_of
 from kair_engine.triage.hangs.standing import standing_verdict
 from kair_tui.render.triage import triage_in_words
+from kair_tui.render.verdict import summary
 
 LOST = "RuntimeError: Read error [127.0.0.1]:63640: Connection reset by peer"
 MS = 10**6
@@ -132,3 +133,11 @@ def test_nobody_ended_anything_where_all_live_or_ended_in_order() -> None:
     for state in ("lives", "ended"):
         ending = ending_of([ends(rank, state=state) for rank in range(3)])
         assert (ending.ranks, ending.in_words) == ((), "")
+
+
+def test_the_headline_of_a_hang_says_where_the_accused_rank_is() -> None:
+    """As `kair watch` does: the line of code is what an engineer looks at first."""
+    stuck = StandingRank(1, "vm", "lives", 61, where="hang.py:28 <module>", after="input, 30 s ago")
+    ranks = [stuck if rank == 1 else StandingRank(rank, "vm", "lives", 61, "collective") for rank in range(4)]
+    headline = summary(standing_verdict(job(), ranks))
+    assert headline.endswith("rank 1 is in step 61, at hang.py:28 <module>)")

@@ -52,7 +52,7 @@ class Telemetry:
         return np.arange(0.0, self.seconds, self.interval_s)
 
     def gauge(self, name: str, of: Callable[[int, float], float], *, noise: float = 0.0) -> "Telemetry":
-        """A reading of each rank's device (or process) at each time; `of` a rank and a time in seconds; NaN: not read."""
+        """A reading of each rank's device (or process) at each time; `of` a rank and a time (s); NaN: not read."""
         for rank in range(self.ranks):
             for at in self.times_s():
                 value = of(rank, float(at)) + noise * self.random.standard_normal()
