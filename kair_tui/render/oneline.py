@@ -13,6 +13,7 @@ from kair_tui.render.verdict import (
     cause_in_words,
     costs,
     seen_in_words,
+    step_us_of,
     summary,
     verdict_in_words,
     why_no_cost,
@@ -53,7 +54,7 @@ def cost_in_words(finding: Finding, result: TriageResult) -> str:
         return f"{whom} {saved_of_step(joint)}, its part {costs(finding)}"
     if (why := why_no_cost(finding)) is not None:
         return why
-    step_time_us = result.step_time_us
+    step_time_us = step_us_of(finding, result)
     share = f" ({percent(finding.time_lost_us_per_step / step_time_us)})" if step_time_us > 0 else ""
     of_recording = " in recorded steps alone" if CAUSES[finding.cause].of_recording else ""
     return f"{costs(finding)} a step{share}{of_recording}"

@@ -235,14 +235,26 @@ def _first_culprit(finding: Finding, result: TriageResult) -> str:
     return f"{_culprit(finding)} ({cause_with_time(finding)}, {_of_step(finding, result)})"
 
 
+def step_us_of(finding: Finding, result: TriageResult) -> float:
+    """Return the step time (µs) that its cost and slowdown S are of: lost · S / (S − 1).
+
+    It is the result's, but for what began later and is priced by the steps since then.
+    """
+    gained = finding.slowdown - 1
+    is_of_part = (finding.since is not None or finding.until is not None) and part_of_step(finding) is None
+    is_of_part = is_of_part and gained >= WORTH_A_FIGURE
+    return finding.time_lost_us_per_step * finding.slowdown / gained if is_of_part else result.step_time_us
+
+
 def _of_step(finding: Finding, result: TriageResult) -> str:
     """Return its share of the step: `11.9 of the 56.0 ms step`."""
-    if stands_still(finding) or result.step_time_us <= 0:
+    step_us = step_us_of(finding, result)
+    if stands_still(finding) or step_us <= 0:
         return _cost_alone(finding)
-    step = duration(result.step_time_us)
+    step = duration(step_us)
     if is_hidden(finding):
         return nothing_by_itself(finding, f" of the {step} step")
-    if lost_us(finding)[1] >= result.step_time_us:  # of the steps since it began, which are longer than the mean
+    if lost_us(finding)[1] >= step_us:  # at most, of a price with a range
         return f"{costs(finding)} a step{_crowded(finding)}"
     return f"{without_unit(costs(finding), of=step)} of the {step} step{_crowded(finding)}"
 

@@ -1,5 +1,6 @@
 """Triage by the history of steps: tables of three ranks that take 10 ms by themselves of a step of 14 ms."""
 
+import re
 import signal
 from dataclasses import replace
 from typing import Any
@@ -20,7 +21,10 @@ from kair_engine.triage.history.analysis import joined, judge, triage_of_rows
 from kair_engine.triage.history.rows import COLUMNS, COMPILE, StepHistory, step_history
 from kair_engine.triage.history.schedules import _grid
 from kair_engine.views.scope_changes import passage
+from kair_tui.render.oneline import oneline
 from kair_tui.render.triage import facts, suggestion_of, triage_in_words, triage_totals
+from kair_tui.render.units import percent
+from kair_tui.render.verdict import step_us_of
 from kair_tui.render.within_rank import when_in_words
 
 RANKS, STEPS, ONSET = 3, 200, 120
@@ -546,3 +550,16 @@ def test_nothing_costs_more_than_a_hang() -> None:
     died = standing_verdict(Trace(job(), (), ()), [StandingRank(0, "vm", "died", 60, signal=signal.SIGSEGV)])
     summary = triage_in_words(beside(died, replace(slow, findings=(shared,)))).summary
     assert "; no rank's fault: CPU contention" in summary
+
+
+def test_the_share_of_the_step_and_the_slowdown_follow_from_one_another_where_the_price_is_of_part_of_the_job() -> None:
+    """The mean step is of all steps: those before the onset have no share in what is lost since then."""
+    whole = triage_of_rows(history(forward=6000.0), job())
+    sampled = replace(whole, step_time_us=whole.step_time_us * 1.1)
+    for result in (whole, sampled):
+        finding = result.findings[0]
+        lost, step = re.findall(r"(?<=, )([0-9.]+) of the ([0-9.]+) ms step", triage_in_words(result).summary)[0]
+        assert float(step) / (float(step) - float(lost)) == pytest.approx(finding.slowdown, rel=0.01)
+        share = finding.time_lost_us_per_step / step_us_of(finding, result)
+        assert f"({percent(share)})" in oneline(result, "job")
+        assert share == pytest.approx(finding.gpu_hours_per_day / (24 * RANKS))
