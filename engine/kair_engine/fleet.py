@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from kair_engine.causes import CAUSES
 from kair_engine.errors import InputError
 from kair_engine.ranks import Rank
 from kair_engine.results.store import (
@@ -43,7 +44,8 @@ def fleet_of(store: str, jobs: Sequence[FleetJob], warnings: Sequence[KairWarnin
     """Return the fleet of `jobs`, which are priced."""
     jobs = [replace(job, slow=_is_slow(job), within_noise=job.verdict == "no_straggler") for job in jobs]
     known = _slowdowns(jobs)
-    causes = _groups("cause", jobs, lambda job: (0, job.cause or "none"))
+    priced = [job for job in jobs if job.cause is None or not CAUSES[job.cause].stops_job]
+    causes = [*_groups("cause", priced, lambda job: (0, job.cause or "none")), *_hangs(jobs)]
     costs = [job.cost_per_day for job in jobs if job.cost_per_day is not None]
     return FleetResult(
         store=store,
@@ -121,6 +123,13 @@ def _groups(
     return [FleetGroup(by=by, group=of[1], jobs=len(its), **_figures(its)) for of, its in sorted(members.items())]
 
 
+def _hangs(jobs: Sequence[FleetJob]) -> list[FleetGroup]:
+    """Return the group of jobs that hang, without a price: what they waste has other causes."""
+    its = [job for job in jobs if job.hangs]
+    figures = {**_figures([]), "with_straggler": sum(job.verdict == "straggler" for job in its)}
+    return [FleetGroup(by="cause", group="hang", jobs=len(its), **figures)] if its else []
+
+
 def _figures(jobs: Sequence[FleetJob]) -> dict[str, Any]:
     """Return what is said of all jobs, and of some; of waste every device's time counts alike."""
     known, slow = _slowdowns(jobs), sum(job.slow for job in jobs)
@@ -181,9 +190,11 @@ def cost_of(trace: Trace, triaged: TriageResult) -> StragglerCost:
     """Return the cost of all the trace's steps, whose triage is `triaged`: what undoing its findings saves."""
     replayed, share = None if trace.job.is_recorded_only else _replayed(trace), saved_share(triaged)
     accused = tuple(sorted({rank for finding in triaged.findings for rank in _accused(finding)}))
+    # Hangs come first, and have no price.
+    found = sorted(triaged.findings, key=lambda one: CAUSES[one.cause].stops_job)
     return StragglerCost(
         verdict=triaged.verdict,
-        cause=triaged.findings[0].cause if triaged.findings else None,
+        cause=found[0].cause if found else None,
         accused_ranks=accused,
         accused_hosts=hosts_of(trace.job, accused),
         job_hosts=hosts_of(trace.job, trace.job.ranks),
@@ -193,6 +204,7 @@ def cost_of(trace: Trace, triaged: TriageResult) -> StragglerCost:
         gpu_hours_per_day=share * trace.job.world_size * HOURS_PER_DAY,
         recorded_at=_recorded_at(trace.job),
         bar=None if triaged.bar is None else replace(triaged.bar, ranks=()),
+        hangs=any(CAUSES[one.cause].stops_job for one in found),
     )
 
 

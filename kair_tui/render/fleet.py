@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from kair_engine.causes import CAUSES
 from kair_engine.results.store import SLOWED, FleetFigures, FleetGroup, FleetHost, FleetJob, FleetResult
 from kair_engine.results.whatif import ERROR_GATE
 from kair_tui.render.answer import ALARM, DIM, Column, Styled
@@ -98,6 +100,24 @@ def who_is_accused(job: FleetJob) -> str:
     return f"{ranks_in_words(job.accused_ranks)}{hosts}{and_more(len(job.accused_hosts) - 3)}"
 
 
+def _hangs_alone(job: FleetJob) -> bool:
+    return job.cause is not None and CAUSES[job.cause].stops_job
+
+
+def _if_priced(show: Callable[[FleetJob], str]) -> Callable[[FleetJob], str]:
+    """Return a column's text, with a dash for jobs that hang and have no other finding: that price is unknown."""
+    return lambda job: "–" if _hangs_alone(job) else show(job)
+
+
+def _cause(job: FleetJob) -> str:
+    besides = ", and a hang" if job.hangs and not _hangs_alone(job) else ""
+    return f"{cause_text(job.cause)}{besides}"
+
+
+def _group_hours(row: FleetGroup) -> str:
+    return "–" if row.waste is None else hours_text(row.gpu_hours_per_day)
+
+
 SLOW_BY: Final = whole_percent(SLOWED - 1)
 _SHOWN: Final = 10
 _WIDEST, _HEIGHT, _MARGIN = 72, 8, 8
@@ -107,10 +127,12 @@ COLUMNS = (
     Column[FleetJob]("name", "job", lambda row: row.name, align="left", weight=9),
     Column[FleetJob]("verdict", "verdict", lambda row: verdict_in_words(row.verdict), align="left", weight=5),
     Column[FleetJob]("slowdown", "S", lambda row: s_of_job(row.slowdown, row.verdict), detail=True),
-    Column[FleetJob]("waste", "waste", lambda row: share_text(row.waste), weight=7),
-    Column[FleetJob]("gpu_hours_per_day", "GPU-hours/day", lambda row: hours_text(row.gpu_hours_per_day), weight=8),
-    Column[FleetJob]("cost_per_day", "cost/day", money_text, weight=8),
-    Column[FleetJob]("cause", "cause", lambda row: cause_text(row.cause), align="left", weight=8),
+    Column[FleetJob]("waste", "waste", _if_priced(lambda row: share_text(row.waste)), weight=7),
+    Column[FleetJob](
+        "gpu_hours_per_day", "GPU-hours/day", _if_priced(lambda row: hours_text(row.gpu_hours_per_day)), weight=8
+    ),
+    Column[FleetJob]("cost_per_day", "cost/day", _if_priced(money_text), weight=8),
+    Column[FleetJob]("cause", "cause", _cause, align="left", weight=8),
     Column[FleetJob]("accused_ranks", "who", who_is_accused, align="left", weight=6),
     Column[FleetJob]("world_size", "ranks", lambda row: count(row.world_size), weight=4),
     Column[FleetJob]("week", "week", lambda row: row.week, align="left", weight=3),
@@ -127,7 +149,7 @@ GROUP_COLUMNS = (
     Column[FleetGroup]("median_slowdown", "median S", lambda row: slowdown_text(row.median_slowdown), detail=True),
     Column[FleetGroup]("worst_slowdown", "worst S", lambda row: slowdown_text(row.worst_slowdown), detail=True),
     Column[FleetGroup]("waste", "waste", waste_text, weight=7),
-    Column[FleetGroup]("gpu_hours_per_day", "GPU-hours/day", lambda row: hours_text(row.gpu_hours_per_day), weight=6),
+    Column[FleetGroup]("gpu_hours_per_day", "GPU-hours/day", _group_hours, weight=6),
 )
 
 HOST_COLUMNS = (

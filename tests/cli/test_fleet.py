@@ -9,6 +9,7 @@ import pytest
 from support.cli_samples import assert_valid, kair, store_variables
 from support.places import SAMPLES
 from support.stored_jobs import edit_job_file
+from support.watched_job import HANG, watched_job
 
 import kair as api
 import kair_engine.triage.analysis
@@ -117,3 +118,13 @@ def test_an_empty_store_has_no_fleet(tmp_path: Path) -> None:
     outcome = kair("fleet", "--store", str(tmp_path))
     assert (outcome.status, outcome.out) == (3, "")
     assert "no job in the store" in outcome.err
+
+
+def test_what_a_job_lost_before_it_hung_is_not_the_price_of_the_hang(tmp_path: Path) -> None:
+    watched_job(tmp_path, hang=HANG)
+    told = json.loads(kair("fleet", "--store", str(tmp_path), "-o", "json").out)["data"]
+    groups = {one["group"]: one["waste"] for one in told["groups"] if one["by"] == "cause"}
+    (job,) = told["jobs"]
+    assert groups.pop("hang") is None
+    assert groups == {job["cause"]: job["waste"]}
+    assert job["hangs"] and job["waste"] > 0

@@ -9,7 +9,7 @@ from kair_engine.fleet import fleet_of, recurring, week_of
 from kair_engine.results.store import FleetJob, StragglerCost
 from kair_engine.results.triage import Verdict
 from kair_engine.store.kept_answers import keep_cost, kept_cost
-from kair_tui.render.fleet import shares_in_words, spread_in_words
+from kair_tui.render.fleet import COLUMNS, shares_in_words, spread_in_words
 from kair_tui.render.verdict import s_of_job
 
 
@@ -156,3 +156,14 @@ def test_what_is_kept_is_for_the_same_operations_and_whole(tmp_path: Path) -> No
     (file,) = tmp_path.iterdir()
     file.write_bytes(file.read_bytes().replace(b"1.25", b"9.25"))
     assert kept_cost(tmp_path, 10) is None
+
+
+def test_a_hang_has_no_price_and_what_the_job_wastes_besides_is_of_its_own_cause() -> None:
+    both = replace(job("both", None, accused=("a",), waste=0.36), cause="contention", hangs=True)
+    alone = replace(job("alone", None, accused=("a",)), cause="hang", hangs=True)
+    fleet = fleet_of("store", [both, alone], ())
+    groups = {group.group: (group.jobs, group.waste) for group in fleet.groups if group.by == "cause"}
+    assert groups == {"contention": (1, pytest.approx(0.36)), "hang": (2, None)}
+    cells = {one.key: [one.show(row) for row in (both, alone)] for one in COLUMNS}
+    assert cells["cause"] == ["CPU contention, and a hang", "hang"]
+    assert (cells["waste"][1], cells["gpu_hours_per_day"][1]) == ("–", "–")

@@ -134,7 +134,7 @@ class StragglerCost:
     verdict: Verdict
     """Of the triage."""
     cause: Cause | None
-    """Of the finding that costs most; None where nothing was found."""
+    """Of the finding that costs most, of a hang where nothing else was found; None without a finding."""
     accused_ranks: tuple[Rank, ...]
     """Of all findings; empty where nobody is to blame."""
     accused_hosts: tuple[str, ...]
@@ -153,6 +153,8 @@ class StragglerCost:
     """Where its steps go, of all ranks together; null where no times are recorded."""
     simulation_error: float | None = None
     """Of the mean step: replayed without any delay, against measured [W]; None where the job cannot be replayed."""
+    hangs: bool = False
+    """Whether the job stood still or lost a rank: what that costs is unknown, and no part of `waste`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,7 +226,8 @@ class FleetGroup(FleetFigures):
     by: Literal["size", "week", "cause"]
     """What they have in common."""
     group: str
-    """The week, from how many ranks to how many (`9-64`), or the cause: `none` where nothing was found."""
+    """The week, from how many ranks to how many (`9-64`), or the cause: `none` where nothing was found.
+    A job that hangs is also in the group of hangs, whose price is unknown: `waste` is null there."""
     jobs: int
     """How many."""
 
