@@ -11,7 +11,7 @@ from kair_tui.render.delays import ON_DEVICES
 from kair_tui.render.identities import identity_facts
 from kair_tui.render.units import count, duration, plural, ranks_in_words, spans, thinned
 from kair_tui.render.view import View
-from kair_tui.render.watch import STATES
+from kair_tui.render.watch import state_in_words
 
 if TYPE_CHECKING:
     from kair_tui.render.page import Page
@@ -88,8 +88,8 @@ def _facts(result: InfoResult) -> list[tuple[str, str]]:
         *([] if (short := thinned(result.parts_every)) is None else [("recording", short)]),
         *_ahead(result),
         *(_nothing_sampled(result) if recorded else _of_operations(result)),
-        *([] if result.state is None else [("job", STATES[result.state])]),
-        *([("stands" if result.state == "stalled" else "ended", result.ending)] if result.ending else []),
+        *([] if result.state is None else [("job", state_in_words(result.state, result.hang))]),
+        *([("stands" if result.hang == "stalled" else "ended", result.ending)] if result.ending else []),
     ]
     if len(result.attempts) > 1:
         facts += _listing("attempts", {_attempt(one): one.ranks for one in result.attempts})

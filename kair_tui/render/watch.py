@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from kair_engine.results.watch import FRESH_S, Alert, WatchedHost, WatchedRank, WatchedWindow, WatchResult
+from kair_engine.results.watch import (
+    FRESH_S,
+    Alert,
+    HangKind,
+    JobState,
+    WatchedHost,
+    WatchedRank,
+    WatchedWindow,
+    WatchResult,
+)
 from kair_engine.results.whatif import ERROR_GATE
 from kair_engine.results.windows import HIGH, PricedWindow
 from kair_tui.render.answer import ALARM, Cell, Column, Styled
@@ -46,6 +55,16 @@ STATES: Final = {
 }
 
 
+def state_in_words(state: JobState, hang: HangKind | None) -> str:
+    """Return how the job goes; `hang`: what is known of where it stopped, None where it goes on.
+
+    A job whose ranks stood still did not end by itself: whatever ended it came after.
+    """
+    if hang == "stalled" and state == "failed":
+        return "it hung, up to the last that was heard of it"
+    return "it hangs: no step has ended lately" if hang == "stalled" and state == "stalled" else STATES[state]
+
+
 def alert_in_words(alert: Alert) -> str:
     """Return an alert with its step and its size."""
     from kair_capture.coordinator.alert_text import in_words
@@ -54,7 +73,8 @@ def alert_in_words(alert: Alert) -> str:
 
 
 def _headline(result: WatchResult) -> str:
-    parts = [f"{result.job}: {STATES[result.state]}"]
+    hang = None if result.hang is None or result.hang.over else result.hang
+    parts = [f"{result.job}: {state_in_words(result.state, hang and hang.kind)}"]
     if result.age_s > FRESH_S:
         parts.append(f"figures are {result.age_s:.0f} s old")
     if result.unwritten_because is not None:
@@ -72,8 +92,7 @@ def _headline(result: WatchResult) -> str:
     slow = tuple(row.rank for row in result.ranks if row.slow)
     if slow:
         parts.append(f"{ranks_in_words(slow)} {'is' if len(slow) == 1 else 'are'} slow")
-    hang = result.hang
-    stands = f": {hang.told}" if hang is not None and not hang.over and hang.told else ""
+    stands = f": {hang.told}" if hang is not None and hang.told else ""
     return ", ".join(parts) + stands
 
 

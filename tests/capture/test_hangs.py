@@ -32,7 +32,7 @@ from kair_capture.coordinator.watching import Watching
 from kair_capture.places import JobPlaces
 from kair_capture.wire import BadMessageError, Beat, Host, Standing
 from kair_engine.results.evidence_kinds import StandsAt
-from kair_engine.results.watch import Alert, Hang, StandingRank
+from kair_engine.results.watch import Alert, Hang, JobState, StandingRank
 from kair_engine.triage.hangs.ending import ending_of
 
 TRAINS = """
@@ -458,6 +458,19 @@ HANG = Hang(
         StandingRank(2, "node-1", "died", 151, "forward", "train.py:3 f", signal=11, known_by="kernel"),
     ),
 )
+
+
+@pytest.mark.parametrize(("state", "said"), [("stalled", "it hangs: no step"), ("failed", "it hung, up to the last")])
+def test_of_a_job_that_stood_still_info_and_watch_do_not_say_that_it_ended(
+    tmp_path: Path, state: JobState, said: str
+) -> None:
+    stuck = replace(HANG, kind="stalled", told="rank 2 on node-1 is stuck in step 151")
+    write_status(tmp_path, replace(STATUS, state=state, hang=stuck))
+    info, watch = (
+        kair(*words, "--store", str(tmp_path)).out for words in (("info", "job123"), ("watch", "job123", "--once"))
+    )
+    assert said in watch and said in info
+    assert re.search(rf"stands +{stuck.told}", info)
 
 
 def test_watch_and_triage_say_who_died_where_and_by_what(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Literal
 
 from kair_engine.ranks import Rank
 from kair_engine.results import TimedOn
-from kair_engine.results.watch import JobState
+from kair_engine.results.watch import HangKind, JobState
 from kair_engine.trace.identity import RankIdentity
 from kair_engine.trace.model import KairWarning, Layout
 
@@ -133,6 +133,8 @@ class InfoResult:
     """Of a captured job that stands still, or that a rank's end stopped: who, and where, in words."""
     parts_every: int | None = None
     """Of a captured job: one step in so many records its parts, as `kair watch` has it; null of any other."""
+    hang: HangKind | None = None
+    """Of a captured job with an `ending`: whether it stands still, or a rank died; null of any other."""
 
 
 @dataclass(frozen=True)

@@ -54,8 +54,9 @@ def _how_it_goes(job: "Job") -> dict[str, Any]:
         status = watch(places.store, places.job, lambda _: None)
     except InputError:
         return {}
-    hang = "" if status.hang is None or status.hang.over else status.hang.told
-    found: dict[str, Any] = {"state": status.state, "ending": hang, "parts_every": status.parts_every}
+    found: dict[str, Any] = {"state": status.state, "parts_every": status.parts_every}
+    if status.hang is not None and not status.hang.over:
+        found |= {"ending": status.hang.told, "hang": status.hang.kind}
     if job.is_recorded_only:
         roles: dict[str, list[int]] = {}
         for one in status.ranks:
