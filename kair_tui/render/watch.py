@@ -74,7 +74,7 @@ def alert_in_words(alert: Alert) -> str:
 
 def _headline(result: WatchResult) -> str:
     hang = None if result.hang is None or result.hang.over else result.hang
-    parts = [f"{result.job}: {state_in_words(result.state, hang and hang.kind)}"]
+    parts = [f"{result.job}: {state_in_words(result.state, None if hang is None else hang.kind)}"]
     if result.age_s > FRESH_S:
         parts.append(f"figures are {result.age_s:.0f} s old")
     if result.unwritten_because is not None:
