@@ -46,9 +46,13 @@ def nobody_to_blame(finding: Finding) -> str:
 
 def stands_where(result: TriageResult, rank: int) -> str:
     """Return the first sentence about a rank of a job that stands still, without its number; "" where none is."""
+    return next(iter(sentences_about(result, rank)), "").removeprefix(f"rank {rank} ")
+
+
+def sentences_about(result: TriageResult, rank: int) -> list[str]:
+    """Return what is known of a rank of a job that stands still: its calls, and where it is."""
     evidence = (one for finding in result.findings if stands_still(finding) for one in finding.evidence)
-    told = (one.sentence for one in evidence if rank in one.ranks)
-    return next(told, "").removeprefix(f"rank {rank} ")
+    return [one.sentence for one in evidence if rank in one.ranks]
 
 
 _TO_DO: Final = {

@@ -59,6 +59,8 @@ async def test_a_job_that_hangs_shows_who_stands_where(store: Path, steps: int) 
     async with opened("job") as (app, pilot):
         await until(pilot, lambda: answered(app))
         assert_says(app, "straggler: rank 1 (hang", "rank 1 is in step 240, in input, at job/train.py:16 <module>")
+        await go(app, pilot, "2")
+        await until(pilot, lambda: "is in step 240, in input, at job/train.py:16 <module>" in screen_text(app))
 
 
 @played

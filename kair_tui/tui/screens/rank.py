@@ -15,7 +15,7 @@ from kair_engine.results.rank import RankProfileResult
 from kair_engine.results.triage import RankedRank, TriageResult
 from kair_tui.render.delays import lead_in_words
 from kair_tui.render.drawing import mark_sign, signs
-from kair_tui.render.hangs import stands_where
+from kair_tui.render.hangs import sentences_about
 from kair_tui.render.pinpoint import ALIKE_COLUMNS, AlikeOutliers, alike, each
 from kair_tui.render.rank import distance_text, outstanding, rank_headline
 from kair_tui.render.triage import has_scores
@@ -146,14 +146,17 @@ class RankScreen(ViewScreen):
         said = [] if self._profile is None else [Paragraph(outstanding(self._profile))]
         if self._profile is not None and (ahead := lead_in_words(self._profile)) is not None:
             said.append(Paragraph(ahead, "dim"))
+        # Of a job that hangs this is known without any sampled step.
+        if self._triage is not None and self.place.rank is not None:
+            said += map(Paragraph, sentences_about(self._triage, self.place.rank))
         self.query_one("#about", Paragraphs).show(Paragraph(self.dotted(*who), style), *said)
 
     def _how_slow(self, row: RankedRank) -> list[str]:
-        """Return its score and place among all; where none is known, where it stands."""
+        """Return its score and place among all, as far as they are known."""
         assert self._triage is not None  # it has the row
         alarm = self.look.glyphs.alarm
         if not has_scores(self._triage):
-            return [f"{alarm} accused" if row.flagged else "", stands_where(self._triage, row.rank)]
+            return [f"{alarm} accused"] if row.flagged else []
         flag = f" {alarm} slow" if row.flagged else ""
         place = self._ranking.index(row) + 1
         return [f"score {score(row.score)}{flag} ({place} of {count(len(self._ranking))})"]
