@@ -16,11 +16,11 @@ from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
-from support.patience import PATIENCE_S
-
 
 def run_ranks(script: Path, ranks: int, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
     """Runs the script's `main` as so many ranks, and fails with what they said where one of them does."""
+    from support.patience import PATIENCE_S  # the script, which runs this file, has no such package
+
     with closing(socket.socket()) as held:
         held.bind(("127.0.0.1", 0))
         port = held.getsockname()[1]
