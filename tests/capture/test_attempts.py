@@ -200,7 +200,8 @@ def test_nothing_grows_over_real_restarts_and_no_attempt_is_missing(tmp_path: Pa
 
     looks, attempts = restarts.run(tmp_path, 2, 20)
     assert attempts == dict.fromkeys(range(1, 4), 19)
-    assert looks[-1].grown(looks[0]) == []
+    # In the first attempt the agent may still be opening its files.
+    assert looks[-1].grown(looks[1]) == []
 
 
 @pytest.mark.live
