@@ -27,7 +27,9 @@ from kair_engine.ranks import Rank
 from kair_engine.results.triage import Finding
 from kair_engine.trace.model import Job, StepTimes
 from kair_engine.triage.history.analysis import judge
+from kair_engine.triage.history.changed import longer_steps
 from kair_engine.triage.history.rows import COLUMNS, WARM_UP, StepHistory, step_history
+from kair_engine.triage.open_items import LEAVES_OPEN
 
 FAULTS = ("since", "passed", "every")
 HABITS = ("none", "evaluation", "checkpoint", "drift", "collections", "spells")
@@ -190,7 +192,10 @@ def main() -> int:
         of = counts.setdefault(job.fault or "healthy", Counter())
         mine = [one for one in found if job.fault is not None and one.ranks == (job.rank,)]
         others = [one for one in found if one not in mine]
-        of += Counter(jobs=1, false=int(bool(others)))
+        longer = [one for one in longer_steps(history, found) if one.share_of_step >= LEAVES_OPEN]
+        of += Counter(jobs=1, false=int(bool(others)), longer=len(longer))
+        if given.verbose and longer:
+            print(job.name, f"steps longer since {longer[0].steps[0]}: {longer[0].share_of_step:.1%}")
         told = right(job, mine[0]) if mine else Counter[str]()
         of += told
         if given.verbose and (others or (job.fault and (sum(told.values()) < 3 + (job.fault != "every")))):

@@ -15,6 +15,7 @@ from kair_engine.results.triage import Finding
 from kair_engine.results.warning_kinds import NobodyWaits, SlowMoment, TooFewSteps
 from kair_engine.results.watch import StandingRank
 from kair_engine.stats import TRIM, trimmed_mean
+from kair_engine.steplog.analysis import changes_of
 from kair_engine.trace.model import Job, KairWarning, StepTimes, Trace
 from kair_engine.triage.hangs.standing import beside, standing_verdict
 from kair_engine.triage.history.analysis import joined, judge, triage_of_rows
@@ -392,6 +393,15 @@ def test_steps_that_became_longer_on_all_ranks_alike_are_no_rank_s_fault_and_not
     assert "since step 120 a step takes 19" in triage_in_words(found).summary
 
 
+def test_of_very_many_steps_a_change_is_found_as_well() -> None:
+    seconds = np.random.default_rng(1).normal(0.02, 0.0005, 70_003)
+    seconds[50_000:] += 0.002
+    (change,) = changes_of(np.arange(70_003), seconds)
+    assert (change.kind, change.until) == ("slower", None)
+    assert change.since == pytest.approx(50_000, abs=8)  # of means of four steps
+    assert change.share == pytest.approx(0.1, rel=0.02)
+
+
 def test_what_a_slow_rank_makes_all_steps_longer_by_is_not_open_too() -> None:
     assert triage_of_rows(history(self=5000), job()).open == ()
 
@@ -410,8 +420,14 @@ def test_where_waiting_may_be_unseen_a_slow_rank_may_be_hidden_and_nobody_is_cle
     # Of 17 ms they compute for 2 and are without a core for .2.
     assert (item.kind, item.ranks) == ("unseen_waiting", ())
     assert item.us_per_step == pytest.approx(14_800, abs=200)
-    assert "and may be waiting for one another" in triage_in_words(found).summary
+    assert "ranks may wait for one another for up to 14.8 of the 17" in triage_in_words(found).summary
     assert "would have been seen" not in triage_in_words(found).summary
+
+
+def test_a_device_s_own_time_hides_no_waiting() -> None:
+    """Of hosts that are never seen to wait: the devices do."""
+    of = sleeping(history(), cpu=2000)
+    assert triage_of_rows(replace(of, us={**of.us, "device": of.us["self"]}), job()).open == ()
 
 
 def test_of_compiled_programs_that_compute_all_the_time_nobody_waits_unseen() -> None:

@@ -114,9 +114,9 @@ class Waiting(OpenText, kind="waiting"):
 
 
 class UnseenWaiting(OpenText, kind="unseen_waiting"):
-    """Every rank sleeps, and may be waiting for the others: no step was sampled that shows it."""
+    """Ranks may wait for one another, for up to `us_per_step`, where no waiting was recorded."""
 
-    template = "all ranks sleep {lost} and may be waiting for one another, which recorded steps do not show"
+    template = "ranks may wait for one another for up to {lost}, which recorded steps do not show"
     settled_by = "sample some steps while it trains (kair capture now)"
 
 

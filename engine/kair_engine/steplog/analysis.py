@@ -24,6 +24,8 @@ from kair_engine.trace.model import short_warning
 _MOST_SPIKES: Final = 10
 _MOST_ATTEMPTS: Final = 20
 """The last ones are looked at."""
+_MOST_TIMES: Final = 20_000
+"""Times of a job that are judged, which takes 0.2 s."""
 _FASTER: Final = 0.02
 """Of the step: nobody acts on steps that are faster by less."""
 _PARTS: Final = 240
@@ -90,8 +92,16 @@ def judge(lines: StepLines) -> LogOfSteps:
 
 
 def changes_of(step: Ints, seconds: Floats) -> list[LogChange]:
-    """Return where the steps of a job, one time each, became longer or shorter: changes and drifts."""
-    return _changes(_judged(Attempt(step, seconds, every=1), 1, None)) if len(step) >= FEWEST else []
+    """Return where the steps of a job, one time each, became longer or shorter: changes and drifts.
+
+    Of very many, means of several steps are judged, as logs print them.
+    """
+    every = -(-len(step) // _MOST_TIMES)
+    if len(step) < FEWEST:
+        return []
+    whole = len(step) // every * every
+    means = seconds[:whole].reshape(-1, every).mean(axis=1)
+    return _changes(_judged(Attempt(step[every - 1 : whole : every], means, every), 1, None))
 
 
 def _judged(attempt: Attempt, number: int, world: int | None) -> Judged:

@@ -154,12 +154,14 @@ class StepHistory:
 
     @cached_property
     def unseen_us(self) -> float:
-        """Return how long a step each rank sleeps, and may be waiting for others without a record of it, in µs.
+        """Return how long every rank may wait for others in a step without a record of it, in µs.
 
-        Programs that XLA compiles hold collectives, and any call that needs a result may wait for them. Of other jobs
-        no waiting is seen if none was recorded.
+        That is its own time without computing, if that was recorded. Programs that XLA compiles hold collectives, and
+        any call that needs a result may wait for them. Other jobs hide waiting if none was recorded; a device's own
+        time has none.
         """
-        if not len(self.steps) or (self.framework != "xla" and self.sees_waiting):
+        is_seen = self.sees_waiting and self.framework != "xla"
+        if not len(self.steps) or is_seen or self.us["device"].any():
             return 0.0
         return float(trimmed_mean(self.asleep if self.tells_cpu else self.us["self"], TRIM).min())
 
