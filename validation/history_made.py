@@ -1,6 +1,6 @@
 """Does the history of steps name whom it should, when it should? Made rows, by seed, and the truth of each.
 
-    python validation/history_made.py --healthy 200 --faulty 120 [--seed 1] [--verbose]
+    python validation/history_made.py --healthy 200 --faulty 120 [--seed 1] [--thinned 16] [--verbose]
     python validation/history_made.py --hits 3,4,5,6,8 [--faulty 60] [--seed 1]
 
 Healthy jobs have noise of their own kind each: stalls of single steps, spells of a busy host, drift of all ranks, an
@@ -33,6 +33,7 @@ from kair_engine.triage.open_items import LEAVES_OPEN
 
 FAULTS = ("since", "passed", "every")
 HABITS = ("none", "evaluation", "checkpoint", "drift", "collections", "spells")
+RECORDED_AT_TIMES = ("forward", "backward", "optimizer", "input", "cpu", "delay")
 WITHIN = 3
 """Steps that a first or last one may be off."""
 
@@ -53,6 +54,8 @@ class Made:
     every: int = 0
     hit: Floats = field(default_factory=lambda: np.zeros(0))
     """(steps): what the fault adds."""
+    thinned: int = 1
+    """Of how many steps one records its parts, which stand for those of the next ones."""
 
     @property
     def name(self) -> str:
@@ -71,9 +74,15 @@ class Made:
         us["step"] = np.repeat(own.max(axis=1)[:, None] + 2000.0, own.shape[1], axis=1)
         us["waited"] = us["step"] - own
         us["backward"] = us["waited"] + 0.5 * own
+        is_thinned = np.arange(len(own)) % self.thinned != self.seed % self.thinned
+        if is_thinned.any():
+            steps = np.arange(len(own))
+            last = np.maximum.accumulate(np.where(is_thinned, 0, steps))
+            shorter = np.minimum(us["step"] / us["step"][last], 1.0)
+            us |= {name: us[name][last] * shorter for name in RECORDED_AT_TIMES}
         step, rank = np.indices(own.shape)
         columns = {name: of.ravel() for name, of in us.items()}
-        return step_history(rank.ravel(), step.ravel(), columns)
+        return step_history(rank.ravel(), step.ravel(), columns, thinned=np.flatnonzero(is_thinned))
 
     def truth_us(self) -> float:
         """By how much the mean step is longer, the first ones left out."""
@@ -173,6 +182,7 @@ def main() -> int:
     parser.add_argument("--faulty", type=int, default=120)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--verbose", action="store_true")
+    parser.add_argument("--thinned", type=int, default=1, help="one of so many steps records its parts")
     parser.add_argument("--hits", help="so many times each, instead")
     given = parser.parse_args()
     for hits in map(int, given.hits.split(",") if given.hits else ()):
@@ -187,6 +197,7 @@ def main() -> int:
     jobs += [made(given.seed + at, FAULTS[at % len(FAULTS)]) for at in range(given.faulty)]
     counts: dict[str, Counter[str]] = {}
     for job in jobs:
+        job.thinned = given.thinned
         history = job.history()
         found, _ = judge(history, job_of(history))
         of = counts.setdefault(job.fault or "healthy", Counter())

@@ -22,6 +22,7 @@ from kair_capture.coordinator.step_log import ScopeLog, StepLog, read_all, write
 from kair_capture.coordinator.step_table import Recent, Roles, StepTable, role_names
 from kair_capture.coordinator.watching import Watching
 from kair_capture.places import JobPlaces
+from kair_capture.ring import StepFlag
 from kair_capture.wire import Communication
 from kair_engine.recording.job_file import open_job_folder
 from kair_engine.recording.opening import state_of
@@ -276,6 +277,22 @@ def test_who_computes_more_is_noticed_among_ranks_that_wait_for_cores(
             table.add(rows)
         watching.turn(0.0)
     assert sorted(watching.slow) == noticed_as
+
+
+def test_cpu_time_that_stands_for_many_steps_is_one_measurement() -> None:
+    table, chance = StepTable(), np.random.default_rng(1)
+    watching = Watching(table, Hosts(), Sampler(Budget(0.01)), Roles())
+    for first in range(0, 640, 16):
+        for rank in range(3):
+            rows = rows_for(rank, range(first, first + 16), step_us=20_000, self_us=3500)
+            rows["self_us"] += chance.exponential(3000, 16).astype(np.uint32)
+            rows["delay_us"] = rows["self_us"] - 2500
+            # Two measurements in a row are longer.
+            rows["cpu_us"] = 1500 * (1.3 if rank == 2 and first in (480, 496) else 1 + chance.normal(0, 0.03))
+            rows["flags"][1:] = int(StepFlag.THINNED)
+            table.add(rows)
+        watching.turn(0.0)
+    assert not watching.alerts
 
 
 # The store.

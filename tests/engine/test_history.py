@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from history_made import made
 
 from kair_engine.arrays import Floats
 from kair_engine.ranks import Rank
@@ -509,6 +510,19 @@ def test_a_slow_device_is_named_though_its_host_is_far_ahead() -> None:
     columns = {name: of.ravel() for name, of in {**table, **alike, "device": told}.items()}
     found = the_finding(step_history(of_rank.ravel(), step.ravel(), columns, host_of=job().hosts))
     assert (found.ranks, found.cause, found.scope) == ((1,), "compute", "device")
+
+
+def test_parts_that_stand_for_many_steps_are_one_measurement() -> None:
+    """The last measurement of CPU time, high by chance, stands for the last steps of these healthy jobs."""
+    for seed in (8, 18, 71, 85):
+        healthy = made(seed, None)
+        healthy.thinned = 16
+        of = healthy.history()
+        assert of.tells_cpu and not judge(of, job(len(of.ranks)))[0]
+    slow = made(1, "since")
+    slow.thinned = 16
+    found = the_finding(slow.history())
+    assert found.ranks == (slow.rank,) and abs((found.since or 0) - slow.begin) <= 3
 
 
 @pytest.mark.parametrize("lacking", [0, 7], ids=["whole", "lacking"])

@@ -26,7 +26,7 @@ from kair_capture.coordinator.step_columns import RowTable, StepColumns
 from kair_capture.coordinator.step_table import MOST_RANKS, ONE_STEP_US
 from kair_capture.files import append_whole, remove_beyond
 from kair_capture.places import JobPlaces
-from kair_capture.ring import UNFIT
+from kair_capture.ring import UNFIT, StepFlag
 from kair_engine.arrays import Floats, Ints
 from kair_engine.errors import InputError
 from kair_engine.results.views import Attempt
@@ -393,10 +393,13 @@ def scope_series(rows: Rows, scopes: Path, attempt: int | None = None) -> tuple[
     rows = rows[(rows["flags"] & UNFIT) == 0]
     if not len(rows):
         return [], 0.0
+    # A thinned step has the phases of another one: one measurement that is repeated shows no chance between steps.
+    recorded = rows["flags"] & StepFlag.THINNED == 0
+    own = rows[recorded] if recorded.any() else rows
     found = [
         _series("self", rows["rank"], rows["step"], rows["self_us"], waiting="none"),
         _series("waiting", rows["rank"], rows["step"], rows["waited_us"], waiting="all"),
-        *(_series(phase, rows["rank"], rows["step"], rows[f"{phase}_us"], waiting=_WAITING[phase]) for phase in PHASES),
+        *(_series(name, own["rank"], own["step"], own[f"{name}_us"], waiting=_WAITING[name]) for name in PHASES),
     ]
     found = [one for one in found if np.nanmax(one.time_us) > 0] + script_scopes(scopes, rows)
     return _at_present_sizes(found, rows), float(np.median(rows["step_us"]))

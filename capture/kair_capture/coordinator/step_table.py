@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kair_capture.agent.step_rows import Rows, parts_every
-from kair_capture.ring import UNFIT
+from kair_capture.ring import UNFIT, StepFlag
 from kair_capture.wire import Communication
 from kair_engine.arrays import Floats, Ints
 from kair_engine.timeline.roles import programs
@@ -163,8 +163,10 @@ class StepTable:
         if len(ranks) and not np.isnan(device_us).all(axis=1).any():
             self_us = device_us
         ready_us = self_us - delay_us
-        # CPU time above self time means busy waiting; 0.5 ms is clock error.
-        cpu_us[cpu_us > self_us + 500] = np.nan
+        # CPU time above self time means busy waiting; 0.5 ms is clock error. That of a thinned step is another step's:
+        # one measurement that is repeated shows no chance between steps.
+        is_thinned = self._held["flags"][at] & StepFlag.THINNED > 0
+        cpu_us[is_thinned | (cpu_us > self_us + 500)] = np.nan
         tells = len(ranks) > 0 and bool((np.count_nonzero(samples > 0, axis=1) * 2 >= count).all())
         return Recent(ranks, steps, step_us, self_us, cpu_us, ready_us, samples if tells else None)
 

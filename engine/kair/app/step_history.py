@@ -167,6 +167,7 @@ def history_of(job: Job, attempt: int | None = None) -> StepHistory | None:
     import pyarrow as pa
 
     from kair_capture.coordinator.step_log import script_scopes
+    from kair_capture.ring import StepFlag
 
     places = capture_places(job.stored_in)
     try:
@@ -189,6 +190,7 @@ def history_of(job: Job, attempt: int | None = None) -> StepHistory | None:
         scopes=flat,
         alerts={rank: one.step for one in reversed(noticed) for rank in one.ranks},
         framework="xla" if _STEP_FUNCTION in flat else _FRAMEWORKS.get(job.format),
+        thinned=np.unique(rows["step"][rows["flags"] & StepFlag.THINNED > 0]).astype(np.int64),
     )
 
 

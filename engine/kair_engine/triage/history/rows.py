@@ -28,6 +28,8 @@ from kair_engine.timeline.batch_sizes import STEPS_OF_A_CHANGE, lasting_changes,
 COLUMNS: Final = (
     "step", "self", "waited", "forward", "backward", "optimizer", "input", "gc", "cpu", "delay", "samples", "device"
 )  # fmt: skip
+_PARTS: Final = ("forward", "backward", "optimizer", "input", "cpu", "delay")
+"""What is not recorded of every step, where steps are short."""
 WARM_UP: Final = 40
 """The first steps say nothing: compilation, allocators, caches. The watch of a running job leaves out as many."""
 FEWEST: Final = 40
@@ -111,6 +113,8 @@ class StepHistory:
     framework: str | None = None
     resized: tuple[int, ...] = ()
     """Steps from which on ranks take other numbers of samples."""
+    thinned: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    """Steps whose parts some rank did not record: they have those of an earlier step."""
 
     @property
     def can_judge(self) -> bool:
@@ -120,6 +124,11 @@ class StepHistory:
     def us_and(self, more: Mapping[str, Floats]) -> Matrices:
         """Return `us` with others besides, or in their place."""
         return (self.us if isinstance(self.us, Matrices) else Matrices(self.us)).joined(more)
+
+    @cached_property
+    def has_parts(self) -> Bools:
+        """Return (steps): which have parts of their own; one record that is repeated is one measurement."""
+        return ~np.isin(self.steps, self.thinned)
 
     @cached_property
     def step_us(self) -> float:
@@ -239,6 +248,15 @@ class StepHistory:
         scopes = {name: one[kept] for name, one in self.scopes.items()}
         return replace(self, steps=self.steps[kept], us=us, scopes=scopes)
 
+    def by_parts(self) -> "list[StepHistory]":
+        """Return what is tested: this history, or all its steps without parts, and those that have their own."""
+        if self.has_parts.all():
+            return [self]
+        nothing = np.broadcast_to(np.zeros(1), self.own.shape)
+        without = replace(self, us=self.us_and(dict.fromkeys(_PARTS, nothing)))
+        recorded = self.of_steps(self.steps[self.has_parts].tolist())
+        return [without, recorded] if recorded.can_judge else [without]
+
     def slower(self, place: int, us: float) -> "StepHistory":
         """Return the same if a rank took so much longer in every step, and all others waited for it."""
         more = np.zeros_like(self.own)
@@ -258,8 +276,10 @@ def step_history(
     scopes: Mapping[str, tuple[Ints, Ints, Floats]] | None = None,
     alerts: Mapping[int, int] | None = None,
     framework: str | None = None,
+    thinned: Ints | None = None,
 ) -> StepHistory:
-    """Return the history of equally long columns, a row per rank and step; `scopes` have (rank, step, µs) each.
+    """Return the history of equally long columns, a row per rank and step; `scopes` have (rank, step, µs) each, and
+    `thinned` are the steps whose parts some rank did not record.
 
     Left out are ranks that recorded less than half of the steps, steps that some of the others lack, those at the
     begin, and the first steps of other batch sizes.
@@ -308,6 +328,7 @@ def step_history(
         host=host,
         alerts=alerts or {},
         framework=framework,
+        thinned=np.zeros(0, np.int64) if thinned is None else thinned,
     )
     by_scope = {name: _scope(found, *one) for name, one in (scopes or {}).items()}
     compiles = by_scope.pop(COMPILE, np.zeros((len(found.steps), len(found.ranks))))

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from kair_engine.arrays import Bools, Floats
+from kair_engine.arrays import Bools, Floats, Ints
 from kair_engine.frozen import dataclass
 from kair_engine.localize.anomalies import FALSE_ALARM_RATE, LINK_SHARE, PAST_SHARE
 from kair_engine.localize.detect import detect
@@ -101,24 +101,26 @@ def beside(history: StepHistory, values: Floats, positions: tuple[int, ...], slo
 
 
 def _by_level(history: StepHistory) -> Iterator[Slow]:
-    anomalies = detect(history.table(), history.measured()).anomalies
+    looks = history.by_parts()
+    every = [(look.steps, one) for look in looks for one in detect(look.table(), look.measured()).anomalies]
+    every = [(steps, one) for steps, one in every if one.p_value * len(looks) <= FALSE_ALARM_RATE]
     # Of several signals of the same ranks the last, the finest; but one that knows in which steps says more.
-    found = {one.positions: one for one in sorted(anomalies, key=lambda one: one.kind == "intermittent")}
+    found = {one.positions: (steps, one) for steps, one in sorted(every, key=lambda of: of[1].kind == "intermittent")}
     accused = np.isin(np.arange(len(history.ranks)), [place for positions in found for place in positions])
-    for one in found.values():
+    for steps, one in found.values():
+        since = None if one.since is None else int(steps[one.since])
         later, is_intermittent = np.ones(len(history.steps), np.bool_), False
         over = beside(history, history.own, one.positions, accused)
         if one.kind == "intermittent":
-            hit = np.isin(np.arange(len(later)), one.hit)
+            hit = np.isin(history.steps, steps[list(one.hit)])
             # Who is as good as always late is late for good, however few of the steps stand out.
             is_intermittent = not hit.all() and bool(np.median(over[~hit]) < SMALLEST_SHARE * history.step_us)
             later = hit if is_intermittent else later
-        elif one.since is not None:
-            later = np.arange(len(later)) >= one.since
-        since = int(history.steps[one.since]) if one.since is not None else None
+        elif since is not None:
+            later = history.steps >= since
         yield Slow(
             tuple(map(int, one.positions)),
-            one.p_value,
+            one.p_value * len(looks),
             since,
             later,
             _excess(over, later, is_change=since is not None),
@@ -179,18 +181,24 @@ def _changes(history: StepHistory, members: list[tuple[int, ...]], most_p: float
 
 def _passages(history: StepHistory, own: Floats, members: list[tuple[int, ...]], most_p: float) -> Iterator[_Span]:
     """Yield what was longer for a time, in its own time with or without waits for a core."""
-    series = [own]
+    series = [(np.arange(len(history.steps)), own)]
     if history.tells_cpu:
-        ready = history.own - history.us["delay"]
-        series.append(np.stack([ready[:, list(some)].mean(axis=1) for some in members], axis=1))
-    beyond = [values - median_of_others(values, axis=1) for values in series]
+        ready = (history.own - history.us["delay"])[history.has_parts]
+        of_members = np.stack([ready[:, list(some)].mean(axis=1) for some in members], axis=1)
+        series.append((np.flatnonzero(history.has_parts), of_members))
+    beyond = [(at, values - median_of_others(values, axis=1)) for at, values in series]
     tests = len(series) * len(members)
     for at in range(len(members)):
-        runs = [run for values in beyond if (run := passage(values[:, at], tests)) is not None]
+        runs = [_placed(run, of) for of, values in beyond if (run := passage(values[:, at], tests)) is not None]
         run = min(runs, key=lambda one: one.p_value, default=None)
         if run is not None and run.p_value <= most_p and not _is_of_plan(history, run):
             numbers = np.arange(len(history.steps))
             yield at, (numbers >= run.begin) & (numbers < run.end), run.p_value / PAST_SHARE
+
+
+def _placed(run: Passage, at: Ints) -> Passage:
+    """Return a run found in the steps at these places as one of all steps."""
+    return run._replace(begin=int(at[run.begin]), end=int(at[run.end - 1]) + 1)
 
 
 def _is_of_plan(history: StepHistory, run: Passage) -> bool:
@@ -219,14 +227,16 @@ def _series(history: StepHistory, members: list[tuple[int, ...]]) -> list[ScopeS
     columns.
     """
     us, places = history.us, np.arange(len(members))
-    told = {"self": history.own, "input": us["input"], "garbage collection": us["gc"]}
+    every, recorded = np.ones(len(history.steps), np.bool_), history.has_parts
+    known = {"self": (history.own, every), "garbage collection": (us["gc"], every), "input": (us["input"], recorded)}
     if history.tells_cpu:
-        told |= {"ready": history.own - us["delay"], "computing": us["cpu"], "run queue": us["delay"]}
+        parts = {"ready": history.own - us["delay"], "computing": us["cpu"], "run queue": us["delay"]}
+        known |= {name: (values, recorded) for name, values in parts.items()}
     found = []
-    for name, values in told.items():
-        of = np.stack([values[:, list(some)].mean(axis=1) for some in members])
+    for name, (values, among) in known.items():
+        of = np.stack([values[among][:, list(some)].mean(axis=1) for some in members])
         if of.max(initial=0.0) > 0:
-            found.append(ScopeSeries(name, places, history.steps, of, resized=history.resized))
+            found.append(ScopeSeries(name, places, history.steps[among], of, resized=history.resized))
     return found
 
 
