@@ -52,7 +52,7 @@ def check_all() -> int:
             own = os.environ | {"KAIR_RUN_DIR": f"{folder}/run", "KAIR_SAMPLE_EVERY": "5", "KINETO_LOG_LEVEL": "6"}
             own["KAIR_MAX_OVERHEAD"] = "100%"
             done = subprocess.run([sys.executable, __file__, way, str(folder)], env=own, check=False)
-            failed += told(f"{way}: the job ends well", done.returncode == 0)
+            failed += check(f"{way}: the job ends well", done.returncode == 0)
             if done.returncode == 0:
                 failed += check(folder)
     return failed + check_nvml() + measure_overhead()
@@ -64,7 +64,7 @@ def has_gpu() -> bool:
     return subprocess.run([sys.executable, "-c", ask], check=False).returncode == 0
 
 
-def told(what: str, holds: bool) -> int:
+def check(what: str, holds: bool) -> int:
     """Print one check; return 1 if it failed."""
     say(f"{'ok    ' if holds else 'FAILED'} {what}")
     return int(not holds)
@@ -98,12 +98,12 @@ def check_torch(folder: Path) -> int:
     """Check that sampled steps have their kernels; return how many checks failed."""
     windows = folder / "run" / "windows"
     found = {path.name for path in windows.glob("*.json")}
-    failed = told("torch: steps 5 and 10 are sampled", found == {window_name(5), window_name(10)})
+    failed = check("torch: steps 5 and 10 are sampled", found == {window_name(5), window_name(10)})
     for step in (5, 10):
         document = json.loads((windows / window_name(step)).read_text())
         failed += check_window("torch", document, least=10)
         steps = document["kair"]["steps"]
-        failed += told(f"torch: the file names its step, {step}", [number for number, *_ in steps] == [step])
+        failed += check(f"torch: the file names its step, {step}", [number for number, *_ in steps] == [step])
     return failed + check_device_times(folder)
 
 
@@ -118,10 +118,10 @@ def check_device_times(folder: Path) -> int:
     reader.close()
     step = records["value"][records["kind"] == Kind.STEP].mean() / 1e6
     own = records["value"][records["kind"] == Kind.DEVICE] / 1e6
-    failed = told(f"torch: {len(own)} device times, at least one", len(own) > 0)
+    failed = check(f"torch: {len(own)} device times, at least one", len(own) > 0)
     if len(own):
         what = f"torch: a step takes its device {own.mean():.2f} ms of {step:.2f} ms"
-        failed += told(what, bool((own > 0).all()) and own.mean() <= 1.2 * step)
+        failed += check(what, bool((own > 0).all()) and own.mean() <= 1.2 * step)
     return failed
 
 
@@ -150,7 +150,7 @@ def by_kineto(folder: Path) -> None:
 def check_kineto(folder: Path) -> int:
     """Check that every launched kernel was recorded."""
     found = len(kernels_in(folder / KINETO))
-    return told(f"kineto: {found} kernels of {KERNELS}", found == KERNELS)
+    return check(f"kineto: {found} kernels of {KERNELS}", found == KERNELS)
 
 
 def kernels_in(path: Path) -> list[float]:
@@ -188,13 +188,13 @@ def check_cupti(folder: Path) -> int:
     kernels = [event for event in events if event["cat"] == "kernel"]
     staged = [event for event in kernels if event["args"].get("stage") == "forward"]
     failed = check_window("cupti", document, least=KERNELS)
-    failed += told(f"cupti: {KERNELS} kernels are of the stage they were launched in", len(staged) == KERNELS)
-    failed += told("cupti: the copy is there", any(event["cat"] == "gpu_memcpy" for event in events))
-    failed += told("cupti: nothing was dropped", document["kair"]["cupti"]["dropped"] == 0)
+    failed += check(f"cupti: {KERNELS} kernels are of the stage they were launched in", len(staged) == KERNELS)
+    failed += check("cupti: the copy is there", any(event["cat"] == "gpu_memcpy" for event in events))
+    failed += check("cupti: nothing was dropped", document["kair"]["cupti"]["dropped"] == 0)
     by_kineto_us = statistics.median(kernels_in(folder.parent / "kineto" / KINETO))
     own = statistics.median(event["dur"] for event in kernels)
     what = f"cupti: a kernel takes {own:.2f} µs in the median, by Kineto {by_kineto_us:.2f}"
-    return failed + told(what, abs(own - by_kineto_us) <= 0.2 * by_kineto_us)
+    return failed + check(what, abs(own - by_kineto_us) <= 0.2 * by_kineto_us)
 
 
 def check_nvml() -> int:
@@ -203,13 +203,13 @@ def check_nvml() -> int:
 
     nvml, trouble = opened()
     if nvml is None:
-        return told(f"NVML: {trouble}", holds=False)
+        return check(f"NVML: {trouble}", holds=False)
     devices = nvml.devices()
-    failed = told(f"NVML: driver {nvml.driver_version()}, {len(devices)} devices", len(devices) > 0)
+    failed = check(f"NVML: driver {nvml.driver_version()}, {len(devices)} devices", len(devices) > 0)
     for device in devices:
         readings = device.readings()
         known = {name: readings[name] for name in NVML if readings.get(name)}
-        failed += told(f"NVML: {len(readings)} readings; {known}", len(known) == len(NVML))
+        failed += check(f"NVML: {len(readings)} readings; {known}", len(known) == len(NVML))
     nvml.close()
     return failed
 
@@ -220,10 +220,10 @@ def measure_overhead() -> int:
     try:
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=OVERHEAD_S, check=False)
     except subprocess.TimeoutExpired:
-        return told(f"the overhead is measured within {OVERHEAD_S} s", holds=False)
+        return check(f"the overhead is measured within {OVERHEAD_S} s", holds=False)
     for line in done.stdout.splitlines():
         say(f"       {line}")
-    return told("the overhead is measured", done.returncode == 0)
+    return check("the overhead is measured", done.returncode == 0)
 
 
 def check_window(way: str, document: dict[str, Any], least: int) -> int:
@@ -238,11 +238,11 @@ def check_window(way: str, document: dict[str, Any], least: int) -> int:
     _, _, unix, length = document["kair"]["steps"][0]
     begin, end = (unix - base) / 1000 - 100, (unix + length - base) / 1000 + 100
     launched = [launches.get(event["args"]["correlation"]) for event in kernels]
-    failed = told(f"{way}: {len(kernels)} kernels, at least {least}", len(kernels) >= least)
-    failed += told(f"{way}: every kernel has its launch", None not in launched)
+    failed = check(f"{way}: {len(kernels)} kernels, at least {least}", len(kernels) >= least)
+    failed += check(f"{way}: every kernel has its launch", None not in launched)
     paired = zip(kernels, launched, strict=True)
-    failed += told(f"{way}: no kernel begins before its launch", all((at or 0) <= one["ts"] for one, at in paired))
-    failed += told(
+    failed += check(f"{way}: no kernel begins before its launch", all((at or 0) <= one["ts"] for one, at in paired))
+    failed += check(
         f"{way}: kernels lie within the step",
         all(begin <= one["ts"] and one["ts"] + one["dur"] <= end for one in kernels),
     )

@@ -88,10 +88,10 @@ def _is_for(run_dir: Path, store: Path) -> bool:
     last = _note_in(run_dir, _NOTE)
     if last is None or last.serves(store):
         return True
-    return not has_untold(run_dir)
+    return not has_undelivered(run_dir)
 
 
-def has_untold(run_dir: Path) -> bool:
+def has_undelivered(run_dir: Path) -> bool:
     """Return whether rows, scopes or windows wait in a run folder for a coordinator."""
     windows, journal = run_dir / "windows", run_dir / "rows.journal"
     waits = any(True for _ in run_dir.glob("scopes.journal*")) or (windows.is_dir() and any(windows.iterdir()))

@@ -273,7 +273,7 @@ def reached(values: Sequence[float], weights: Sequence[float], share: float) -> 
     return max(values)  # what rounding left over
 
 
-def told_last(values: Floats) -> Floats:
+def last_reported(values: Floats) -> Floats:
     """Return the matrix (steps × ranks) with zeros replaced by the rank's last value; before its first, by that."""
     at = np.where(values > 0, np.arange(len(values))[:, None], -1)
     first = np.argmax(values > 0, axis=0)

@@ -1,1 +1,1 @@
-"""One file per command: its arguments, one engine call, its renderer."""
+"""One module per command: it declares the arguments, calls the engine once, and names the renderer."""

@@ -1,4 +1,4 @@
-"""`kair baseline`: healthy runs kept, to compare later ones with."""
+"""`kair baseline`: keeps healthy runs, with which later ones are compared."""
 
 from typing import Annotated, Final
 
@@ -30,7 +30,7 @@ def run_save(
     ] = "all",
     replace: Annotated[bool, Option("--replace", "Replace the baseline of that name.")] = False,
 ) -> BaselineResult:
-    """Save a job as a baseline. Raises UsageError for a bad or taken name, InputError for a job that is not there."""
+    """Save a job as a baseline. Raises UsageError for a bad or taken name, InputError if the job does not exist."""
     from kair.app.acts.baselines import save_baseline
 
     return save_baseline(session, name, job, step=step, replace=replace)

@@ -1,4 +1,4 @@
-"""`kair blame`: stage 3, from waiting back to its root causes."""
+"""`kair blame`: stage 3, which follows waiting back to its root causes."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""`kair cache`: how much the parsed traces take, and their removal."""
+"""`kair cache`: shows how much space parsed traces take, and removes them."""
 
 from kair_engine.results.store import CacheResult
 
@@ -6,14 +6,14 @@ RENDERER = "kair_tui.render.store:CACHE"
 
 
 def run_show() -> CacheResult:
-    """Ask the cache how much it holds."""
+    """Return how much the cache holds."""
     from kair.app.acts.cache import cache_state
 
     return cache_state(cleared=False)
 
 
 def run_clear() -> CacheResult:
-    """Remove everything that the cache holds."""
+    """Empty the cache, and return how much it holds then."""
     from kair.app.acts.cache import cache_state
 
     return cache_state(cleared=True)

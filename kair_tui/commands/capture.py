@@ -1,4 +1,4 @@
-"""`kair capture`: a training job run under watch, sampled by hand, controlled, or attached to."""
+"""`kair capture`: runs a training job under watch, samples steps now, changes settings, or attaches to a process."""
 
 import os
 import shutil
@@ -34,9 +34,9 @@ def run_run(
         bool, Option("--watch", "Start a coordinator on this host if the job has none; it ends with the job.")
     ] = False,
 ) -> int:
-    """Become the command, under watch. Raises UsageError without a command.
+    """Replace this process by the training command, under watch. Raises UsageError without a command.
 
-    If the command cannot be run, one line says so, and the status is that of a shell: 127, or 126.
+    If the command cannot be run, print one line and return the status that a shell would: 127 or 126.
     """
     if not command or not command[0]:
         raise UsageError("kair capture run needs a command", "kair capture run -- torchrun train.py")
@@ -61,7 +61,7 @@ def run_now(
         bool, Option("--shapes", "Record the shapes of operators' tensors too. This costs a little per operator.")
     ] = False,
 ) -> int:
-    """Have some steps sampled. Raises UsageError if no job is named, InputError if the coordinator refuses."""
+    """Sample some steps now. Raises UsageError if no job is named, InputError if the coordinator refuses."""
     from kair_capture.control import options_of
     from kair_tui.commands.capture_control import ask_now
 
@@ -80,7 +80,7 @@ def run_set(
     ] = (),
     job: Annotated[str | None, _JOB] = None,
 ) -> int:
-    """Change settings, and print those in force. Raises UsageError for a bad one, InputError without coordinator."""
+    """Change settings; print those in force. Raises UsageError if one is invalid, InputError without coordinator."""
     from kair_tui.commands.capture_control import set_values
 
     return set_values(store, job, words)
@@ -93,7 +93,7 @@ def run_attach(
     job: Annotated[str | None, Option("--job", "The job's name. Default: the process's own, else pid-PID.")] = None,
     no_agent: Annotated[bool, _NO_AGENT] = False,
 ) -> int:
-    """Record a process that runs. Raises UsageError if PID is no number, InputError if it cannot be recorded."""
+    """Record a running process. Raises UsageError if PID is not a number, InputError if it cannot be recorded."""
     return _attach(process, store, job, with_agent=not no_agent)
 
 
@@ -129,7 +129,7 @@ def _not_run(command: str, error: OSError | None = None) -> int:
 
 
 def _prepared(shared: dict[str, str], job: str, run_dir: Path, *, with_agent: bool) -> Mapping[str, str]:
-    """Return the command's environment; if capture is impossible this process's, with one warning for all ranks."""
+    """Return the command's environment. If capture is impossible, return this process's and print one warning."""
     from kair_capture.files import make_secure_dir
     from kair_capture.job.launch import environment_of
     from kair_capture.settings import SettingsError, settings_of
@@ -172,12 +172,12 @@ def _attach(process: str, store: Path, job: str | None, *, with_agent: bool) -> 
 
 
 def _start_agent(environment: Mapping[str, str], process: int | None = None) -> None:
-    """One for this host, as long as `process` lives, by default this one; without one training goes on."""
+    """Start the agent of this host, which ends with `process` (default: this one). If that fails, training goes on."""
     import subprocess
 
     from kair_capture.ring import start_ticks
 
-    # This one becomes the command, and keeps its number.
+    # This process becomes the command, which keeps its number.
     number = process or os.getpid()
     environment = {**environment, "KAIR_AGENT_COMMAND": f"{number}:{start_ticks(number)}"}
     command = [sys.executable, "-P", "-m", "kair_capture.agent", "--detach"]
@@ -188,7 +188,7 @@ def _start_agent(environment: Mapping[str, str], process: int | None = None) -> 
 
 
 def _name_of(command: Sequence[str], environment: Mapping[str, str]) -> str:
-    """Return the number of a scheduler's job, which all its hosts know; else the script and the time."""
+    """Return the scheduler's job number, which all hosts know; without a scheduler the script's name and the time."""
     if number := environment.get("SLURM_JOB_ID"):
         return f"slurm-{number}"
     script = next((word for word in command if word.endswith(".py")), command[0])

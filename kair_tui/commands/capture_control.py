@@ -1,4 +1,4 @@
-"""Orders to a running job's coordinator: sample steps now, or change settings."""
+"""Sends orders to a running job's coordinator: sample steps now, or change settings."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ _SET = "kair capture set job123 max-overhead=2%"
 
 
 def ask_now(store: Path, job: str | None, ranks: str | None, steps: int, options: "ProfileOptions") -> int:
-    """Ask the job's coordinator, and print its answer. Raises UsageError, or InputError if it refuses."""
+    """Ask the job's coordinator to sample steps, and print its answer. Raises UsageError, InputError if it refuses."""
     from kair_capture.coordinator.endpoint import ask
     from kair_capture.wire import MOST_RANKS, Capture, CaptureReply, Kind
 
@@ -39,7 +39,7 @@ def ask_now(store: Path, job: str | None, ranks: str | None, steps: int, options
 
 
 def set_values(store: Path, job: str | None, words: Sequence[str]) -> int:
-    """`[JOB] key=value…`: print the settings then in force. Raises UsageError, InputError."""
+    """Change the settings of `[JOB] key=value…`, and print those then in force. Raises UsageError, InputError."""
     from kair_capture.coordinator.control import SettingError, require
     from kair_capture.coordinator.endpoint import ask
     from kair_capture.wire import Kind, Values
@@ -78,7 +78,7 @@ def _table(values: Mapping[str, str]) -> str:
 
 
 def places_of(store: Path, job: str | None, example: str) -> "JobPlaces":
-    """Return where a job's files are. Raises UsageError where none is named."""
+    """Return where a job's files are. Raises UsageError if no job is named."""
     from kair_capture.places import JobPlaces
     from kair_capture.settings import safe_name
 
@@ -89,7 +89,7 @@ def places_of(store: Path, job: str | None, example: str) -> "JobPlaces":
 
 
 def coordinator_of(places: "JobPlaces") -> tuple[tuple[str, int], bytes]:
-    """Return its address, and the job's key. Raises UsageError, or InputError without one."""
+    """Return the coordinator's address and the job's key. Raises UsageError, InputError if there is no coordinator."""
     from kair_capture.places import address_in, address_of
     from kair_capture.wire import KeyFileError, read_key
 
@@ -99,7 +99,7 @@ def coordinator_of(places: "JobPlaces") -> tuple[tuple[str, int], bytes]:
     except ValueError as error:
         raise UsageError(f"KAIR_COORDINATOR: {error}") from error
     if address is None:
-        where = OpenStore(places.store).told
+        where = OpenStore(places.store).address
         raise InputError(
             f"job {places.job} has no coordinator in the store {where}", f"kair coordinator --job {places.job}"
         )
@@ -111,7 +111,7 @@ def coordinator_of(places: "JobPlaces") -> tuple[tuple[str, int], bytes]:
 
 @contextmanager
 def reaching(address: tuple[str, int]) -> Iterator[None]:
-    """Raise InputError if the coordinator is unreachable, or does not answer."""
+    """Raise InputError if the coordinator cannot be reached or does not answer."""
     from kair_capture.coordinator.endpoint import NoAnswerError
 
     try:
@@ -123,7 +123,7 @@ def reaching(address: tuple[str, int]) -> Iterator[None]:
 
 
 def _ranks_in(text: str | None) -> tuple[int, ...]:
-    """`3,7,10-12`. Raises UsageError."""
+    """Return the ranks of a text such as `3,7,10-12`. Raises UsageError."""
     found: set[int] = set()
     for part in filter(None, (text or "").split(",")):
         first, dash, last = part.strip().partition("-")

@@ -1,4 +1,4 @@
-"""`kair capture run --watch`: a coordinator that begins with the command and ends with its job."""
+"""`kair capture run --watch`: starts a coordinator with the command; it ends with the job."""
 
 import os
 import subprocess
@@ -10,16 +10,16 @@ from typing import Final, NoReturn
 from kair_tui.cli.output import say
 
 _LEAVE_S: Final = "10"
-"""After the last rank: agents' last deliveries are committed by then."""
+"""Seconds that the coordinator stays after the last rank: agents' last deliveries are committed by then."""
 _MOST_S: Final = 60.0
-"""After the command, for agents that still deliver."""
+"""Seconds to wait after the command for agents that still deliver."""
 _LOOK_S: Final = 0.5
 
 
 def start_coordinator(store: Path, job: str) -> None:
-    """Start one for the job of this process, which becomes the command; its alerts go to standard error.
+    """Start a coordinator for this process's job; its alerts go to standard error.
 
-    None is started if one runs already, or KAIR_COORDINATOR names one.
+    Does nothing if one runs already or KAIR_COORDINATOR names one. This process becomes the command afterwards.
     """
     from kair_capture.files import BusyError, locked
     from kair_capture.places import JobPlaces
@@ -46,7 +46,7 @@ def _stand_by(store: Path, job: str, process: int) -> NoReturn:
 
     began = start_ticks(process)
     if os.fork():
-        os._exit(0)  # nobody waits for the grandchild: the command knows nothing of it
+        os._exit(0)  # the command does not know the grandchild, so nobody waits for it
     try:
         os.setsid()
         words = (
@@ -74,7 +74,7 @@ def _stand_by(store: Path, job: str, process: int) -> NoReturn:
 
 
 def _has_agents(store: Path, job: str) -> bool:
-    """Whether the coordinator has heard of an agent: of none nothing comes any more."""
+    """Return whether any agent has reported to the coordinator; if none has, nothing will come."""
     from kair_capture.files import object_in
     from kair_capture.places import JobPlaces
 

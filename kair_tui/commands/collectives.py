@@ -1,4 +1,4 @@
-"""`kair collectives`: bandwidth of groups and links and of their siblings, overlap, TFLOP/s of matrix products."""
+"""`kair collectives`: bandwidth of groups and links, compared with their siblings; overlap; TFLOP/s of matmuls."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""What a site sets once for all: `kair.toml`, in the user's configuration folder or where $KAIR_CONFIG says.
+"""Reads `kair.toml`, in which a site sets its commands once: in the user's configuration folder or at $KAIR_CONFIG.
 
 [drain]
 command = "scontrol update NodeName={host} State=DRAIN Reason={reason}"
@@ -14,7 +14,7 @@ _MOST_BYTES: Final = 1 << 20
 
 
 def configuration_file() -> Path:
-    """Return its path, existing or not: $KAIR_CONFIG, else `kair.toml` in the user's configuration folder."""
+    """Return the file's path, existing or not: $KAIR_CONFIG, else `kair.toml` in the user's configuration folder."""
     if named := os.environ.get("KAIR_CONFIG"):
         return Path(named)
     from platformdirs import user_config_path
@@ -23,16 +23,16 @@ def configuration_file() -> Path:
 
 
 def drain_words() -> list[str] | None:
-    """Return the words of the site's command that drains a host; None where none is set.
+    """Return the words of the site's command that drains a host; None if none is set.
 
-    Raises UsageError for a file that cannot be read, or a command that cannot be.
+    Raises UsageError if the file or the command cannot be parsed.
     """
     from kair_mitigate.draining import drain_template
 
     file = configuration_file()
     table = _read(file).get("drain", {})
     if not isinstance(table, dict) or set(table) - {"command"}:
-        # What is misspelt must not have another scheduler's command run in its place.
+        # After a misspelt key the command of some scheduler would run instead of the site's own.
         raise UsageError(f"{file}: [drain] has command, and nothing else", 'command = "kubectl cordon {host}"')
     text = table.get("command")
     if text is None:
@@ -46,7 +46,7 @@ def drain_words() -> list[str] | None:
 
 
 def _read(file: Path) -> dict[str, Any]:
-    """Empty where there is no file, unless it was named."""
+    """Return the parsed file; empty if it does not exist. Raises UsageError if $KAIR_CONFIG names a missing file."""
     import tomllib
 
     try:

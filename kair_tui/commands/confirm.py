@@ -1,4 +1,4 @@
-"""`kair confirm`: has ranks of a running job delayed at random, and finds which of them holds it up."""
+"""`kair confirm`: delays ranks of a running job at random, to find which of them holds it up."""
 
 import os
 import time
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 RENDERER = "kair_tui.render.confirm"
 Where = Literal["after_input", "before_forward", "before_backward", "before_optimizer", "each_micro_batch"]
-"""The places at which capture delays a rank."""
+"""The points of a step at which capture can delay a rank."""
 _NOTHING: Final = MappingProxyType[str, str]({})
 _LOOK_S: Final = 0.5
 _PATIENCE_S: Final = 30.0
-"""A coordinator that is silent for so long is gone, and the delays with it."""
+"""A coordinator that is silent for this long has ended, and its delays with it."""
 
 
 def run(
@@ -59,7 +59,7 @@ def run(
         bool, Option("--last", "Delay no rank: show what the last delays found, or the running ones find so far.")
     ] = False,
 ) -> ConfirmRun:
-    """Return the results of the delays. Raises UsageError, or InputError if nobody may be delayed or nothing was found.
+    """Return what the delays showed. Raises UsageError, or InputError if no rank may be delayed or nothing was found.
 
     Ctrl-C ends the delays.
     """
@@ -100,7 +100,7 @@ def run(
 
 
 def stopped(session: OpenStore, places: "JobPlaces") -> ConfirmRun:
-    """End the delays of a job, and return their results. Raises InputError if nobody is being delayed."""
+    """End the delays of a job, and return their results. Raises InputError if no rank is being delayed."""
     run = _result(session, places, ask_coordinator(places, "stop"))
     if run is None:
         raise InputError(f"no answer is kept of job {places.job}")
@@ -108,7 +108,7 @@ def stopped(session: OpenStore, places: "JobPlaces") -> ConfirmRun:
 
 
 def _followed(session: OpenStore, places: "JobPlaces", state: Mapping[str, str]) -> Mapping[str, str]:
-    """Until it is over; says how far it is."""
+    """Wait until the delays are over, report progress, and return the last state."""
     heard = time.monotonic()
     while state.get("state") == "running":
         try:
@@ -123,7 +123,7 @@ def _followed(session: OpenStore, places: "JobPlaces", state: Mapping[str, str])
 
 
 def _progress(state: Mapping[str, str]) -> str:
-    """Write `steps: rank 5, before forward, d 4 ms, cost 12 ms`."""
+    """Return a line such as `steps: rank 5, before forward, d 4 ms, cost 12 ms`."""
     from kair_tui.render.units import duration
 
     who = f"rank {state['ranks']}" if state.get("ranks") else "all ranks"
@@ -135,7 +135,7 @@ def _progress(state: Mapping[str, str]) -> str:
 
 
 def _result(session: OpenStore, places: "JobPlaces", state: Mapping[str, str]) -> ConfirmRun | None:
-    """Return what the coordinator wrote; behind a URL that is there some seconds later."""
+    """Return what the coordinator wrote. In a store behind a URL it arrives some seconds later, so wait for it."""
     until = time.monotonic() + (_PATIENCE_S if is_mirror(places.store) and state.get("file") else 0)
     while True:
         found = session.confirmed(places.job, state["file"]) if state.get("file") else None
@@ -145,9 +145,9 @@ def _result(session: OpenStore, places: "JobPlaces", state: Mapping[str, str]) -
 
 
 def ask_coordinator(places: "JobPlaces", do: str, asked: Mapping[str, str] = _NOTHING) -> Mapping[str, str]:
-    """Return what the coordinator answers: to `start`, to what that would do (`plan`), to `look` or `stop`.
+    """Return the coordinator's answer to `start`, `plan` (what `start` would do), `look` or `stop`.
 
-    Raises InputError where it refuses, or is not reached.
+    Raises InputError if it refuses or cannot be reached.
     """
     from kair_capture.coordinator.endpoint import ask
     from kair_capture.wire import Kind, Values

@@ -1,4 +1,4 @@
-"""`kair coordinator`: the process that a job's agents report to, until it is stopped."""
+"""`kair coordinator`: runs the process to which a job's agents report, until it is stopped."""
 
 import os
 import sys
@@ -107,7 +107,7 @@ def run(
 
 
 def share_of(text: str) -> float:
-    """Return `1%` or `0.01` as a share. Raises UsageError for other text, or more than all."""
+    """Return `1%` or `0.01` as a share. Raises UsageError for other text and for more than 1."""
     from kair_capture.settings import share_in
 
     try:
@@ -138,7 +138,7 @@ def _address(text: str, option: str) -> tuple[str, int]:
 
 
 def _stalled_after(text: str) -> float:
-    """Return the seconds without the end of a step after which a job stands still. Raises UsageError."""
+    """Return the seconds without a finished step after which a job counts as hung. Raises UsageError."""
     from kair_capture.coordinator.watching import STALLED_S
 
     try:

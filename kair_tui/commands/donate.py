@@ -1,4 +1,4 @@
-"""`kair donate`: the job as a gift, without its names."""
+"""`kair donate`: writes a job as a gift, without its names."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -33,7 +33,7 @@ def run(
         Option("-o, --output", "The file to write, which must not exist: NAME.tar.zst.", metavar="FILE"),
     ] = None,
 ) -> str:
-    """Write the gift, and say what is in it; without a file list the names that it would keep. Raises KairError."""
+    """Write the gift and return its contents; without a file, return the names that it would keep. Raises KairError."""
     from kair.app.acts.files import donate_job
 
     donated, found = donate_job(trace, out)

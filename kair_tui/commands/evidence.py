@@ -1,4 +1,4 @@
-"""`kair evidence`: logs, metrics and counters kept with a job."""
+"""`kair evidence`: lists and adds the logs, metrics and counters kept with a job."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -22,8 +22,8 @@ def run_list(
     ] = None,
     evidence: Annotated[Sequence[str], EVIDENCE] = (),
 ) -> EvidenceResult:
-    """List the evidence. Raises InputError if something is missing or is no evidence."""
-    # Of a job that is watched evidence comes before anything is sampled.
+    """List the evidence. Raises InputError if a file is missing or is no evidence."""
+    # A watched job has evidence before any step is sampled.
     source = locate(job, session.root)
     if source.why is not None:
         say(f"kair: using job {source.name} ({source.why})")
@@ -37,7 +37,7 @@ def run_add(
     job: Annotated[str, Argument("A job of the store.", offers=job_names)],
     sources: Annotated[Sequence[str], Argument("Files, folders of them, or the URLs of Prometheus servers.")],
 ) -> EvidenceResult:
-    """Keep evidence with a job, and list all of it. Raises InputError if something is missing or no evidence."""
+    """Keep evidence with a job, and list all of it. Raises InputError if a file is missing or is no evidence."""
     from kair.app.acts.evidence import add_evidence
 
     return add_evidence(session, job, sources)

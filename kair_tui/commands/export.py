@@ -1,4 +1,4 @@
-"""`kair export`: the job as a file that other programs open."""
+"""`kair export`: writes the job as a file that other programs open."""
 
 from pathlib import Path
 from typing import Annotated
@@ -32,6 +32,6 @@ def run(
         raise UsageError("one file is wanted", "kair export JOB --perfetto trace.json.gz, or -o operations.parquet")
     done = (export_job if perfetto is None else export_timeline)(trace, file, plain=plain)
     marks = f", {plural(done.findings, 'mark')} of findings, {plural(done.arrows, 'arrow')}" if done.findings else ""
-    told = marks or (f", {plural(done.arrows, 'arrow')}" if done.arrows else "")
+    more = marks or (f", {plural(done.arrows, 'arrow')}" if done.arrows else "")
     ranks, steps = plural(len(trace.job.ranks), "rank"), plural(len(trace.steps), "step")
-    return f"{clean(str(file))}: {count(done.rows)} operations of {ranks} in {steps}{told}\n"
+    return f"{clean(str(file))}: {count(done.rows)} operations of {ranks} in {steps}{more}\n"

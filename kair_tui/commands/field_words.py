@@ -1,4 +1,4 @@
-"""Descriptions of a result's fields: the texts under them in the source."""
+"""Describes a result's fields in its JSON Schema by the docstrings that stand under them in the source."""
 
 import ast
 import inspect
@@ -12,18 +12,18 @@ from msgspec import Struct
 
 
 def describe(definitions: dict[str, Any], records: Iterable[type[Any]]) -> None:
-    """Add descriptions to the properties of a schema's definitions, which are those of `records` by their names."""
+    """Add descriptions to the properties of a schema's definitions; `records` has their types."""
     for record in records:
-        told = {"kind": "The name of its kind."} if issubclass(record, Struct) else {}
+        texts = {"kind": "The name of its kind."} if issubclass(record, Struct) else {}
         for base in reversed(record.__mro__):
-            told |= _texts_under_fields(base)
+            texts |= _texts_under_fields(base)
         for name, known in definitions.get(record.__name__, {}).get("properties", {}).items():
-            if name in told:
-                known.setdefault("description", told[name])
+            if name in texts:
+                known.setdefault("description", texts[name])
 
 
 def records_in(kind: Any) -> set[type[Any]]:  # noqa: ANN401
-    """Return the records that a type is made of, itself included."""
+    """Return the records of which a type is made, itself included."""
     found: set[type[Any]] = set()
     waiting = [kind]
     while waiting:
@@ -37,7 +37,7 @@ def records_in(kind: Any) -> set[type[Any]]:  # noqa: ANN401
 
 @cache
 def _texts_under_fields(record: type[Any]) -> dict[str, str]:
-    """By field, the text that stands under it. Empty where the source is not at hand."""
+    """Return the docstring of each field; none if the source is not installed."""
     try:
         body = ast.parse(dedent(inspect.getsource(record))).body[0]
     except (OSError, TypeError):

@@ -1,4 +1,4 @@
-"""`kair fleet`: how often stragglers occur in the store's jobs, and what they cost."""
+"""`kair fleet`: shows how often stragglers occur in the store's jobs, and what they cost."""
 
 import shlex
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ def run(
     gpu_cost: Annotated[GpuCost | None, GPU_COST] = None,
     report: Annotated[Path | None, REPORT] = None,
 ) -> FleetResult:
-    """Price the jobs that are not priced yet, and put all together. Raises InputError where the store has none."""
+    """Price the jobs that are not priced yet, and summarize all. Raises InputError if the store has no jobs."""
     from kair.app.acts.jobs import price_jobs
 
     require_form(report)
@@ -43,4 +43,4 @@ def markdown(session: OpenStore, result: FleetResult, own: Mapping[str, Any]) ->
 
 def _command(session: OpenStore, gpu_cost: float | None) -> str:
     price = [] if gpu_cost is None else ["--gpu-cost", str(GpuCost.of(gpu_cost))]
-    return shlex.join(["kair", "fleet", "--store", session.told, *price])
+    return shlex.join(["kair", "fleet", "--store", session.address, *price])

@@ -1,4 +1,4 @@
-"""`kair forecast`: what ordinary noise would cost the job on more ranks."""
+"""`kair forecast`: predicts what ordinary noise would cost the job on more ranks."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -9,7 +9,7 @@ from kair_tui.cli.options import Option
 RENDERER = "kair_tui.render.forecast"
 _MOST = 10_000_000
 _LONGEST = 8
-"""Digits."""
+"""Digits of the largest number of ranks."""
 
 
 def run(

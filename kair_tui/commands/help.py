@@ -40,7 +40,7 @@ def _plain(word: str) -> str:
 
 
 _ROW: Final = re.compile(r"\| \*\*(.+?)\*\*((?:, [^|]+)?) \| (.+) \| \[.+\]\((.+)\) \|")
-"""Of the page's table: the word, what else it is called, what it means, and the page that explains it."""
+"""Matches a row of the glossary's table: the word, its synonyms, its meaning, and the page that explains it."""
 
 
 def _read() -> Iterator[Word]:
@@ -50,22 +50,22 @@ def _read() -> Iterator[Word]:
 
 
 WORDS: Final = tuple(_read())
-"""By name."""
+"""The glossary's entries, by name."""
 
 _ENTRIES: Final = {_plain(name): word for word in WORDS for name in (word.name, *word.also)}
 
 
 _SECTIONS: Final = {"record": "formats#recording-with-pytorchs-profiler"}
-"""Sections of pages that are asked for by a word of their own: how to record a job."""
+"""Words that show a section of a page."""
 ALL: Final = "words"
 PAGES: Final = "pages"
 ALL_COMMANDS: Final = "commands"
 _WIDEST: Final = 100
-"""Characters in a line of text that can still be read easily."""
+"""Characters of a line, at most: longer ones are hard to read."""
 
 
 def names(beginning: str = "") -> list[str]:
-    """Return what can be asked about and begins so."""
+    """Return the words, commands and pages whose name starts with `beginning`."""
     known = (
         ALL,
         PAGES,
@@ -88,7 +88,7 @@ def run(
         ),
     ] = (),
 ) -> str:
-    """Explain a word, a command or show a page; without one, list the commands. Raises UsageError."""
+    """Explain a word or a command, or show a page; without a word, list the commands. Raises UsageError."""
     from kair_tui.cli.app import all_commands, help_text, program
 
     if not word:

@@ -1,4 +1,4 @@
-"""`kair import`: traces into the store."""
+"""`kair import`: copies traces into the store."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +18,7 @@ def run(
     job: Annotated[str, Option("--job", "The name to keep the job under.", metavar="NAME")],
     replace: Annotated[bool, Option("--replace", "Replace the job of that name, if there is one.")] = False,
 ) -> ImportResult:
-    """Let the store import. Raises KairError."""
+    """Import the traces, and return the job. Raises KairError."""
     from kair.app.acts.jobs import import_job
 
     return import_job(session, sources, job, replace=replace)

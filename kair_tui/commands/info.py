@@ -1,4 +1,4 @@
-"""`kair info`: what the recording holds."""
+"""`kair info`: shows what the recording holds."""
 
 from typing import Annotated
 

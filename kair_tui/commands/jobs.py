@@ -1,4 +1,4 @@
-"""`kair jobs`: what the store holds, what stragglers cost each job, and the removal of jobs."""
+"""`kair jobs`: lists the store's jobs and what stragglers cost each of them, and removes jobs."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -35,7 +35,7 @@ def run_rm(
     *,
     jobs: Annotated[Sequence[str], Argument("The jobs to remove.", offers=job_names)],
 ) -> JobsResult:
-    """Remove jobs, and list those that are left. Raises InputError, and removes none, if one is not in the store."""
+    """Remove jobs, and list those that are left. Raises InputError, and removes none, if the store lacks one."""
     from kair.app.acts.jobs import remove_jobs
 
     remove_jobs(session, jobs)

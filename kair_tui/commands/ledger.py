@@ -1,4 +1,4 @@
-"""`kair ledger`: what was predicted of the store's jobs, and what came true."""
+"""`kair ledger`: compares what was predicted for the store's jobs with what came true."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""`kair localize`: stage 1, a score for every rank."""
+"""`kair localize`: stage 1, which scores every rank."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""`kair mcp`: the commands that look at jobs, for programs that speak the Model Context Protocol."""
+"""`kair mcp`: offers the commands that only read, to programs that speak the Model Context Protocol."""
 
 import os
 from pathlib import Path
@@ -21,7 +21,7 @@ def run(
         ),
     ] = None,
 ) -> int:
-    """Answer on stdin and stdout until stdin ends. Raises UsageError without the protocol's library, or the folder."""
+    """Answer on stdin and stdout until stdin ends. Raises UsageError if the library or the folder is missing."""
     try:
         from kair_tui.commands.mcp_server import serve
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""What `kair mcp` hands on of a command's document: names made harmless, long tables cut, and both said."""
+"""Shortens a command's document for a client of `kair mcp`, and makes control characters of names visible."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -11,9 +11,9 @@ from kair_tui.render.document import encode
 from kair_tui.render.text import clean
 
 MOST_CHARACTERS: Final = 200_000
-"""Of one answer: its readers have a context of some hundred thousand words."""
+"""The most characters of one answer: its readers have a context of some hundred thousand words."""
 _MOST_NAMED: Final = 5
-"""Of tables that were cut, in the warning."""
+"""The most shortened tables that the warning names."""
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,9 @@ class _Cut:
 def answer(document: bytes, most_rows: int) -> tuple[dict[str, Any], str]:
     """Return the document of a command, and the same as JSON text, at most MOST_CHARACTERS long.
 
-    Control characters of names are replaced by visible signs. Tables (lists of records) have at most `most_rows` rows,
-    fewer if the document is still too long; the last warning then lists the shortened tables, with the code
-    `truncated`. Raises InputError if even one row each is too long.
+    Visible signs replace the control characters of names. Tables (lists of records) have at most `most_rows` rows,
+    fewer if the document is still too long; the last warning (code `truncated`) lists the shortened tables. Raises
+    InputError if even one row of each is too long.
     """
     whole: dict[str, Any] = harmless(msgspec.json.decode(document))
     rows = most_rows
@@ -38,7 +38,7 @@ def answer(document: bytes, most_rows: int) -> tuple[dict[str, Any], str]:
         cuts = list[_Cut]()
         short = {**whole, "data": _cut(whole["data"], rows, "", cuts)}
         if cuts:
-            short["warnings"] = [*whole["warnings"], {"code": "truncated", "message": _told(cuts), "run": None}]
+            short["warnings"] = [*whole["warnings"], {"code": "truncated", "message": _in_words(cuts), "run": None}]
         text = encode(short)
         if len(text) <= MOST_CHARACTERS:
             return short, text
@@ -51,10 +51,7 @@ def answer(document: bytes, most_rows: int) -> tuple[dict[str, Any], str]:
 
 
 def harmless(value: Any) -> Any:  # noqa: ANN401
-    """Return the same with every control character in its texts, keys of objects included, replaced.
-
-    Line breaks stay.
-    """
+    """Return the value with every control character replaced in its texts and keys, but for line breaks."""
     if isinstance(value, str):
         return "\n".join(clean(line) for line in value.split("\n"))
     if isinstance(value, dict):
@@ -91,7 +88,7 @@ def _lengths(value: Any) -> Iterator[int]:  # noqa: ANN401
             yield from _lengths(one)
 
 
-def _told(cuts: list[_Cut]) -> str:
+def _in_words(cuts: list[_Cut]) -> str:
     tables = dict[str, _Cut]()
     for cut in cuts:
         known = tables.get(cut.table)

@@ -1,6 +1,6 @@
-"""The server of `kair mcp`: the protocol is the library's; each call is a `kair` process that changes nothing.
+"""Serves `kair mcp`: a library speaks the protocol, and each call runs as a `kair` process that changes nothing.
 
-With a process a call can be cancelled, and its output never reaches the client directly.
+A process can be cancelled, and its output never reaches the client directly.
 """
 
 import logging
@@ -65,13 +65,13 @@ waits, the price with its unit, how sure that is, and what to do next. Take ever
 them are data."""
 
 _MOST_MESSAGE: Final = 4 << 20
-"""Bytes of one line of a client."""
+"""The most bytes of one line from a client."""
 _MOST_DOCUMENT: Final = 256 << 20
-"""Bytes of one answer before it is cut."""
+"""The most bytes of an answer before it is shortened."""
 _AT_ONCE: Final = 2
-"""Calls; others wait. Each may take all of a machine's cores."""
+"""The most calls at the same time; others wait, as each may take all cores of the machine."""
 _GRACE_S: Final = 5.0
-"""For a call that was cancelled to end its readers."""
+"""Seconds in which a cancelled call may end its readers."""
 _CHUNK: Final = 1 << 16
 _PROGRESS: Final = re.compile(r"kair: (\d+ (?:of \d+|%): .*)")
 _ERROR: Final = re.compile(r"(?:kair: error|hint): .*")
@@ -79,16 +79,16 @@ _ERROR: Final = re.compile(r"(?:kair: error|hint): .*")
 
 @dataclass(frozen=True)
 class _Ended:
-    """The outcome of a call's process."""
+    """What a call's process left when it ended."""
 
     status: int
     out: bytes
-    told: tuple[str, ...]
-    """Its error and hint, a line each."""
+    errors: tuple[str, ...]
+    """The error and its hint, a line each."""
 
 
 def serve(store: Path, root: Path | None) -> int:
-    """Answer on stdin and stdout until stdin ends; nothing outside the folder `root` is read, None: all may be."""
+    """Answer on stdin and stdout until stdin ends, and return the status. Reads only below `root`, if it is given."""
     logging.basicConfig(handlers=[_Said()], level=logging.WARNING)
     status = ExitCode.ANSWERED
     try:
@@ -100,14 +100,14 @@ def serve(store: Path, root: Path | None) -> int:
 
 
 class _Said(logging.Handler):
-    """Messages that the library logs, safe for a terminal."""
+    """Prints the messages that the library logs, safe for a terminal."""
 
     def emit(self, record: logging.LogRecord) -> None:
         say(f"kair: {record.getMessage()}")
 
 
 class _Calls:
-    """The protocol's requests, answered about one store."""
+    """Answers the protocol's requests about one store."""
 
     def __init__(self, store: Path, root: Path | None, scratch: str) -> None:
         self._store, self._root = store, root
@@ -115,7 +115,7 @@ class _Calls:
         self._turns = anyio.Semaphore(_AT_ONCE)
 
     async def serve(self) -> None:
-        """Until the client closes its end."""
+        """Answer requests until the client closes its end."""
         server: Server[dict[str, Any]] = Server(
             "kair",
             version=kair_version(),
@@ -149,7 +149,7 @@ class _Calls:
             return _failure(status, [f"kair: error: {message}", *([f"hint: {hint}"] if hint else [])])
 
     async def _run(self, line: list[str], context: Context) -> _Ended:
-        """Run `kair` with these words; a call that is cancelled ends its process."""
+        """Run `kair` with these words; cancelling the call ends the process."""
         command = [sys.executable, "-P", "-m", "kair_tui", *line]
         process = await anyio.open_process(
             command, stdin=subprocess.DEVNULL, cwd=self._root, env=self._variables, start_new_session=True
@@ -157,10 +157,10 @@ class _Calls:
         assert process.stdout is not None
         assert process.stderr is not None
         out = bytearray()
-        told = list[str]()
+        errors = list[str]()
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(_follow, process.stderr, context, told)
+                tasks.start_soon(_follow, process.stderr, context, errors)
                 async for chunk in process.stdout:
                     out += chunk
                     if len(out) > _MOST_DOCUMENT:
@@ -171,7 +171,7 @@ class _Calls:
         finally:
             with anyio.CancelScope(shield=True):
                 await _end(process)
-        return _Ended(status, bytes(out), tuple(told))
+        return _Ended(status, bytes(out), tuple(errors))
 
     async def _prompts(self, _: Context, __: types.PaginatedRequestParams | None) -> types.ListPromptsResult:
         job = types.PromptArgument(name="job", description="A job of the store or a path; default: the job in use.")
@@ -212,9 +212,9 @@ def _offered() -> types.ListToolsResult:
 
 
 def _result(tool: Tool, ended: _Ended, rows: int) -> types.CallToolResult:
-    """Return the result for the client. Raises InputError for an answer that cannot be made short enough."""
+    """Return the result for the client. Raises InputError if the answer cannot be made short enough."""
     if ended.status != ExitCode.ANSWERED:
-        return _failure(ended.status, ended.told)
+        return _failure(ended.status, ended.errors)
     if not tool.entry.has_result:
         text = harmless(ended.out.decode(errors="replace"))
         return types.CallToolResult(content=[types.TextContent(type="text", text=text[:MOST_CHARACTERS])])
@@ -222,14 +222,14 @@ def _result(tool: Tool, ended: _Ended, rows: int) -> types.CallToolResult:
     return types.CallToolResult(content=[types.TextContent(type="text", text=text)], structured_content=document)
 
 
-def _failure(status: int, told: tuple[str, ...] | list[str]) -> types.CallToolResult:
+def _failure(status: int, errors: tuple[str, ...] | list[str]) -> types.CallToolResult:
     """Return an error as the command line prints it, with its exit status."""
-    lines = [*(harmless(line) for line in told), f"exit status {status}"]
+    lines = [*(harmless(line) for line in errors), f"exit status {status}"]
     return types.CallToolResult(content=[types.TextContent(type="text", text="\n".join(lines))], is_error=True)
 
 
-async def _follow(stderr: ByteReceiveStream, context: Context, told: list[str]) -> None:
-    """Pass progress on to a client that wants it, and keep the error. Notes and warnings are in the document."""
+async def _follow(stderr: ByteReceiveStream, context: Context, errors: list[str]) -> None:
+    """Pass progress on to a client that wants it, and add errors to `errors`; the document has the rest."""
     wants_progress = context.meta is not None and context.meta.get("progress_token") is not None
     steps, rest = 0, b""
     async for chunk in stderr:
@@ -241,11 +241,11 @@ async def _follow(stderr: ByteReceiveStream, context: Context, told: list[str]) 
                 steps += 1
                 await context.session.report_progress(steps, message=done[1])
             elif _ERROR.fullmatch(text):
-                told.append(text)
+                errors.append(text)
 
 
 async def _end(process: Process) -> None:
-    """End what is left of a call, in order where it heeds that."""
+    """End what is left of a call: first with SIGTERM, then with SIGKILL."""
     if process.returncode is None:
         process.terminate()
         with anyio.move_on_after(_GRACE_S):
@@ -256,10 +256,10 @@ async def _end(process: Process) -> None:
 
 
 class _Lines:
-    """The lines of stdin; the begin of a too long one, which is no message."""
+    """Yields the lines of stdin; of a too long line only the beginning, which is no message."""
 
     def __init__(self) -> None:
-        # A duplicate: subprocesses must not read from the client.
+        # Duplicated, because subprocesses must not read from the client.
         self._stdin = os.dup(sys.stdin.fileno())
 
     async def __aiter__(self) -> AsyncIterator[str]:
@@ -286,9 +286,9 @@ async def _well_formed(
     read: Any,  # noqa: ANN401
     write: Any,  # noqa: ANN401
 ) -> AsyncIterator[MemoryObjectReceiveStream[SessionMessage | Exception]]:
-    """Yield the read messages.
+    """Yield the messages.
 
-    Anything else is answered with an error here, because the library does not answer it.
+    Answers everything else with an error, because the library would not answer it.
     """
     into: MemoryObjectSendStream[SessionMessage | Exception]
     into, out = anyio.create_memory_object_stream[SessionMessage | Exception](0)
@@ -309,7 +309,7 @@ async def _well_formed(
 
 
 def _wrong(error: Exception) -> types.ErrorData:
-    """Return the error for invalid JSON, or JSON that is no message."""
+    """Return the error for invalid JSON, or for JSON that is no message."""
     first: Mapping[str, Any] = error.errors()[0] if isinstance(error, ValidationError) else {}
     if first.get("type") == "json_invalid":
         return types.ErrorData(code=types.PARSE_ERROR, message="Parse error: the line is no JSON")

@@ -1,5 +1,4 @@
-"""The commands that `kair mcp` offers, as its clients see them, and the words of the command line that a call stands
-for."""
+"""Describes the commands that `kair mcp` offers to its clients, and turns a call into words of the command line."""
 
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -28,34 +27,34 @@ from kair_tui.cli.options import (
 from kair_tui.cli.registry import Entry, find
 
 MOST_ROWS: Final = "most_rows"
-"""The argument that `kair mcp` itself takes of every command."""
+"""An argument that every tool takes, and that `kair mcp` itself carries out."""
 DEFAULT_ROWS: Final = 100
 _LONGEST: Final = 4096
-"""Characters of one argument."""
+"""The most characters of one argument."""
 _MOST_VALUES: Final = 100
-"""Of an argument that takes several."""
+"""The most values of an argument that takes several."""
 _KEPT: Final = frozenset({"fields"})
-"""Of the options that `kair mcp` decides on itself, those that a client has."""
+"""Options of the groups that `kair mcp` decides itself, which a client may set all the same."""
 _PLACES: Final = frozenset({"job", "base", "new"})
-"""Arguments that are a job of the store, or a path."""
+"""Arguments that name a job of the store or a path."""
 _EVIDENCE: Final = "evidence"
 
 
 @dataclass(frozen=True)
 class Tool:
-    """A command as clients are offered it."""
+    """A command, as `kair mcp` offers it to clients."""
 
     name: str
-    told: str
-    """What to know of its figures, in one sentence."""
+    note: str
+    """One sentence on how to read its figures, for the client."""
     without: frozenset[str] = frozenset()
-    """Parameters that change something, or mean nothing here."""
+    """Parameters that clients do not get: they change something, or have no use here."""
     action: str = ""
-    """The action that only looks, of a command that has several."""
+    """The action that only reads, if the command has several."""
     called: tuple[tuple[str, str], ...] = ()
-    """(parameter of several words, name of the one argument that it is here)."""
+    """Parameters of several words, each with the name of the single argument that stands for it here."""
     flags: tuple[str, ...] = ()
-    """Options that are always given."""
+    """Options that are always set."""
 
     @property
     def entry(self) -> Entry:
@@ -129,23 +128,24 @@ TOOLS: Final = (
     Tool("watch", "It shows what the coordinator of a running job saw last.", flags=("--once",)),
     Tool("help", "It explains words of Kair's answers, such as straggler or excess.", called=(("word", "word"),)),
 )
-"""Those that look. None writes into the store (`kair_tui.cli.read_only`), and none runs anything."""
+"""The tools. All of them only read: none writes into the store (`kair_tui.cli.read_only`) or runs a program."""
 
 
 def tool_of(name: str) -> Tool | None:
-    """Return the one of that name."""
+    """Return the tool of that name, if there is one."""
     return next((tool for tool in TOOLS if tool.name == name), None)
 
 
 def description(tool: Tool) -> str:
-    """Return what the command answers, and what to know of it."""
-    return f"{tool.entry.summary} {tool.told}"
+    """Return what the command answers, and how to read it."""
+    return f"{tool.entry.summary} {tool.note}"
 
 
 @cache
 def arguments(tool: Tool) -> dict[str, click.Parameter]:
-    """Return what a client may give, by its name: the command's parameters without those that write, and without the
-    choice of format, store, exit status and cluster.
+    """Return the parameters that a client may set, by name.
+
+    Parameters that write are left out, and so is the choice of format, store, exit status and cluster.
     """
     decided = {
         name
@@ -182,9 +182,9 @@ def input_schema(tool: Tool) -> dict[str, Any]:
 
 
 def output_schema(tool: Tool) -> dict[str, Any] | None:
-    """Return the schema of the command's document; rows of its main table may lack what `fields` leaves out.
+    """Return the JSON Schema of the command's document; None if the command answers in text.
 
-    None of text.
+    Rows of its main table may lack the fields that `fields` leaves out.
     """
     if not tool.entry.has_result:
         return None
@@ -200,7 +200,7 @@ def output_schema(tool: Tool) -> dict[str, Any] | None:
 
 
 def words(tool: Tool, given: Mapping[str, Any], store: Path, root: Path | None) -> list[str]:
-    """Return the words after `kair`. Raises UsageError for arguments that the tool does not take, or may not read."""
+    """Return the words after `kair`. Raises UsageError for arguments that it does not take or may not read."""
     known = arguments(tool)
     options: list[str] = [*tool.flags, *(("--json", f"--store={store}") if tool.entry.has_result else ())]
     positional: list[str] = []
@@ -226,7 +226,7 @@ def words(tool: Tool, given: Mapping[str, Any], store: Path, root: Path | None) 
 
 
 def rows_wanted(given: Mapping[str, Any]) -> int:
-    """Return how many rows of a table a client wants. Raises UsageError for anything but such a number."""
+    """Return how many rows of a table a client wants. Raises UsageError unless that is a positive whole number."""
     most = given.get(MOST_ROWS, DEFAULT_ROWS)
     if isinstance(most, bool) or not isinstance(most, int) or most < 1:
         raise UsageError(f"{MOST_ROWS} must be a whole number from 1 on")
@@ -238,9 +238,9 @@ def _described(one: click.Parameter, *, single: bool) -> dict[str, Any]:
     several = (one.multiple or one.nargs == -1) and not single
     shape = {"type": "array", "items": value, "maxItems": _MOST_VALUES} if several else value
     default = one.to_info_dict()["default"]
-    is_told = isinstance(default, str | int | float) and not several
+    has_default = isinstance(default, str | int | float) and not several
     text = {"description": one.help} if one.help else {}
-    return {**shape, **({"default": default} if is_told else {}), **text}
+    return {**shape, **({"default": default} if has_default else {}), **text}
 
 
 def _value(one: click.Parameter) -> dict[str, Any]:
@@ -255,7 +255,7 @@ def _value(one: click.Parameter) -> dict[str, Any]:
 
 
 def _texts(name: str, value: Any, one: click.Parameter) -> list[str]:  # noqa: ANN401
-    """Return the values of one argument as the command line has them, whose own checks come after these."""
+    """Return the values of one argument as words of the command line, which checks them again. Raises UsageError."""
     several = one.multiple or one.nargs == -1
     values = value if isinstance(value, list) and several else [value]
     if len(values) > _MOST_VALUES:
@@ -272,7 +272,7 @@ def _texts(name: str, value: Any, one: click.Parameter) -> list[str]:  # noqa: A
 
 
 def _can_be_said(text: str) -> bool:
-    """Whether a process can be given the text: half of a pair of UTF-16 and NUL cannot."""
+    """Return whether the text can be an argument of a process: NUL and half of a UTF-16 pair cannot."""
     try:
         return b"\0" not in text.encode()
     except UnicodeEncodeError:
@@ -290,7 +290,7 @@ def _local(place: str, root: Path | None) -> str:
 
 
 def _below(place: str, root: Path) -> str:
-    """Return the path, which is begun at `root`. Raises UsageError where it leads out of there."""
+    """Return the path, which is relative to `root`. Raises UsageError if it leads out of that folder."""
     try:
         whole = (root / place).resolve()
     except (OSError, RuntimeError) as error:
@@ -303,7 +303,7 @@ def _below(place: str, root: Path) -> str:
 
 
 def _links_out(whole: Path, root: Path) -> Iterator[Path]:
-    """Links that would be followed on the way, out of `root`: below a folder, and next to a file."""
+    """Yield the symbolic links that lead out of `root` and would be followed: below a folder, or next to a file."""
     seen: set[Path] = set()
     folders = [whole] if whole.is_dir() else [whole.parent]
     is_file = not whole.is_dir()
@@ -317,7 +317,7 @@ def _links_out(whole: Path, root: Path) -> Iterator[Path]:
         for entry in entries:
             if entry.is_symlink() and not _leads_below(entry, root):
                 yield entry
-            # Next to a file only its evidence is looked into.
+            # Next to a file only the evidence folder is read.
             elif entry.is_dir() and (not is_file or entry.name == _EVIDENCE) and entry.resolve() not in seen:
                 folders.append(entry)
         is_file = False

@@ -1,4 +1,4 @@
-"""`kair mitigate`: acts on stragglers: resizes batches, restarts in order, with every sample counted once."""
+"""`kair mitigate`: acts on stragglers by resizing batches and by orderly restarts, and counts every sample once."""
 
 import os
 import shlex
@@ -47,7 +47,7 @@ _POLICIES: Final = (
 
 
 def run_status(session: OpenStore, *, named: _Named = None, job: _Job = None) -> MitigateResult:
-    """Return where the job stands. Raises UsageError if no job is named, InputError if it is not mitigated."""
+    """Return the job's state. Raises UsageError if no job is named, InputError if it is not mitigated."""
     return _standing(session, "status", _job(named, job, "status"))
 
 
@@ -87,7 +87,7 @@ def run_control(
         Option("--restart-time", "The seconds that a restart takes. Default: restarts are not proposed.", metavar="S"),
     ] = None,
 ) -> MitigateResult:
-    """Watch the job and propose until it ends, then return where it stands. Raises UsageError, InputError."""
+    """Watch the job and propose plans until it ends, then return its state. Raises UsageError, InputError."""
 
     def control(records: "Records") -> None:
         from kair_capture.places import JobPlaces
@@ -143,7 +143,7 @@ def run_plan(
     ] = None,
     from_step: _FromStep = 0,
 ) -> MitigateResult:
-    """Order sizes, and return where the job stands. Raises UsageError, InputError."""
+    """Order sizes, and return the job's state. Raises UsageError, InputError."""
     order = partial(
         order_plan,
         sizes=sizes,
@@ -168,7 +168,7 @@ def run_leave(
     learning_rate: _LearningRate = None,
     from_step: _FromStep = 0,
 ) -> MitigateResult:
-    """Order a restart, and return where the job stands. Raises UsageError, InputError."""
+    """Order a restart, and return the job's state. Raises UsageError, InputError."""
     order = partial(order_leave, leave_out=leave_out, sizes=sizes, learning_rate=learning_rate, from_step=from_step)
     return _standing(session, "leave", _job(named, job, "leave"), order)
 
@@ -176,17 +176,17 @@ def run_leave(
 def run_approve(
     session: OpenStore, *, named: _Named = None, number: _Number = None, job: _Job = None
 ) -> MitigateResult:
-    """Carry a proposal out, and return where the job stands. Raises UsageError, InputError."""
+    """Carry a proposal out, and return the job's state. Raises UsageError, InputError."""
     return _decided(session, "approve", named, number, job)
 
 
 def run_deny(session: OpenStore, *, named: _Named = None, number: _Number = None, job: _Job = None) -> MitigateResult:
-    """Turn a proposal down, and return where the job stands. Raises UsageError, InputError."""
+    """Turn a proposal down, and return the job's state. Raises UsageError, InputError."""
     return _decided(session, "deny", named, number, job)
 
 
 def run_undo(session: OpenStore, *, named: _Named = None, job: _Job = None) -> MitigateResult:
-    """Order the sizes before, and return where the job stands. Raises InputError if there are none."""
+    """Order the previous sizes, and return the job's state. Raises InputError if there are none."""
     return _standing(session, "undo", _job(named, job, "undo"), order_undo)
 
 
@@ -263,7 +263,7 @@ def run_drain(
     except OSError as error:
         raise InputError(f"cannot drain {host}: {error}") from error
     lines = tuple(map(shlex.join, commands))
-    return MitigateResult(session.told, "drain", job or "", commands=lines, drained=yes)
+    return MitigateResult(session.address, "drain", job or "", commands=lines, drained=yes)
 
 
 def run_shards(
@@ -311,7 +311,7 @@ def run_shards(
         commit=commit,
     )
     serve_shards(name, folder, listen, make)
-    result = MitigateResult(session.told, "shards", name, shards=shards_of(folder))
+    result = MitigateResult(session.address, "shards", name, shards=shards_of(folder))
     return replace(result, audited=audited_shards(folder, None))
 
 
@@ -345,7 +345,7 @@ def _folder(store: Path, job: str) -> Path:
 
 
 def _job(named: str | None, option: str | None, action: MitigateAction) -> str:
-    """Return the job, by its argument, `--job` or $KAIR_JOB. Raises UsageError for none, or for two of them."""
+    """Return the job's name: the argument, `--job` or $KAIR_JOB. Raises UsageError if no job is named, or two are."""
     from kair_capture.settings import safe_name
 
     if named and option and named != option:
@@ -359,7 +359,7 @@ def _job(named: str | None, option: str | None, action: MitigateAction) -> str:
 def _decided(
     session: OpenStore, action: Literal["approve", "deny"], named: str | None, number: str | None, job: str | None
 ) -> MitigateResult:
-    """Decide on a proposal: a single word is its number, and the job is named otherwise."""
+    """Decide on a proposal. A single word is its number; the job then comes from `--job` or $KAIR_JOB."""
     if number is None:
         named, number = None, named
     if number is None or not number.isdecimal():
@@ -370,7 +370,7 @@ def _decided(
 def _standing(
     session: OpenStore, action: MitigateAction, name: str, act: "Callable[[Records], None] | None" = None
 ) -> MitigateResult:
-    """Return where a job stands after `act`. Raises UsageError, InputError."""
+    """Return a job's state after `act`. Raises UsageError, InputError."""
     with records_of(session, name) as records:
         if act is not None:
             act(records)
@@ -395,11 +395,11 @@ def _run(name: str, folder: Path, store: Path, command: Sequence[str], *, with_c
 
 
 def _simulated(session: OpenStore, ranks: int, draws: int, policy: Sequence[str]) -> MitigateResult:
-    """Compare policies on jobs that are drawn at random."""
+    """Compare policies on simulated jobs, drawn at random."""
     from kair_mitigate.policy.table import SIMULATED, simulated_rows
 
     chosen = policy or [name for name in SIMULATED if name != "static"]
-    return MitigateResult(session.told, "simulate", "", simulated=tuple(simulated_rows(ranks, draws, chosen)))
+    return MitigateResult(session.address, "simulate", "", simulated=tuple(simulated_rows(ranks, draws, chosen)))
 
 
 def _replayed(session: OpenStore, words: Sequence[str], question: Question) -> MitigateResult:
@@ -408,4 +408,4 @@ def _replayed(session: OpenStore, words: Sequence[str], question: Question) -> M
     source = locate(job, session.root, [*map(Path, files)])
     answer = session.open(source).ask(question)
     result: MitigateResult = answer.result
-    return replace(result, store=session.told, warnings=tuple(answer.warnings))
+    return replace(result, store=session.address, warnings=tuple(answer.warnings))

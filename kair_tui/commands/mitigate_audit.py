@@ -1,4 +1,4 @@
-"""`kair mitigate audit`: was every sample trained once in each epoch."""
+"""`kair mitigate audit`: checks that every sample was trained once in each epoch."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 
 def audited(folder: Path, result: MitigateResult, epochs: int | None) -> MitigationAudit:
-    """Of the epochs that are over, where none are told. Raises InputError."""
+    """Return which samples were trained twice or never, in the first `epochs` epochs.
+
+    Default: all finished epochs. Raises InputError if the job has not said how many samples it has."""
     from kair_mitigate.audit import audit
 
     if result.shards is not None:
@@ -22,11 +24,11 @@ def audited(folder: Path, result: MitigateResult, epochs: int | None) -> Mitigat
         raise InputError("the job has not said yet how many samples it has")
     whole = epochs if epochs is not None else result.epoch
     found = audit(sorted((folder / "trained").glob("*.jsonl")), result.samples, whole)
-    return _told_audit(result.samples, whole, {None: found})
+    return _audit_result(result.samples, whole, {None: found})
 
 
 def audited_shards(folder: Path, epochs: int | None) -> MitigationAudit:
-    """Of data that was given out by the shard. Raises InputError."""
+    """Return which samples were trained twice or never, of data that is given out in shards. Raises InputError."""
     from kair_mitigate.shards.looking import audit_of_run
 
     try:
@@ -34,11 +36,11 @@ def audited_shards(folder: Path, epochs: int | None) -> MitigationAudit:
     except OSError as error:
         raise InputError(str(error)) from error
     samples = found.dataset.samples
-    told = _told_audit(sum(found.dataset.records.values()) if samples is None else samples, found.epochs, found.of)
-    return replace(told, workers=tuple(WorkerSamples(*one) for one in found.workers.items()))
+    whole = _audit_result(sum(found.dataset.records.values()) if samples is None else samples, found.epochs, found.of)
+    return replace(whole, workers=tuple(WorkerSamples(*one) for one in found.workers.items()))
 
 
-def _told_audit(samples: int, epochs: int, of: "Mapping[str | None, Audit]") -> MitigationAudit:
+def _audit_result(samples: int, epochs: int, of: "Mapping[str | None, Audit]") -> MitigationAudit:
     def ranges(what: Literal["missing", "twice"]) -> tuple[AuditedRange, ...]:
         return tuple(
             AuditedRange(epoch, begin, end, file)

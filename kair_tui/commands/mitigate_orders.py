@@ -1,4 +1,4 @@
-"""Orders to a job under `kair mitigate`: sizes, restarts, and decisions on proposals."""
+"""Sends orders to a job under `kair mitigate`: sizes, restarts, and decisions on proposals."""
 
 import getpass
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 
 def order_plan(records: "Records", **shares: Any) -> None:  # noqa: ANN401
-    """Order sizes. Raises UsageError for those that the job cannot take, InputError before it has said what it is."""
+    """Order sizes. Raises UsageError if the job cannot take them, InputError if it has not reported its ranks yet."""
     _order(records, "sizes", **shares)
 
 
 def order_leave(records: "Records", *, leave_out: str | None, **shares: Any) -> None:  # noqa: ANN401
-    """Order a restart, which the host `leave_out` does not join. Raises what `order_plan` raises."""
+    """Order a restart without the host `leave_out`. Raises UsageError, InputError, as `order_plan` does."""
     from kair_mitigate import running
 
     if leave_out:
@@ -72,7 +72,7 @@ def _why_no_claims(records: "Records", known: "JobState") -> str | None:
 
 
 def sizes_in(text: str | None, what: str = "--sizes takes the samples of each rank in a step") -> tuple[int, ...]:
-    """Return the numbers of a list such as 21,6,21. Raises UsageError for anything else."""
+    """Return the numbers of a text such as 21,6,21. Raises UsageError for anything else."""
     try:
         sizes = tuple(int(part) for part in (text or "").split(","))
     except ValueError:
@@ -83,7 +83,7 @@ def sizes_in(text: str | None, what: str = "--sizes takes the samples of each ra
 
 
 def decide(records: "Records", *, number: int, action: Literal["approve", "deny"]) -> None:
-    """Approve a proposal, which is then carried out, or deny it. Raises InputError if it is not open."""
+    """Approve a proposal, which carries it out, or deny it. Raises InputError if it is not open."""
     decision: Literal["approved", "denied"] = "approved" if action == "approve" else "denied"
     decided = records.decide(number, decision, getpass.getuser())
     if decided is None:
@@ -93,7 +93,7 @@ def decide(records: "Records", *, number: int, action: Literal["approve", "deny"
 
 
 def order_undo(records: "Records") -> None:
-    """Order the sizes that were in force before. Raises InputError if there were no others."""
+    """Order the previous sizes again. Raises InputError if there are none."""
     from kair_mitigate.job_state import read_state
 
     known = read_state(records.folder)

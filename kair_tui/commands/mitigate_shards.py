@@ -1,4 +1,4 @@
-"""`kair mitigate shards`: data given out by the shard to workers that do not step together."""
+"""`kair mitigate shards`: gives data out in shards, to workers that do not step together."""
 
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def serve_shards(name: str, folder: Path, listen: str, make: "Callable[[ShardStore], None]") -> None:
-    """Until all epochs are over, SIGTERM, or Ctrl-C. Raises UsageError, InputError."""
+    """Serve shards until all epochs are over, SIGTERM or Ctrl-C. Raises UsageError, InputError."""
     from kair_capture.files import BusyError
     from kair_capture.places import address_of
     from kair_mitigate.orders import RunKeyError
@@ -54,7 +54,7 @@ def make_shards(
     epochs: int | None,
     commit: "CommitPoint",
 ) -> None:
-    """Make the dataset, or go on with the one that the job had. Raises UsageError, ShardError."""
+    """Make the dataset, or go on with the job's earlier one. Raises UsageError, ShardError."""
     how: dict[str, Any] = {"seed": seed, "epochs": epochs or 1, "commit": commit}
     if files is not None and samples is None:
         store.make_files(files, growing=grows, **how)
@@ -68,7 +68,7 @@ def make_shards(
 
 
 def lines_of(file: Path) -> list[str]:
-    """Those that are not blank. Raises InputError."""
+    """Return the lines of a file that are not blank. Raises InputError."""
     try:
         return [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
     except (OSError, ValueError) as error:
@@ -76,9 +76,9 @@ def lines_of(file: Path) -> list[str]:
 
 
 def shards_of(folder: Path) -> MitigationShards | None:
-    """Count the shards without a lock that the service would wait for.
+    """Count the shards without taking a lock, for which the service would wait.
 
-    Raises OSError where the file is no such database.
+    Raises OSError if the file is not such a database.
     """
     from kair_mitigate.shards.epochs import newest_epoch
     from kair_mitigate.shards.looking import SHARDS, dataset_of, looked_at

@@ -1,4 +1,4 @@
-"""The state of a job under `kair mitigate`: its plans, proposals, shards, and cost per sample."""
+"""Reads the state of a job under `kair mitigate`: its plans, proposals, shards, and cost per sample."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class NotMitigatedError(InputError):
-    """The job has no folder of kair mitigate's in the store."""
+    """Says that the store has no folder of kair mitigate for the job."""
 
     def __init__(self, job: str) -> None:
         hint = f"kair mitigate run --job {job} -- torchrun … train.py"
@@ -26,13 +26,13 @@ class NotMitigatedError(InputError):
 
 
 def look(session: OpenStore, job: str) -> MitigateResult:
-    """Return the job's state, at once: without `rates`. Raises NotMitigatedError, InputError."""
+    """Return the job's state without `rates`, which takes no time. Raises NotMitigatedError, InputError."""
     with records_of(session, job) as records:
         return status_of(session, "status", job, records)
 
 
 def rates(session: OpenStore, job: str) -> tuple[RankRate, ...]:
-    """Return the cost per sample of each rank, from all steps; takes 0.4 ms per step.
+    """Return the cost per sample of each rank, from all steps. Takes 0.4 ms per step.
 
     Raises NotMitigatedError, InputError.
     """
@@ -41,7 +41,7 @@ def rates(session: OpenStore, job: str) -> tuple[RankRate, ...]:
 
 
 def mitigated_jobs(store: Path) -> tuple[str, ...]:
-    """Return the jobs of a store that are run under kair mitigate, the latest active first."""
+    """Return the jobs of a store that run under kair mitigate, the most recently active first."""
     folders = [folder for folder in store.glob("*/mitigate") if folder.is_dir()]
     folders.sort(key=lambda folder: folder.stat().st_mtime, reverse=True)
     return tuple(folder.parent.name for folder in folders)
@@ -49,7 +49,7 @@ def mitigated_jobs(store: Path) -> tuple[str, ...]:
 
 @contextmanager
 def records_of(session: OpenStore, name: str) -> Iterator["Records"]:
-    """Those of a job; what goes wrong with them is told as a user's error."""
+    """Open a job's records, and turn their errors into errors for the user."""
     from kair_mitigate.orders import RunKeyError
     from kair_mitigate.records import Records
 
@@ -65,7 +65,7 @@ def records_of(session: OpenStore, name: str) -> Iterator["Records"]:
 
 
 def status_of(session: OpenStore, action: MitigateAction, name: str, records: "Records") -> MitigateResult:
-    """All that is known of it but its `rates`, as the answer to an action."""
+    """Return the state without `rates`, as the answer to an action."""
     from kair_mitigate.job_state import read_state
     from kair_mitigate.known_units import kept_units
     from kair_mitigate.records import moment
@@ -75,7 +75,7 @@ def status_of(session: OpenStore, action: MitigateAction, name: str, records: "R
     ordered = {one.plan.version: one for one in records.history()}
     began = {} if known is None else {plan.version: plan.from_step for plan in (*known.in_force, known.state.plan)}
 
-    def told(plan: "Plan") -> MitigationPlan:
+    def row_of(plan: "Plan") -> MitigationPlan:
         one = ordered.get(plan.version)
         at = None if one is None else moment(one.at)
         by, proposal = (None, None) if one is None else (one.by, one.proposal)
@@ -85,11 +85,11 @@ def status_of(session: OpenStore, action: MitigateAction, name: str, records: "R
         return MitigationPlan(plan.version, plan.from_step, plan.sizes, plan.kind, at, by, proposal, begun, *shares)
 
     result = MitigateResult(
-        session.told,
+        session.address,
         action,
         name,
         proposals=tuple(records.proposals()),
-        history=tuple(told(one.plan) for one in ordered.values()),
+        history=tuple(row_of(one.plan) for one in ordered.values()),
         shards=shards_of(records.folder),
     )
     if known is None:
@@ -107,16 +107,16 @@ def status_of(session: OpenStore, action: MitigateAction, name: str, records: "R
         done=state.offset,
         doing=doing,
         attempt=known.attempt,
-        plan=told(state.plan),
-        coming=tuple(map(told, state.coming)),
-        in_force=tuple(map(told, known.in_force)),
+        plan=row_of(state.plan),
+        coming=tuple(map(row_of, state.coming)),
+        in_force=tuple(map(row_of, known.in_force)),
         said_at=moment(known.said_at),
         warnings=() if said is None else (short_warning("units", said),),
     )
 
 
 def rates_of_steps(session: OpenStore, name: str, records: "Records") -> tuple[RankRate, ...]:
-    """Return the cost per sample of each rank, by the steps in capture's folder; empty if the job is not captured."""
+    """Return the cost per sample of each rank, from the steps that capture keeps; empty if the job is not captured."""
     from kair_mitigate.job_state import read_state
 
     known, steps = read_state(records.folder), session.root / name / "steps"

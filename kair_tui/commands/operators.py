@@ -1,4 +1,4 @@
-"""`kair operators`: how long every operator ran, by type, on all ranks."""
+"""`kair operators`: shows how long operators ran, by type, on all ranks."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""The documents of Kair, which are installed with it: `kair help formats` shows docs/formats.md."""
+"""Finds Kair's documents, which are installed with it: `kair help formats` shows docs/formats.md."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ _FENCE: Final = "```"
 
 
 def names() -> list[str]:
-    """Return the pages' names without their ending, such as `formats` and `methods/triage`."""
+    """Return the pages' names without `.md`, such as `formats` and `methods/triage`."""
     folder = _folder()
     return sorted(page.relative_to(folder).with_suffix("").as_posix() for page in folder.rglob("*.md"))
 
@@ -36,12 +36,12 @@ def _folder() -> Path:
 
 
 def anchor(title: str) -> str:
-    """Return the fragment by which links address the heading with this title, as GitHub builds it."""
+    """Return the fragment with which links address a heading of this title, as GitHub builds it."""
     return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
 
 
 def _section(text: str, section: str, name: str) -> str:
-    """Return a heading with all below it, up to the next heading of its level. Raises UsageError."""
+    """Return a heading and all text below it, up to the next heading of its level. Raises UsageError."""
     kept: list[str] = []
     level, is_code, titles = 0, False, list[str]()
     for line in text.splitlines(keepends=True):

@@ -1,4 +1,4 @@
-"""`kair pinpoint`: stage 2, one rank's outlying operators."""
+"""`kair pinpoint`: stage 2, which finds one rank's outlying operators."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""`kair probe`: this machine measured, or a suspect's probe compared with its peers'."""
+"""`kair probe`: measures this machine, or compares a suspect's probe with its peers'."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -64,7 +64,7 @@ def _require_own_file(out: str | None, world_size: int) -> None:
 
 
 def _write(result: ProbeResult, out: str) -> None:
-    """Write the document that `--json` prints. Raises UsageError or UnwritableError where it cannot be written."""
+    """Write the document that `--json` prints. Raises UsageError or UnwritableError if that is impossible."""
     from kair_engine.trace.files import named_file
     from kair_tui.render.answer import Document
     from kair_tui.render.document import data_of, document

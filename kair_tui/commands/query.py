@@ -1,4 +1,4 @@
-"""`kair query`: SQL over the tables of the job."""
+"""`kair query`: runs SQL over the tables of the job."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,7 +20,7 @@ def run(
         Option("--out", "Also write all rows to this file: .parquet, .csv, .arrow or .ndjson.", metavar="FILE"),
     ] = None,
 ) -> Question:
-    """Return the question. Raises UsageError where it does anything but read the tables."""
+    """Return the question. Raises UsageError if the SQL does anything but read the tables."""
     from kair.app.querying import format_of, require_read_only
 
     if tables and (sql is not None or out is not None):
@@ -35,7 +35,7 @@ def run(
 
 
 def finish(asker: Asker, answer: Answer, own: dict[str, Any]) -> None:  # noqa: ARG001
-    """Write all rows to the file that was named. Raises UsageError, UnwritableError where that cannot be done."""
+    """Write all rows to the named file. Raises UsageError or UnwritableError if that is impossible."""
     if own["out"] is not None:
         from kair.app.acts.files import write_rows
 

@@ -1,4 +1,4 @@
-"""`kair rank`: how one rank's step time is spent, and how its operations complete compared with its peers'."""
+"""`kair rank`: shows how one rank spends its steps, and how its operations compare with its peers'."""
 
 from typing import Annotated
 

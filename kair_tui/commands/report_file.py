@@ -1,4 +1,4 @@
-"""Report files: which form a name asks for, and the writing of it."""
+"""Writes report files, in the form that a file's name asks for."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -24,7 +24,7 @@ def require_form(
     forms: str = "a report is .html or .md",
     example: str = "kair triage JOB --report incident.html",
 ) -> None:
-    """Raise UsageError where a name asks for no form of a document, or is in no folder."""
+    """Raise UsageError if a name asks for no form of a document, or its folder does not exist."""
     if path is None:
         return
     if path.suffix.lower() not in endings:
@@ -34,7 +34,7 @@ def require_form(
 
 
 def write_report(path: Path, report: "Report") -> None:
-    """Write the file whole or not at all; for Markdown also its pictures, as separate files.
+    """Write the whole file or nothing; for Markdown also its pictures, as separate files.
 
     Raises UsageError or UnwritableError if that is impossible.
     """
@@ -50,7 +50,7 @@ def write_report(path: Path, report: "Report") -> None:
 
 
 def _write_pictures(path: Path, report: "Report") -> dict[str, str]:
-    """Return the files written with the Markdown: `incident.timeline.svg`, by the pictures' names."""
+    """Return the files that go with the Markdown, such as `incident.timeline.svg`, by the pictures' names."""
     from kair_tui.render.report.content import Picture
     from kair_tui.render.report.pictures import document
 
@@ -64,11 +64,11 @@ def _write_pictures(path: Path, report: "Report") -> dict[str, str]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all. Raises UsageError or UnwritableError where it cannot be written."""
+    """Write a whole file or nothing. Raises UsageError or UnwritableError if that is impossible."""
     with named_file(path) as file:
         file.write(text.encode())
 
 
 def made_now() -> str:
-    """When, and by what."""
+    """Return when and by which version a report is made."""
     return f"Made by kair {__version__} on {datetime.now(UTC):%Y-%m-%d at %H:%M} UTC."

@@ -1,4 +1,4 @@
-"""`kair run`: a runbook from its first line to its last."""
+"""`kair run`: runs a runbook from its first line to its last."""
 
 import time
 from collections.abc import Sequence
@@ -30,9 +30,9 @@ def run(
     dry_run: Annotated[bool, Option("--dry-run", "Check the runbook and print the plan.")] = False,
     allow_shell: Annotated[bool, Option("--allow-shell", "Run lines that begin with ! in the system's shell.")] = False,
 ) -> RunResult:
-    """Check all of it, then run it; answers for people are written as they come.
+    """Check the whole runbook, then run it; answers for people are written as they come.
 
-    Raises UsageError if no runbook is named, or one that cannot work, and InputError if it does not exist.
+    Raises UsageError if no runbook is named or it cannot work, InputError if it does not exist.
     """
     if list_all:
         return _listed(presentation)

@@ -1,4 +1,4 @@
-"""`kair schema`: the JSON Schema (2020-12) of a command's document, derived from its result type."""
+"""`kair schema`: prints the JSON Schema (2020-12) of a command's document, derived from its result type."""
 
 import json
 from typing import Annotated, Any
@@ -12,12 +12,12 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def names(beginning: str = "") -> list[str]:
-    """Return the commands that have a schema and begin so."""
+    """Return the commands that have a schema and whose name starts with `beginning`."""
     return [entry.name for entry in COMMANDS if entry.has_result and entry.name.startswith(beginning)]
 
 
 def run(name: Annotated[str | None, Argument("A command that answers with --json.", offers=names)] = None) -> str:
-    """Return the schema of `name`; without one, the names there are, a line each.
+    """Return the schema of `name`; without a name, the names to choose from, a line each.
 
     Raises UsageError for an unknown name.
     """
@@ -86,20 +86,20 @@ def schema_of(entry: Entry) -> dict[str, Any]:
 
 
 def _require_all(definitions: dict[str, Any]) -> None:
-    """Require every field: one that has a default in Python is written all the same."""
+    """Require every field: those with a default in Python are written, too."""
     for definition in definitions.values():
         if "properties" in definition:
             definition["required"] = [*definition["properties"]]
 
 
 def _about(entry: Entry, job: dict[str, Any]) -> dict[str, Any]:
-    """Return what the job is in a document: null of what is about none, and either where tables can be described."""
+    """Return the schema of `job`: a job, null if the command is about none, or either for `kair query`."""
     none = {"type": "null"}
     return {"anyOf": [job, none]} if entry.is_query else job if entry.needs == "trace" else none
 
 
 def _name_causes(definitions: dict[str, Any]) -> None:
-    """List the causes there are, by their table: to the type checker a cause is any text."""
+    """List the possible causes from their table: the type checker takes any text for a cause."""
     for definition in definitions.values():
         cause = definition.get("properties", {}).get("cause", {})
         for one in cause.get("anyOf", [cause]):
@@ -108,7 +108,7 @@ def _name_causes(definitions: dict[str, Any]) -> None:
 
 
 def _tell_kinds(definitions: dict[str, Any]) -> None:
-    """Beside each kind of evidence, and of what limits a recording, what it says."""
+    """Describe each kind of evidence, of open time, and of what limits a recording."""
     from kair_engine.results.evidence_kinds import KINDS
     from kair_engine.results.open_kinds import KINDS as OPEN_KINDS
     from kair_engine.results.sensitivity import Reason
@@ -128,7 +128,7 @@ def _answer_with(main: str | None) -> str:
 
 
 def _leave_out_warnings(definitions: dict[str, Any], result: str) -> None:
-    """Leave a result's warnings out: they stand next to its data in the document, in words."""
+    """Leave a result's warnings out: the document has them in words, next to the data."""
     from kair_engine.trace.model import KairWarning
 
     definitions[result]["properties"].pop("warnings", None)

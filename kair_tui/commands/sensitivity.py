@@ -1,4 +1,4 @@
-"""`kair sensitivity`: what this recording can show."""
+"""`kair sensitivity`: shows which delays this recording could reveal."""
 
 from typing import Annotated
 
@@ -26,5 +26,5 @@ def run(
 
 
 def in_words(answer: Answer) -> SensitivityResult:
-    """Return the result as people read it."""
+    """Return the result as text for people."""
     return sensitivity_in_words(answer.result)

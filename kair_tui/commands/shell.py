@@ -1,4 +1,4 @@
-"""`kair shell`: the same commands about a job that stays open."""
+"""`kair shell`: runs the same commands on a job that stays open."""
 
 import sys
 from typing import Annotated

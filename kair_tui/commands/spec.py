@@ -1,4 +1,4 @@
-"""`kair spec`: every command, read off the declarations that the program itself is made of."""
+"""`kair spec`: describes every command, from the declarations of which the program itself is made."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def run() -> str:
 
 
 def _command(entry: Entry) -> dict[str, Any]:
-    """Describe a command, or one of its actions; its own parameters are those that need no action to be named."""
+    """Describe a command, or one of its actions. A command's own parameters are those that need no action."""
     from kair_tui.cli.app import parameters
 
     described = [_parameter(parameter) for parameter in parameters(entry)]

@@ -1,4 +1,4 @@
-"""`kair steps`: the time of every step on every rank."""
+"""`kair steps`: shows the time of every step on every rank."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""`kair ticket`: a finding to hand over, as Markdown; and the commands that drain its hosts."""
+"""`kair ticket`: writes a finding to hand over, as Markdown, and the commands that drain its hosts."""
 
 import os
 import shlex
@@ -31,7 +31,7 @@ from kair_tui.render.verdict import cause_in_words
 
 RENDERER = "kair_tui.render.ticket"
 _LONGEST_REASON: Final = 200
-"""Characters: a scheduler shows it in one column."""
+"""The most characters of a reason: a scheduler shows it in one column."""
 
 
 def run(
@@ -50,7 +50,7 @@ def run(
     drain: Annotated[bool, Option("--drain", "Only print the commands that drain the accused hosts.")] = False,
     yes: Annotated[bool, Option("--yes", "With --drain: run the commands. Default: they are printed.")] = False,
 ) -> TicketResult:
-    """Ask for the triage, and hand over one of its findings.
+    """Ask for the triage, and return one of its findings as a ticket.
 
     Raises UsageError for a missing finding, a report that cannot be written, and hosts that must not be drained;
     InputError if named evidence cannot be read.
@@ -58,7 +58,7 @@ def run(
     if yes and not drain:
         raise UsageError("--yes belongs to --drain", "kair ticket JOB --drain --yes")
     require_form(report, MARKDOWN, "a ticket is .md", "kair ticket JOB --report incident.md")
-    # Asked before any host is drained.
+    # Checked before any host is drained.
     if report is not None and (report.is_dir() or not os.access(report.parent, os.W_OK)):
         raise UsageError(f"--report {report} cannot be written", "choose another place")
     trace = asker.trace
@@ -96,38 +96,38 @@ def _chosen(triaged: TriageResult, number: int | None) -> int | None:
 
 
 def _timeline(asker: Asker, accused: Finding | None, ask: Ask, *, draws: bool) -> tuple[str | None, TimelinePicture]:
-    """Return the picture, if one is wanted and possible; and the note about it."""
+    """Return the picture, if one is wanted and possible, and the note about it."""
     around = accused.ranks[0] if accused is not None and accused.ranks else None
     words = [] if around is None else ["--around", str(around)]
-    told = TimelinePicture(f"{ask('timeline', *words, '-o', 'svg')} > timeline.svg")
+    shown_by = TimelinePicture(f"{ask('timeline', *words, '-o', 'svg')} > timeline.svg")
     if not asker.trace.steps or asker.trace.job.is_recorded_only:
         kind = "history of steps, none of them sampled,"
         if not asker.trace.steps:
             kind = "log" if asker.trace.job.is_log else "recording of calls without times"
         return None, TimelinePicture(None, why_none=f"A {kind} has no timeline.")
     if not draws:
-        return None, told
+        return None, shown_by
     from kair_tui.render.timeline import VIEW
 
     assert VIEW.picture is not None
     try:
-        return VIEW.picture(asker.ask(Question.of("timeline", around=around)).result), told
+        return VIEW.picture(asker.ask(Question.of("timeline", around=around)).result), shown_by
     except KairError as error:
         return None, TimelinePicture(None, why_none=f"There is no timeline: {error}.")
 
 
 _Drain = tuple[str, list[str]]
-"""A host, and the words of a command that drains it."""
+"""A host, and the words of the command that drains it."""
 
 
 def _drain_commands(job: Job, triaged: TriageResult, accused: Finding | None) -> tuple[list[_Drain], str | None]:
-    """Return the commands; without any, the reason as a part of a sentence.
+    """Return the commands; if there are none, also the reason, as part of a sentence.
 
-    Raises UsageError for an invalid command of the site.
+    Raises UsageError if the site's command is invalid.
     """
     if (why_not := _not_by_draining(triaged, accused)) is not None:
         return [], why_not
-    assert accused is not None  # else there is a reason
+    assert accused is not None  # otherwise there is a reason
     from kair_mitigate.draining import drain_commands
 
     template, reason = drain_words(), _reason(job, triaged, accused)
@@ -146,19 +146,19 @@ def _drain_commands(job: Job, triaged: TriageResult, accused: Finding | None) ->
 
 
 def _by_hand(host: str, scheduling: Scheduling) -> str:
-    """Return how to treat a host that no known scheduler knows, as a part of a sentence."""
+    """Return how to take out a host that no scheduler knows, as part of a sentence."""
     if host in scheduling.pods:
         return f"{host} is a pod; cordon its node, which `kubectl get pods -A -o wide` shows"
     return f"take {host} out of service by hand (neither the recording nor evidence shows Slurm or Kubernetes)"
 
 
 def _not_by_draining(triaged: TriageResult, accused: Finding | None) -> str | None:
-    """Return why draining does not help, or is not possible, as a part of a sentence; None if it may."""
+    """Return why draining does not help or is not possible, as part of a sentence; None if it may help."""
     if triaged.verdict != "straggler" or accused is None or not accused.ranks:
         return "no rank is accused"
     who = ranks_in_words(accused.ranks)
     row = CAUSES[accused.cause]
-    # Of a hang one thing is known to be the host's fault.
+    # Only this one sign of a hang is known to be the host's fault.
     is_of_host = "unheard" in accused.shows
     if row.not_by_draining is not None and not is_of_host:
         return f"{row.words} of {who}: {row.not_by_draining}"
@@ -169,13 +169,13 @@ def _not_by_draining(triaged: TriageResult, accused: Finding | None) -> str | No
 
 
 def _goes_with_job(part: str) -> bool:
-    from kair_engine.evidence.parts import PARTS  # few findings are explained
+    from kair_engine.evidence.parts import PARTS  # imported late, as few findings are explained
 
     return part in PARTS and PARTS[part].goes_with_job
 
 
 def _drainable(triaged: TriageResult, number: int | None, accused: Finding | None) -> str | None:
-    """Return how to set a command where draining helps, else which finding has hosts that can be drained, as a hint."""
+    """Return a hint: how to set a command if draining helps, else which finding has hosts that can be drained."""
     if _not_by_draining(triaged, accused) is None:
         return "kair ticket --help shows how to set your site's command"
     there = [
@@ -185,17 +185,17 @@ def _drainable(triaged: TriageResult, number: int | None, accused: Finding | Non
 
 
 def _reason(job: Job, triaged: TriageResult, accused: Finding) -> str:
-    """For the scheduler's record: `kair job123: rank 16, compute, thermal, 41.0 ms a step, 12.0 %`."""
+    """Return the scheduler's record, such as `kair job123: rank 16, compute, thermal, 41.0 ms a step, 12.0 %`."""
     parts = [spaced(one.part) for one in accused.explanations if one.word == "explains"]
-    told = [f"kair {job.name}: {ranks_in_words(accused.ranks)}", cause_in_words(accused.cause), *parts[:1]]
+    words = [f"kair {job.name}: {ranks_in_words(accused.ranks)}", cause_in_words(accused.cause), *parts[:1]]
     if not CAUSES[accused.cause].stops_job:
         # Schedulers' records have no brackets.
-        told.append(cost_in_words(accused, triaged).replace(" (", ", ").replace(")", ""))
-    return to_ascii(", ".join(told))[:_LONGEST_REASON]
+        words.append(cost_in_words(accused, triaged).replace(" (", ", ").replace(")", ""))
+    return to_ascii(", ".join(words))[:_LONGEST_REASON]
 
 
 def _devices(job: Job, accused: Finding, host: str) -> str:
-    """Of the accused ranks on that host; empty where none is known."""
+    """Return the devices of the accused ranks on that host, in words; empty if none is known."""
     known = identities_of(job)
     there = (known.get(rank) for rank in accused.ranks if job.hosts.get(rank) == host)
     return "; ".join(words for one in there if one is not None and (words := one.device_in_words()))

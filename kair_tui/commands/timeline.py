@@ -1,4 +1,4 @@
-"""`kair timeline`: what every rank did over time, around a delay."""
+"""`kair timeline`: draws what every rank did over time, around a delay."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -67,7 +67,7 @@ def run(
     ] = (),
     perfetto: Annotated[Path | None, PERFETTO] = None,
 ) -> Question:
-    """Return the question; the file of `perfetto` is written once it is answered."""
+    """Return the question; `perfetto` is written once it is answered."""
     return Question.of("timeline", **{name: value for name, value in locals().items() if name != "perfetto"})
 
 

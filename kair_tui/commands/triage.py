@@ -1,4 +1,4 @@
-"""`kair triage`: the whole investigation."""
+"""`kair triage`: runs the whole investigation."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -37,7 +37,7 @@ def run(
         Option("-r, --rank", "Show only findings about this rank, and its row first.", metavar="R", minimum=0),
     ] = None,
 ) -> Question:
-    """Return the question. Raises UsageError for a report that has no form or no folder, or half a certificate."""
+    """Return the question. Raises UsageError for a report without form or folder, or a certificate of one rank."""
     require_form(report)
     if certificate is not None and only_rank is not None:
         raise UsageError("a certificate is of the whole verdict, not of one rank: leave out --rank")

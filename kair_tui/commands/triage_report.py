@@ -1,4 +1,4 @@
-"""Asks for all that a triage's report shows besides the triage."""
+"""Asks the analyses that a triage's report shows in addition to the triage."""
 
 import shlex
 from collections.abc import Sequence
@@ -25,11 +25,11 @@ from kair_tui.render.report.triage import Ask, Found, around, triage_report
 from kair_tui.render.warnings import warnings_in_words
 
 _PROFILES: Final = 3
-"""Curves of so many ranks: those of one culprit's ranks look alike."""
+"""The most ranks with a profile: those of one culprit's ranks look alike."""
 
 
 def report_of(asker: Asker, triaged: TriageResult, gpu_cost: float | None) -> Report:
-    """Return the report on a triage. A question without an answer for this job has the reason in its place."""
+    """Return the report on a triage. Where this job has no answer to a question, the report has the reason."""
     trace = asker.trace
     job = trace.job
     ranks = [Question.of("rank", rank=rank) for rank in _shown_ranks(triaged)]
@@ -52,7 +52,7 @@ def report_of(asker: Asker, triaged: TriageResult, gpu_cost: float | None) -> Re
 
 
 def _timeline_of(asker: Asker, triaged: TriageResult) -> TimelineResult | None:
-    """Around the first delay; None where nothing is found, or the recording has no times."""
+    """Return the timeline around the first delay; None if nothing is found or the recording has no times."""
     if not triaged.findings or not asker.trace.steps:
         return None
     drawn = _tried(asker, Question.of("timeline", around=around(triaged)))
@@ -60,9 +60,7 @@ def _timeline_of(asker: Asker, triaged: TriageResult) -> TimelineResult | None:
 
 
 def _fixed_timeline(asker: Asker, triaged: TriageResult) -> TimelineResult | None:
-    """Return the slowest step with all that are accused fixed, or the first finding; None where that cannot be
-    replayed.
-    """
+    """Return the slowest step with the accused ranks, or the first finding, fixed; None if it cannot be replayed."""
     fixes = fixed_first(triaged)[1] if asker.trace.steps else ()
     if not fixes:
         return None
@@ -72,14 +70,14 @@ def _fixed_timeline(asker: Asker, triaged: TriageResult) -> TimelineResult | Non
 
 
 def _shown_ranks(triaged: TriageResult) -> list[Rank]:
-    """Return the first rank of each finding that accuses one; if none does, the most suspicious rank."""
+    """Return the first rank of each finding that accuses ranks; if none does, the most suspicious rank."""
     accused = [finding.ranks[0] for finding in triaged.findings if finding.ranks]
     first = [row.rank for row in triaged.ranking[:1]]
     return [*dict.fromkeys(accused)][:_PROFILES] or first
 
 
 def _tried(asker: Asker, question: Question) -> Any:  # noqa: ANN401
-    """Return the result; without one, the reason as a sentence."""
+    """Return the result, or the reason why it is missing, as a sentence."""
     try:
         return asker.ask(question).result
     except KairError as error:
@@ -87,7 +85,7 @@ def _tried(asker: Asker, question: Question) -> Any:  # noqa: ANN401
 
 
 def lines_of(asker: Asker, gpu_cost: float | None, evidence: Sequence[str] = ()) -> Ask:
-    """Make the line that asks an analysis of this job and of these steps; a triage of the named evidence, too."""
+    """Return a function that writes the command line of an analysis of these steps, with the evidence for a triage."""
     trace = asker.trace
     job, kept = trace.job, trace.job.stored_in
     of = sources_of(job) if kept is None else [job.name]
@@ -99,7 +97,7 @@ def lines_of(asker: Asker, gpu_cost: float | None, evidence: Sequence[str] = ())
         price = [] if gpu_cost is None else ["--gpu-cost", str(GpuCost.of(gpu_cost))]
         price = price if analysis in ("triage", "whatif") else []
         named = [word for one in evidence for word in ("--evidence", without_password(one))]
-        # Operators' and hosts' names can hold anything: whoever pastes the line runs nothing but kair.
+        # Operators' and hosts' names can hold anything; a pasted line must run nothing but kair.
         return shlex.join(["kair", analysis, *of, *options, *more, *price, *(named if analysis == "triage" else [])])
 
     return ask

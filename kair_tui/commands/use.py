@@ -1,4 +1,4 @@
-"""`kair use`: the job that commands take when none is named."""
+"""`kair use`: sets the job that commands take when none is named."""
 
 from typing import Annotated
 

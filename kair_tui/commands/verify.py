@@ -1,4 +1,4 @@
-"""`kair verify`: a verdict checked by its certificate, without the traces."""
+"""`kair verify`: checks a verdict by its certificate, without the traces."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,7 +16,7 @@ RENDERER = "kair_tui.render.certificate"
 
 
 def run(file: Annotated[Path, Argument("The file that kair triage --certificate wrote.")]) -> Certificate:
-    """Work everything out anew. Raises InputError where the certificate cannot be read, or does not hold."""
+    """Compute the verdict again from the certificate. Raises InputError if it cannot be read or does not hold."""
     from kair.app.acts.certificate import checked
 
     return checked(file)

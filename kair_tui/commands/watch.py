@@ -1,4 +1,4 @@
-"""`kair watch`: how a running job is doing, as its coordinator wrote it into the store."""
+"""`kair watch`: shows how a running job is doing, as its coordinator wrote it into the store."""
 
 from dataclasses import replace
 from functools import lru_cache
@@ -36,14 +36,14 @@ def run(
     from kair.app.answers.windows import with_windows
     from kair.app.jobs import committed_at, locate
 
-    source = locate(status.job, store)  # of a store behind a URL as it is now
+    source = locate(status.job, store)  # re-read, as a store behind a URL changes
     committed = committed_at(status.job, store)
     return status if committed is None else with_windows(status, _windows(source, store, committed))
 
 
 @lru_cache(maxsize=1)
 def _windows(source: "JobSource", store: Path, _committed_at: int | None) -> WindowsResult:
-    """Return the windows with the warnings of their recording; queried again after each commit."""
+    """Return the windows with the warnings of their recording; asked again after each commit."""
     from kair.app.question import Question
     from kair_tui.cli.asking import open_session
 

@@ -1,4 +1,4 @@
-"""`kair whatif`: how fast the job would be without its stragglers, and what each part costs."""
+"""`kair whatif`: computes how fast the job would be without its stragglers, and what each part costs."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -61,7 +61,7 @@ def run(
         ),
     ] = None,
 ) -> Question:
-    """Return the question; the file of `timeline` is written once it is answered."""
+    """Return the question; `timeline` is written once it is answered."""
     return Question.of("whatif", **{name: value for name, value in locals().items() if name != "timeline"})
 
 
@@ -75,5 +75,5 @@ def finish(asker: "Asker", answer: Answer, own: Mapping[str, Any]) -> None:
 
 
 def in_words(answer: Answer) -> WhatifResult:
-    """Return the result as people read it."""
+    """Return the result as text for people."""
     return whatif_in_words(answer.result)

@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 
 from kair_mitigate.control import Control
-from kair_mitigate.guide import SUDDEN, Guide, Span, evened, is_alike, told_speeds
+from kair_mitigate.guide import SUDDEN, Guide, Span, evened, is_alike, next_speeds
 from kair_mitigate.plans import Share
 
 FAILED = -1.0
@@ -96,7 +96,7 @@ class Claims:
 
     def end(self, step: int, speeds: Sequence[float], counters: Sequence[int]) -> None:
         """Take the speeds and counters that all ranks reported at a step's end."""
-        self.speeds = told_speeds(self.speeds, speeds)
+        self.speeds = next_speeds(self.speeds, speeds)
         # A rank may already fetch its first part of the next step, by the speeds of the step before.
         self._first_speeds.pop(step, None)
         self._first_speeds[step + 2] = self.speeds

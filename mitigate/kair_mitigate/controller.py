@@ -19,9 +19,9 @@ from kair_capture.places import JobPlaces
 from kair_capture.unheard import AFTER_S, why_no_step
 from kair_engine.recording.job_file import JOB_FILE
 from kair_engine.results.mitigate import MitigationProposal
-from kair_engine.stats import told_last
+from kair_engine.stats import last_reported
 from kair_mitigate.job_state import JobState, read_state
-from kair_mitigate.known_units import MEMORY, found_units, keep_units, kept_units, told_units
+from kair_mitigate.known_units import MEMORY, found_units, given_units, keep_units, kept_units
 from kair_mitigate.plans import Plan
 from kair_mitigate.policy.policies import Action, Policy, View
 from kair_mitigate.policy.rates import Rates
@@ -148,7 +148,7 @@ class Controller:
         if known is not None and not is_new and (known.known in {"told", "recorded"} or told_at == self._told_at):
             return known
         self._told_at = told_at
-        units = told_units(len(sizes), self.units, self.unit_size, self.micro_batch)
+        units = given_units(len(sizes), self.units, self.unit_size, self.micro_batch)
         units = units or found_units(self.places, len(sizes), self.micro_batch)
         if units != self._units:
             before = known or kept_units(self.records.folder, len(sizes))
@@ -312,7 +312,7 @@ class NewSteps:
         before = self._device_us if self._device_us.shape[1] == ranks else np.zeros((1, ranks))
         device = np.concatenate([before, matrix("device_us").T])
         if device.any():
-            device = told_last(device)
+            device = last_reported(device)
             self._device_us = device[-1:]
             if device.all():
                 own = device[1:].T

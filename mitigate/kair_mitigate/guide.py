@@ -94,21 +94,21 @@ class Guide:
         return own_s > held / believed + left / others + self.least / self.speeds[self.fastest]
 
 
-def told_speeds(before: Sequence[float] | None, told: Sequence[float]) -> list[float] | None:
+def next_speeds(before: Sequence[float] | None, reported: Sequence[float]) -> list[float] | None:
     """Return the speeds after a step in which each rank reported its own, 0 if it had none.
 
     A rank without a speed is assumed a little faster than before, so that it claims more until it shows its speed. None
     until some rank has shown one.
     """
-    known = [speed for speed in told if speed > 0]
+    known = [speed for speed in reported if speed > 0]
     if not known:
         return None if before is None else list(before)
     mean, most = sum(known) / len(known), max(known)
     if before is None:
-        return [speed if speed > 0 else mean for speed in told]
+        return [speed if speed > 0 else mean for speed in reported]
     return [
         _followed(speed, believed) if speed > 0 else min(believed / EASED, most)
-        for speed, believed in zip(told, before, strict=True)
+        for speed, believed in zip(reported, before, strict=True)
     ]
 
 

@@ -17,7 +17,7 @@ MEMORY = "memory.json"
 _MOST_BYTES = 1 << 24
 
 
-def told_units(ranks: int, units: str | None, size: int | None, micro_batch: int | None) -> Units | None:
+def given_units(ranks: int, units: str | None, size: int | None, micro_batch: int | None) -> Units | None:
     """Return the units that a user gave; None without any.
 
     Raises ValueError if they do not fit the number of ranks.

@@ -19,7 +19,7 @@ from support.patience import PATIENCE_S
 from kair_capture.agent.agent import Agent, agent_settings
 from kair_capture.agent.heartbeat import Coordinator as Reached
 from kair_capture.agent.heartbeat import Heartbeat, Link, Packet
-from kair_capture.agent.run_folders import DEAD_AFTER_S, UNTOLD_AFTER_S, remove_dead_folders
+from kair_capture.agent.run_folders import DEAD_AFTER_S, UNDELIVERED_AFTER_S, remove_dead_folders
 from kair_capture.agent.spool import Spool, deliver_file, read_name
 from kair_capture.agent.step_rows import COLUMNS, ROW, Journal, ScopeSum, ScopeSums
 from kair_capture.agent.windows import HostOfWindow, convert, window_files
@@ -357,7 +357,7 @@ def test_run_folders_of_dead_jobs_go_and_no_other(tmp_path: Path) -> None:
     later = now + 2 * DEAD_AFTER_S
     assert remove_dead_folders(own, later) == ["d"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "f", "l", "o", "own", "u"]
-    assert remove_dead_folders(own, now + 2 * UNTOLD_AFTER_S) == ["u"]
+    assert remove_dead_folders(own, now + 2 * UNDELIVERED_AFTER_S) == ["u"]
     os.close(held)
     (tmp_path / "link").symlink_to(tmp_path)
     assert remove_dead_folders(tmp_path / "link" / "own", later) == []

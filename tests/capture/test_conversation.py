@@ -210,7 +210,7 @@ def test_an_agent_finds_its_coordinator_and_a_slow_rank_is_sampled(tmp_path: Pat
     assert talk.coordinator._sampler.budget.elapsed_us == earned > 0  # what it reads again is not earned twice
     talk.packets.clear()
     talk.batch += 1000
-    assert len(talk.coordinator._watching.roles.told) == 4
+    assert len(talk.coordinator._watching.roles.reports) == 4
     talk.tell(rows_for(1, range(201, 215)))
     talk.until(lambda: len(talk.kept()) == 1)
     assert {(one.generation, one.first_step) for one in talk.orders()} <= {(order.generation, order.first_step)}

@@ -80,7 +80,7 @@ def told(dumper: Dumper) -> Standing:
     for thread in threading.enumerate():
         if thread.name == "dumps":
             thread.join()
-    return dumper.told.popleft()
+    return dumper.reports.popleft()
 
 
 # In the job, and on its host.
@@ -132,7 +132,7 @@ def test_how_a_rank_ended_is_told_by_the_system_and_by_itself(
         process.stdin = None
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         dumper.ended(trainer, asked.step, asked.after)
-        found = dumper.told.popleft()
+        found = dumper.reports.popleft()
         assert (found.signal, found.exit_status, found.error) == expected
         assert (found.lives, found.step, found.known_by) == (False, 3, "kernel")
         assert (found.where != "") == ("string_at" in ends or "raise" in ends)
@@ -158,7 +158,7 @@ def test_a_rank_that_lets_go_for_long_is_told_to_end_by_its_exception_before_it_
         assert dumper.is_ending(trainer)
         dumper.ends(trainer, asked.step, asked.after)
         assert not dumper.is_ending(trainer)  # told once
-        found = dumper.told.popleft()
+        found = dumper.reports.popleft()
         assert (found.exit_status, found.error, found.known_by) == (1, "KeyError: 3", "itself")
 
 

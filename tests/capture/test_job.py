@@ -24,7 +24,7 @@ from kair_capture.coordinator.step_log import ScopeLog
 from kair_capture.places import JobPlaces
 from kair_capture.ring import Kind, NameReader, StepFlag
 from kair_engine.trace.columns import read_columns
-from kair_engine.trace.model import NOT_TOLD
+from kair_engine.trace.model import NOT_RECORDED
 from kair_engine.triage.analysis import triage
 
 pytestmark = [
@@ -154,7 +154,7 @@ def test_each_sampled_step_tells_what_its_thread_had_of_the_processor(jobs: Jobs
         assert 0 < cpu < length
         assert min(delay, of_communication) >= 0
         # On a busy machine the thread that counts may begin to wait in the first one only.
-        assert halted == 0 or (halted, step) == (NOT_TOLD, WINDOW[0])
+        assert halted == 0 or (halted, step) == (NOT_RECORDED, WINDOW[0])
         assert 0 <= helpers < length
         assert given == 8 * 16 * 4  # of the batch, not of what it is compared with
 

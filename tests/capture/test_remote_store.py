@@ -151,7 +151,7 @@ def test_what_is_wrong_with_a_store_is_told_with_its_url(tmp_path: Path) -> None
     (tmp_path / "there" / "job").mkdir(parents=True)
     (tmp_path / "there" / "job" / "job.json").write_text('{"x":')
     mirror = mirror_of(url, tmp_path / "cache")
-    assert Store(mirror).told == url
+    assert Store(mirror).address == url
     with pytest.raises(InputError, match=f"^{url}/job/job.json is damaged"):
         fetch_job(mirror, "job")
 

@@ -23,7 +23,7 @@ from kair_engine.trace.model import Trace
 from kair_engine.views.collectives import collectives
 from kair_engine.views.matrix_products import Shape, shape_of
 from kair_engine.views.sibling_speeds import chance_of_places, compare, others_median
-from kair_engine.views.transfer_kinds import bus_factor, kind_of, members_told
+from kair_engine.views.transfer_kinds import bus_factor, byte_factor, kind_of
 
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*,unsigned)"
 
@@ -328,9 +328,9 @@ def test_factors_are_those_of_nccl_tests() -> None:
 
 
 def test_of_a_gather_gloo_records_one_members_part() -> None:
-    assert members_told("gloo:all_gather", "all_gather", 4) == 4
-    assert members_told("gloo:all_reduce", "all_reduce", 4) == 1
-    assert members_told("ncclDevKernel_AllGather_RING_LL", "all_gather", 4) == 1
+    assert byte_factor("gloo:all_gather", "all_gather", 4) == 4
+    assert byte_factor("gloo:all_reduce", "all_reduce", 4) == 1
+    assert byte_factor("ncclDevKernel_AllGather_RING_LL", "all_gather", 4) == 1
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), max_size=20))

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.ranks import run_ranks
 
-from kair_mitigate.guide import Guide, evened, told_speeds
+from kair_mitigate.guide import Guide, evened, next_speeds
 from kair_mitigate.plans import Plan, Share, State, divided
 
 if TYPE_CHECKING:
@@ -161,14 +161,14 @@ def test_first_parts_are_of_the_speeds_before_the_last_step() -> None:
 
 
 def test_a_rank_whose_only_batch_shows_no_speed_is_tried_again() -> None:
-    assert told_speeds(None, [0.0, 0.0]) is None
-    assert told_speeds(None, [100.0, 0.0]) == [100.0, 100.0]
-    speeds = told_speeds(None, [100.0, 10.0])
+    assert next_speeds(None, [0.0, 0.0]) is None
+    assert next_speeds(None, [100.0, 0.0]) == [100.0, 100.0]
+    speeds = next_speeds(None, [100.0, 10.0])
     for _ in range(100):
-        speeds = told_speeds(speeds, [100.0, 0.0])
+        speeds = next_speeds(speeds, [100.0, 0.0])
     assert speeds == [100.0, 100.0]
-    assert told_speeds([100.0, 50.0], [0.0, 0.0]) == [100.0, 50.0]
-    assert told_speeds([100.0, 100.0], [90.0, 50.0]) == [97.0, 50.0]  # noise, and a spell
+    assert next_speeds([100.0, 50.0], [0.0, 0.0]) == [100.0, 50.0]
+    assert next_speeds([100.0, 100.0], [90.0, 50.0]) == [97.0, 50.0]  # noise, and a spell
     assert evened([102.0, 98.0, 150.0, 50.0]) == [100.0, 100.0, 150.0, 50.0]
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from support.stopping_threads import steps
 
 from kair_engine.timeline.inputs import batch_bytes
-from kair_engine.trace.model import NOT_TOLD
+from kair_engine.trace.model import NOT_RECORDED
 
 STEPS, RANKS = np.array([1, 2]), np.array([0, 2])
 
@@ -17,7 +17,7 @@ def test_what_is_told_of_some_steps_and_ranks(tmp_path: Path) -> None:
     assert batch_bytes(made, STEPS, RANKS) is None
     times, untold = made.job.step_times, {(0, 2), (3, 1)}  # rank, step
     cells = zip(times.rank, times.step, strict=True)
-    told = tuple(NOT_TOLD if cell in untold else 100 * cell[0] + cell[1] for cell in cells)
+    told = tuple(NOT_RECORDED if cell in untold else 100 * cell[0] + cell[1] for cell in cells)
     given = replace(made, job=replace(made.job, step_times=replace(times, given_bytes=told)))
     found = batch_bytes(given, STEPS, RANKS)
     assert found is not None

@@ -36,7 +36,7 @@ DESCRIBED = (
         )
     ),
     "capture",
-    *(f"kair_tui/{room}" for room in ("cli", "render", "shell", "tui")),
+    *(f"kair_tui/{room}" for room in ("cli", "commands", "render", "shell", "tui")),
     "mitigate",
 )
 """Rooms whose docstrings and comments are plain English too."""

@@ -440,7 +440,7 @@ class Agent:
 
     def _tell_standings(self) -> None:
         """Report where ranks stand and how they ended, after their rows."""
-        waiting = self.dumper.told
+        waiting = self.dumper.reports
         while waiting and self._send(Packet.STANDING, waiting[0].packed()):
             waiting.popleft()
 

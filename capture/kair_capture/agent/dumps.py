@@ -65,13 +65,13 @@ class Asked:
 
 
 class Dumper:
-    """Watches all ranks of a host. Reports collect in `told`; no method waits for the store or a rank."""
+    """Watches all ranks of a host. Reports collect in `reports`; no method waits for the store or a rank."""
 
     def __init__(self, run_dir: Path, deliver: Deliver, ahead_ns: Callable[[], int] = lambda: 0) -> None:
         """`ahead_ns` is the correction for a host clock that was set back."""
         self._run_dir, self._deliver, self._ahead_ns = run_dir, deliver, ahead_ns
         self._watched: dict[Trainer, _Watched] = {}
-        self.told: Final[deque[Standing]] = deque()
+        self.reports: Final[deque[Standing]] = deque()
 
     def watch(self, trainer: Trainer) -> None:
         """Watch a process, to learn how it ends. One that is already gone belonged to another attempt."""
@@ -112,7 +112,7 @@ class Dumper:
 
     def _tell(self, trainer: Trainer, seen: _Watched, step: int, after: str) -> None:
         how = self._how(trainer, seen)
-        self.told.append(
+        self.reports.append(
             Standing(
                 trainer.rank,
                 0,
@@ -147,7 +147,7 @@ class Dumper:
             self._wake(one.trainer)
         self._wait([one.trainer for one in ranks], began)
         for one in ranks:
-            self.told.append(self._standing(hang, one, began))
+            self.reports.append(self._standing(hang, one, began))
         for handle in filter(None, handles.values()):
             os.close(handle)
         with suppress(OSError):

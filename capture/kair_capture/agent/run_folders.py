@@ -18,12 +18,12 @@ from kair_capture.delays import TakesDelays
 from kair_capture.files import BusyError, locked, object_in
 from kair_capture.job import framework
 from kair_capture.ring import is_running, process_namespace
-from kair_capture.unheard import has_untold
+from kair_capture.unheard import has_undelivered
 from kair_capture.wire import MOST_CALLS, MOST_PARTNERS, BadMessageError, Communication
 
 DEAD_AFTER_S: Final = 3600.0
 """A job that just begins, or restarts its agent, has changed its folder more recently."""
-UNTOLD_AFTER_S: Final = 24 * 3600.0
+UNDELIVERED_AFTER_S: Final = 24 * 3600.0
 """The same if steps or windows wait for a coordinator: the job's next agent would deliver them."""
 _GOING: Final = ".dead-"
 
@@ -62,7 +62,7 @@ def _is_dead(folder: Path, now: float) -> bool:
     if not any(name == "agent.lock" or name.startswith("rank-") for name in names):
         return False
     changed = max(path.stat().st_mtime for path in (folder, *folder.iterdir()))
-    patience = UNTOLD_AFTER_S if has_untold(folder) else DEAD_AFTER_S
+    patience = UNDELIVERED_AFTER_S if has_undelivered(folder) else DEAD_AFTER_S
     return now - changed > patience and not _has_agent(folder) and not _has_ranks(folder, names)
 
 

@@ -249,7 +249,7 @@ class Confirming:
         return self._now
 
     def _require_allowed(self, ranks: tuple[int, ...]) -> None:
-        delays = {one.rank: one.delays for one in self._watching.roles.told}
+        delays = {one.rank: one.delays for one in self._watching.roles.reports}
         says = [delays.get(rank, TakesDelays.WHERE_ALLOWED) for rank in ranks]
         if TakesDelays.NO in says:
             rank = ranks[says.index(TakesDelays.NO)]

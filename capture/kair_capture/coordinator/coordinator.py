@@ -226,7 +226,7 @@ class Coordinator:
 
     def on_communication(self, communication: Communication) -> Done:
         """Store how a rank communicates."""
-        self._changed |= self._watching.roles.tell(communication)
+        self._changed |= self._watching.roles.add(communication)
         return Done()
 
     def on_standing(self, standing: Standing) -> Done:
@@ -589,7 +589,7 @@ class Coordinator:
         self._memory.unasked_until = self._unasked.until
         self._memory.hang = self._hangs.last
         self._memory.triage = self._judging.last
-        self._memory.communication = list(self._watching.roles.told)
+        self._memory.communication = list(self._watching.roles.reports)
         self._memory.alerts = list(self._watching.alerts)
         remember(self._settings.places.capture / "memory.json", self._memory)
 

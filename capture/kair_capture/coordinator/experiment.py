@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from kair_capture.coordinator.step_table import StepTable, Told
+from kair_capture.coordinator.step_table import ReportedSteps, StepTable
 from kair_capture.delays import (
     DEFAULT_SHARES,
     LONGEST_LEASE,
@@ -82,7 +82,7 @@ class Experiment:
     """Ratio of actual to ordered delay, if too large to dose."""
     is_ignored: bool = False
     """Whether a rank followed none of its last doses."""
-    _told: list[Told] = field(default_factory=list)
+    _steps: list[ReportedSteps] = field(default_factory=list)
     _taken: int = 0
     _looked: int = 0
     _settled_us: float = 0.0
@@ -112,17 +112,17 @@ class Experiment:
         if until <= self.until:
             return False
         steps: Ints = np.arange(self.until + 1, until + 1)
-        self._told.append(table.steps(np.asarray(self.plan.ranks, np.int64), steps))
+        self._steps.append(table.steps(np.asarray(self.plan.ranks, np.int64), steps))
         self._taken += len(steps)
-        return bool((known_median(self._told[-1].step_us) > TOO_LONG * self.plan.step_us).any())
+        return bool((known_median(self._steps[-1].step_us) > TOO_LONG * self.plan.step_us).any())
 
     def recorded(self) -> Recorded:
         """Return all of them, with the ordered doses. Raises ValueError for fewer than two."""
         begin_us, step_us, own_us, inserted_us = (
-            np.concatenate([getattr(one, name) for one in self._told], axis=1)
+            np.concatenate([getattr(one, name) for one in self._steps], axis=1)
             for name in ("begin_us", "step_us", "own_us", "inserted_us")
         )
-        flags = np.concatenate([one.flags for one in self._told], axis=1)
+        flags = np.concatenate([one.flags for one in self._steps], axis=1)
         left_out: Bools = np.asarray(((flags & _LEFT_OUT) > 0).any(axis=0))
         ends: Floats = begin_us + step_us
         ranks = tuple(map(Rank, self.plan.ranks))

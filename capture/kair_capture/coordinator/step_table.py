@@ -57,7 +57,7 @@ class Recent:
 
 
 @dataclass(frozen=True)
-class Told:
+class ReportedSteps:
     """Reported steps of some ranks: matrices (rank, step)."""
 
     begin_us: Floats
@@ -170,7 +170,7 @@ class StepTable:
         tells = len(ranks) > 0 and bool((np.count_nonzero(samples > 0, axis=1) * 2 >= count).all())
         return Recent(ranks, steps, step_us, self_us, cpu_us, ready_us, samples if tells else None)
 
-    def steps(self, ranks: Ints, steps: Ints) -> Told:
+    def steps(self, ranks: Ints, steps: Ints) -> ReportedSteps:
         """Return these steps, unfit ones too, of those of the ranks that were ever heard."""
         at = np.ix_(ranks[ranks < self._ranks], steps % HISTORY)
         there = (self._held["number"][at] == steps + 1) & (steps >= 0)
@@ -178,7 +178,7 @@ class StepTable:
             np.where(there, self._held[name][at], np.nan).astype(np.float64)
             for name in ("begin_us", "step_us", "self_us", "input_us", "inserted_us")
         )
-        return Told(begin_us, step_us, self._held["flags"][at], self_us - input_us, inserted_us)
+        return ReportedSteps(begin_us, step_us, self._held["flags"][at], self_us - input_us, inserted_us)
 
     def _grow(self, ranks: int) -> None:
         """Make room for this many ranks, at least doubling it, because ranks arrive host by host."""
@@ -211,28 +211,28 @@ class _Place:
 class Roles:
     """Roles from agents' reports. Ranks without a report share one role."""
 
-    def __init__(self, told: Iterable[Communication] = ()) -> None:
-        self._told = {one.rank: one for one in told}
+    def __init__(self, reports: Iterable[Communication] = ()) -> None:
+        self._reports = {one.rank: one for one in reports}
         self._names: dict[int, str] | None = None
 
     @property
-    def told(self) -> tuple[Communication, ...]:
+    def reports(self) -> tuple[Communication, ...]:
         """Return all reports, for `__init__` after a restart."""
-        return tuple(self._told.values())
+        return tuple(self._reports.values())
 
-    def tell(self, one: Communication) -> bool:
+    def add(self, one: Communication) -> bool:
         """Add a rank's report; return whether it is new. Another world size replaces all reports."""
-        if one.rank >= MOST_RANKS or self._told.get(one.rank) == one:
+        if one.rank >= MOST_RANKS or self._reports.get(one.rank) == one:
             return False
-        self._told = {rank: other for rank, other in self._told.items() if other.world_size == one.world_size}
-        self._told[one.rank] = one
+        self._reports = {rank: other for rank, other in self._reports.items() if other.world_size == one.world_size}
+        self._reports[one.rank] = one
         self._names = None
         return True
 
     def name(self, rank: int) -> str:
         """Return the name of a rank's role; `all` if all ranks are alike."""
         if self._names is None:
-            self._names = role_names(self._told)
+            self._names = role_names(self._reports)
         return self._names.get(rank, "all")
 
     def codes(self, ranks: Ints) -> Ints:
@@ -240,15 +240,15 @@ class Roles:
         return np.unique([self.name(rank) for rank in ranks.tolist()], return_inverse=True)[1].reshape(-1)
 
 
-def role_names(told: Mapping[int, Communication]) -> dict[int, str]:
+def role_names(reports: Mapping[int, Communication]) -> dict[int, str]:
     """Return rank → the name of its role, from all ranks' reports."""
-    places = _places(told)
-    program = programs(_calls(told))
+    places = _places(reports)
+    program = programs(_calls(reports))
     several: Counter[_Place | None] = Counter()
-    for place, _ in {(places.get(rank), program[rank]) for rank in told}:
+    for place, _ in {(places.get(rank), program[rank]) for rank in reports}:
         several[place] += 1
     names = {}
-    for rank in told:
+    for rank in reports:
         place = places.get(rank)
         words = [] if place is None else [f"stage {place.stage} of {place.stages}"]
         if several[place] > 1:
@@ -257,29 +257,29 @@ def role_names(told: Mapping[int, Communication]) -> dict[int, str]:
     return names
 
 
-def _calls(told: Mapping[int, Communication]) -> dict[int, Floats]:
+def _calls(reports: Mapping[int, Communication]) -> dict[int, Floats]:
     """Return how often each rank calls groups of each size, in the order of the ranks."""
-    sizes = sorted({size for one in told.values() for size, _ in one.groups})
-    calls = {rank: np.zeros(len(sizes)) for rank in sorted(told)}
-    for rank, one in told.items():
+    sizes = sorted({size for one in reports.values() for size, _ in one.groups})
+    calls = {rank: np.zeros(len(sizes)) for rank in sorted(reports)}
+    for rank, one in reports.items():
         for size, often in one.groups:
             calls[rank][sizes.index(size)] += often
     return calls
 
 
-def _places(told: Mapping[int, Communication]) -> dict[int, _Place]:
+def _places(reports: Mapping[int, Communication]) -> dict[int, _Place]:
     """Return rank → its position among those that send to each other, in the order of their numbers.
 
     Rings with one direction, and all-to-all, are symmetric: their ranks have no positions.
     """
     places: dict[int, _Place] = {}
-    for members in _connected(told):
-        if len(members) > 1 and not _do_alike(members, told):
+    for members in _connected(reports):
+        if len(members) > 1 and not _do_alike(members, reports):
             places |= {rank: _Place(at, len(members)) for at, rank in enumerate(members)}
     return places
 
 
-def _connected(told: Mapping[int, Communication]) -> list[list[int]]:
+def _connected(reports: Mapping[int, Communication]) -> list[list[int]]:
     """Return sets of ranks that are connected by sends, each in order."""
     leader: dict[int, int] = {}
 
@@ -289,7 +289,7 @@ def _connected(told: Mapping[int, Communication]) -> list[list[int]]:
             rank = above
         return rank
 
-    for rank, one in told.items():
+    for rank, one in reports.items():
         for other in (*one.sends, *one.receives):
             leader[found(rank)] = found(other)
     sets: dict[int, list[int]] = {}
@@ -298,21 +298,21 @@ def _connected(told: Mapping[int, Communication]) -> list[list[int]]:
     return list(sets.values())
 
 
-def _do_alike(members: list[int], told: Mapping[int, Communication]) -> bool:
+def _do_alike(members: list[int], reports: Mapping[int, Communication]) -> bool:
     """Return whether every member sends to, and receives from, the same relative positions in the circle.
 
     A pipeline whose last stage sends to the first does so too, but in both directions: a rank that sends to those it
     receives from is a stage, unless these are all.
     """
     place = {rank: at for at, rank in enumerate(members)}
-    if not all(rank in told for rank in members):
+    if not all(rank in reports for rank in members):
         return False
 
     def steps(rank: int, others: Iterable[int]) -> frozenset[int]:
         return frozenset((place[other] - place[rank]) % len(members) for other in others if other in place)
 
-    sends = {steps(rank, told[rank].sends) for rank in members}
-    receives = {steps(rank, told[rank].receives) for rank in members}
+    sends = {steps(rank, reports[rank].sends) for rank in members}
+    receives = {steps(rank, reports[rank].receives) for rank in members}
     if len(sends) > 1 or len(receives) > 1:
         return False
     to_all = len(members) > _FEW and len(next(iter(sends))) == len(members) - 1

@@ -22,7 +22,7 @@ _FEWEST: Final = 10
 """Steps before a step can count as too long."""
 
 
-class Told(Protocol):
+class DelayNumber(Protocol):
     """Holds the number of the last order: ControlWords."""
 
     @property
@@ -36,16 +36,16 @@ class Delays:
     def __init__(
         self,
         rank: int,
-        told: Told,
+        number_of: DelayNumber,
         file: Path,
         recorder: Recorder,
         *,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`file` holds the order whose number is in `told`."""
-        self._rank, self._told, self._file, self._recorder, self._sleep = rank, told, file, recorder, sleep
+        """`file` holds the order with the number in `number_of`."""
+        self._rank, self._number, self._file, self._recorder, self._sleep = rank, number_of, file, recorder, sleep
         # An earlier process's order does not apply to this one.
-        self._seen = told.delays
+        self._seen = number_of.delays
         self._orders: tuple[Order, ...] = ()
         """The present order and its successor."""
         self._highest = 0
@@ -78,7 +78,7 @@ class Delays:
 
         `is_free`: nothing else affects the step. `micro_batches` are those of the previous step.
         """
-        if self._is_off or (not self._orders and self._told.delays == self._seen):
+        if self._is_off or (not self._orders and self._number.delays == self._seen):
             return self._after_last()
         try:
             return self._next(step, length_ns, micro_batches, is_free=is_free)
@@ -105,7 +105,7 @@ class Delays:
         return was
 
     def _next(self, step: int, length_ns: int, micro_batches: int, *, is_free: bool) -> bool:
-        if self._told.delays != self._seen:
+        if self._number.delays != self._seen:
             self._read()
         self._place = None
         self._note_length(length_ns)
@@ -121,7 +121,7 @@ class Delays:
 
     def _read(self) -> None:
         """Read the order; an invalid or older one ends all."""
-        self._seen = number = self._told.delays
+        self._seen = number = self._number.delays
         with self._file.open("rb") as file:
             text = file.read(MOST_BYTES + 1)
         order = from_json(text) if text else None

@@ -249,7 +249,7 @@ def _default_job(root: Path) -> tuple[str, str]:
     if latest := store.latest():
         return latest, "most recent"
     raise InputError(
-        f"no job was named, and the store {store.told} has none",
+        f"no job was named, and the store {store.address} has none",
         "kair triage FOLDER, or kair import FOLDER --job NAME",
     )
 
@@ -280,4 +280,4 @@ def unknown_job(job: str, root: Path) -> InputError:
     names = [*(stored.name for stored in store.jobs()), *store.watched()]
     near = get_close_matches(job, names, n=3, cutoff=0.5)
     hint = f"did you mean {', '.join(near)}?" if near else "kair jobs lists the store's jobs"
-    return InputError(f"no job {job!r} in the store {store.told}, and no such file or folder", hint)
+    return InputError(f"no job {job!r} in the store {store.address}, and no such file or folder", hint)

@@ -55,9 +55,9 @@ class OpenStore:
         self.store, self.root, self.progress, self._in_words = Store(root), root, progress, in_words
 
     @property
-    def told(self) -> str:
+    def address(self) -> str:
         """The store's name for people: its folder, or the URL that this mirrors."""
-        return self.store.told
+        return self.store.address
 
     def listing(self) -> "tuple[list[StoredJob], list[KairWarning]]":
         """Return every job by name, and a warning for each that is damaged and left out.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kair_engine.frozen import dataclass
 from kair_engine.results.query import ColumnType, QueryColumn
 from kair_engine.trace.identity import RankIdentity
-from kair_engine.trace.model import NOT_TOLD, StepTimes, Trace, host_of, require_steps
+from kair_engine.trace.model import NOT_RECORDED, StepTimes, Trace, host_of, require_steps
 
 if TYPE_CHECKING:
     import numpy as np
@@ -216,7 +216,9 @@ def _steps(trace: Trace, _: Findings) -> "pl.LazyFrame":
     ]
     names = [*StepTimes.__dataclass_fields__, "host_ns"]
     read = pl.LazyFrame(rows, schema=dict.fromkeys(names, pl.Int64), orient="row")
-    known = read.with_columns(pl.when(pl.col(name) != NOT_TOLD).then(pl.col(name)).alias(name) for name in names[5:])
+    known = read.with_columns(
+        pl.when(pl.col(name) != NOT_RECORDED).then(pl.col(name)).alias(name) for name in names[5:]
+    )
     return known.with_columns(
         duration_us=pl.col("duration_ns") / US_IN_NS,
         host_us=pl.col("host_ns") / US_IN_NS,

@@ -48,7 +48,7 @@ def _counted(case: Case, measure: str, series: Sequence[Series]) -> Explanation:
     own, seconds = float(counts[0][mine].sum()), float(length_s[mine].sum())
     others = counts[1:][:, mine].sum(axis=1)[known[1:].any(axis=1)]
     explanation = replace(
-        case.told(measure, series),
+        case.explanation(measure, series),
         own=own / seconds,
         peers=float(np.median(others)) / seconds if len(others) else None,
     )
@@ -79,7 +79,7 @@ def by_growth(case: Case) -> Explanation | None:
     known = ~np.isnan(beyond[0])
     own, first = beyond[0][known], mean_of(values[0][known][:1])
     explanation = replace(
-        case.told(measure, series),
+        case.explanation(measure, series),
         own=mean_of(values[0][known][-1:]),
         peers=mean_of(peers[0][known][-1:]),
         before=first,

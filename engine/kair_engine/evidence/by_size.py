@@ -41,7 +41,7 @@ def by_size(case: Case) -> Explanation | None:
         return None
     mine = case.mine(looked)
     explanation = replace(
-        case.told(size.measure, series),
+        case.explanation(size.measure, series),
         own=mean_of(seen.value[0][mine]),
         peers=mean_of(peers_of(seen.value)[0][mine]),
         # Only windows that are judged: a mean over others, which lack peers, could contradict the verdict.
@@ -73,7 +73,7 @@ def _sign(case: Case, sign: Sign) -> Explanation:
     mine, held = case.mine(looked), holds(looked, sign, 0.0)
     values, here = looked.values(sign.measure, sign.combined, sign), mine & held.known[0]
     explanation = replace(
-        case.told(sign.measure, series),
+        case.explanation(sign.measure, series),
         own=mean_of(values[0][mine]),
         peers=mean_of(peers_of(values)[0][mine]),
     )
@@ -133,25 +133,27 @@ def _what_it_says(case: Case, series: Sequence[Series], looked: Looked) -> str |
     return max(sums, key=lambda text: sums[text]) if sums else None
 
 
-def _judged(case: Case, told: Explanation, seen: _Seen, looked: Looked, *, is_sampled: bool) -> Explanation:
+def _judged(case: Case, explanation: Explanation, seen: _Seen, looked: Looked, *, is_sampled: bool) -> Explanation:
     """Return the explanation with its word, judged by the windows in which the finding shows."""
     mine = case.mine(looked)
     here = mine & seen.sure[0]
-    absent = replace(told, word="excluded") if is_sampled else told
-    predicted = told.predicted_us
+    absent = replace(explanation, word="excluded") if is_sampled else explanation
+    predicted = explanation.predicted_us
     if predicted is None or predicted < case.measured_us / CLOSE:
-        return told if predicted is None else absent
+        return explanation if predicted is None else absent
     if seen.lacks_sign or not here.any():
-        return told
+        return explanation
     if not _mostly(case, seen.fires[0][here]):
         return absent
-    if told.p_value is not None and told.p_value > LEVEL:
-        return replace(told, word="seen")
+    if explanation.p_value is not None and explanation.p_value > LEVEL:
+        return replace(explanation, word="seen")
     more = predicted - _before_us(case, seen, mine)
     if more < case.measured_us / CLOSE or not _comes_and_goes(case, seen, looked):
-        return replace(told, word="seen")
+        return replace(explanation, word="seen")
     fits = more <= case.measured_us * CLOSE
-    return replace(told, word="explains" if fits and told.p_value is not None else "consistent", predicted_us=more)
+    return replace(
+        explanation, word="explains" if fits and explanation.p_value is not None else "consistent", predicted_us=more
+    )
 
 
 def _mostly(case: Case, fires: Bools) -> bool:

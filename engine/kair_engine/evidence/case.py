@@ -92,7 +92,7 @@ class Case:
             command=None if is_untied else self.part.observe or None,
         )
 
-    def told(self, measure: str, series: Sequence[Series]) -> Explanation:
+    def explanation(self, measure: str, series: Sequence[Series]) -> Explanation:
         """Return an explanation, not judged yet, with the names and units of a measure that was read; counters are per
         second.
         """

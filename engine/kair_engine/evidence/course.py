@@ -9,7 +9,7 @@ from kair_engine.arrays import Floats, Ints
 from kair_engine.evidence.series import Series
 from kair_engine.frozen import dataclass
 from kair_engine.trace.measures import EvidenceSource
-from kair_engine.trace.model import NOT_TOLD, StepTimes
+from kair_engine.trace.model import NOT_RECORDED, StepTimes
 
 STEPS: Final = EvidenceSource("steps", "capture", "host", bound_s=0.0)
 """Measurements that ranks take in each of their steps: complete, except for missing steps."""
@@ -75,7 +75,7 @@ def course_of_times(times: StepTimes) -> Course | None:
     for name, column in columns.items():
         if column:
             values = np.array(column, np.float64)
-            spent[name] = np.where(values == NOT_TOLD, np.nan, values / 1e3)
+            spent[name] = np.where(values == NOT_RECORDED, np.nan, values / 1e3)
     rank, step, begin, length = (
         np.array(one, np.int64) for one in (times.rank, times.step, times.begin_ns, times.duration_ns)
     )

@@ -29,7 +29,7 @@ from kair_engine.export.donation_names import Pseudonyms
 from kair_engine.frozen import dataclass
 from kair_engine.trace.format import FragmentWriter, read_metadata
 from kair_engine.trace.identity import DeviceIdentity, RankIdentity
-from kair_engine.trace.model import GIFT, NOT_TOLD, FragmentInfo, KairWarning, ProcessGroup, Trace
+from kair_engine.trace.model import GIFT, NOT_RECORDED, FragmentInfo, KairWarning, ProcessGroup, Trace
 
 SUFFIX: Final = ".tar.zst"
 _FIRST_NS: Final = 10**18
@@ -199,13 +199,13 @@ def _identity(one: RankIdentity, names: Pseudonyms) -> RankIdentity:
 
 
 def _later(times: tuple[int, ...], shift: int) -> tuple[int, ...]:
-    return tuple(one if one == NOT_TOLD else one + shift for one in times)
+    return tuple(one if one == NOT_RECORDED else one + shift for one in times)
 
 
 def _divided(values: tuple[int, ...]) -> tuple[int, ...]:
     """Return the numbers divided by their greatest common divisor."""
     divisor = gcd(*(one for one in values if one > 0)) or 1
-    return tuple(one if one == NOT_TOLD else one // divisor for one in values)
+    return tuple(one if one == NOT_RECORDED else one // divisor for one in values)
 
 
 def _table(table: pa.Table, survey: _Survey, names: Pseudonyms, lanes: dict[str, str], shift: int) -> pa.Table:

@@ -22,7 +22,7 @@ LARGER_INPUTS: Final = 0.01
 class Dimension:
     """A dimension of an operator's inputs in which ranks differ."""
 
-    told_by: str
+    given_by: str
     """The operator whose inputs these are: of a kernel the one that launched it."""
     tensor: int
     """Among its tensors."""
@@ -87,6 +87,6 @@ def _growth(
 def _dimension(sort: Given, index: int) -> Dimension:
     for tensor, axes in enumerate(sort.layout):
         if index < axes:
-            return Dimension(sort.told_by, tensor, index)
+            return Dimension(sort.given_by, tensor, index)
         index -= axes
     raise IndexError(index)

@@ -19,7 +19,7 @@ from kair_engine.readers.formats import NotATraceError
 from kair_engine.readers.json_values import listing, mapping, mappings
 from kair_engine.readers.paths import MAX_RANKS, host_of, rank_from_name
 from kair_engine.readers.plain_pickle import CutError, NotPlainError, load_plain
-from kair_engine.trace.calls import NOT_NUMBERED, UNTOLD, CallState, CollectiveCall, GroupProgress, location_in
+from kair_engine.trace.calls import NOT_NUMBERED, UNKNOWN, CallState, CollectiveCall, GroupProgress, location_in
 from kair_engine.trace.format import write_fragment
 from kair_engine.trace.model import FragmentInfo, KairWarning, short_warning
 
@@ -232,7 +232,7 @@ class _Group:
         last = parts[-1]
         of_sizes = parts[:-1] if len(parts) > 1 else parts
         unsure = (is_first and len(parts) > 1) or len({_operation(part) for part in of_sizes}) > 1
-        elements = (UNTOLD, UNTOLD) if unsure else (_elements(of_sizes, "input"), _elements(of_sizes, "output"))
+        elements = (UNKNOWN, UNKNOWN) if unsure else (_elements(of_sizes, "input"), _elements(of_sizes, "output"))
         return CollectiveCall(
             sequence=_sequence(last, is_transfer=False),
             operation=_operation(last),
@@ -259,13 +259,13 @@ class _Group:
             output_elements=_elements([entry], "output"),
             location=_location(entry),
             # `send 1->2` and `recv 1<-2`: positions in the group, the rank's own first.
-            peer=UNTOLD if match is None or match[3] is None else self._rank_at(int(match[3])),
+            peer=UNKNOWN if match is None or match[3] is None else self._rank_at(int(match[3])),
         )
 
     def _rank_at(self, place: int) -> int:
         if not self._ranks:
-            return place if self._name == "0" else UNTOLD
-        return self._ranks[place] if place < len(self._ranks) else UNTOLD
+            return place if self._name == "0" else UNKNOWN
+        return self._ranks[place] if place < len(self._ranks) else UNKNOWN
 
 
 def _sorted_out(entries: Sequence[Entry]) -> tuple[list[list[Entry]], list[tuple[Entry, Entry]]]:
@@ -329,15 +329,15 @@ def _sizes(entry: Entry) -> str:
 
 
 def _elements(entries: Sequence[Entry], side: str) -> int:
-    """Return the number of elements in all tensors of one side; UNTOLD if a size is missing."""
+    """Return the number of elements in all tensors of one side; UNKNOWN if a size is missing."""
     total = 0
     for entry in entries:
         shapes = entry.get(f"{side}_sizes")
         if not isinstance(shapes, list) or not shapes:
-            return UNTOLD
+            return UNKNOWN
         for shape in shapes:
             if not isinstance(shape, list) or not all(isinstance(size, int) and 0 <= size < 1 << 48 for size in shape):
-                return UNTOLD
+                return UNKNOWN
             total += math.prod(shape[:16])
     return min(total, (1 << 62) - 1)
 

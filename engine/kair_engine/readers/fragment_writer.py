@@ -32,7 +32,7 @@ from kair_engine.trace.format import (
     FragmentWriter,
 )
 from kair_engine.trace.identity import RankIdentity
-from kair_engine.trace.model import NOT_TOLD, FragmentInfo, KairWarning, LaunchQueue, StepTimes, short_warning
+from kair_engine.trace.model import NOT_RECORDED, FragmentInfo, KairWarning, LaunchQueue, StepTimes, short_warning
 
 _ABSENT: Final = -1
 _TIMES: Final = range(-(1 << 62), 1 << 62)
@@ -257,7 +257,7 @@ def write_recording(
                 if (at := part.numbers.get(number)) is not None:
                     writer.write(table := part.table(at, number))
                     begin, length = part.window(at)
-                    device_times = part.on_device.get(at, (NOT_TOLD, NOT_TOLD))
+                    device_times = part.on_device.get(at, (NOT_RECORDED, NOT_RECORDED))
                     times.append((part.rank, number, begin, length, len(table) - 1, *device_times))
         step_times = _step_times(sorted(times))
         info = FragmentInfo(
@@ -414,7 +414,7 @@ def _arrow(of: dict[str, Int64s], rows: Rows, rank: int, step: int) -> pa.Table:
 def _step_times(times: Iterable[tuple[int, ...]]) -> StepTimes:
     rank, step, begin, duration, operations, device_begin, device_end = map(tuple, zip(*times, strict=True))
     plain = StepTimes(rank, step, begin, duration, operations)
-    if all(one == NOT_TOLD for one in device_end):
+    if all(one == NOT_RECORDED for one in device_end):
         return plain
     return replace(plain, device_begin_ns=device_begin, device_end_ns=device_end)
 

@@ -12,8 +12,8 @@ from typing import Final
 from kair_engine.frozen import dataclass
 from kair_engine.trace.calls import (
     NOT_NUMBERED,
-    UNTOLD,
-    UNTOLD_GROUP,
+    UNKNOWN,
+    UNNAMED_GROUP,
     CollectiveCall,
     GroupProgress,
     is_of_all,
@@ -221,7 +221,7 @@ class _OfRank:
             ranks = everybody if is_of_all(name, words) else ()
             yield self._group((name, words, ranks), number, enqueued, completed)
         for number in sorted(self._works.keys() - reported):
-            name = next((name for name, one in self._works_of.items() if one == number), UNTOLD_GROUP)
+            name = next((name for name, one in self._works_of.items() if one == number), UNNAMED_GROUP)
             yield self._group((name, "", everybody if is_of_all(name, "") else ()), number, number, number - 1)
 
     def _group(
@@ -253,8 +253,8 @@ class _OfRank:
             operation=_OPERATIONS.get(operation, operation.lower())[:40],
             state="open",
             sizes="" if inputs < 0 else f"{inputs} elements" + ("" if outputs in (inputs, -1) else f" → {outputs}"),
-            input_elements=inputs if inputs >= 0 else UNTOLD,
-            output_elements=outputs if outputs >= 0 else UNTOLD,
+            input_elements=inputs if inputs >= 0 else UNKNOWN,
+            output_elements=outputs if outputs >= 0 else UNKNOWN,
             location=location_in(self._frames.get(number, [])),
         )
 

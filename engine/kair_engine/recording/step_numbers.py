@@ -25,7 +25,7 @@ from statistics import median
 from typing import Final
 
 from kair_engine.frozen import dataclass
-from kair_engine.trace.model import NOT_TOLD, KairWarning, StepTimes, listed, short_warning
+from kair_engine.trace.model import NOT_RECORDED, KairWarning, StepTimes, listed, short_warning
 
 _AT_ONCE: Final = 0.5
 """Two ranks that overlap for this share of a step run the same step."""
@@ -304,7 +304,7 @@ def steps_on_devices(times: StepTimes) -> StepTimes | None:
     before: tuple[int, int, int] | None = None
     cells = zip(times.rank, times.step, times.device_begin_ns, times.device_end_ns, strict=False)
     for (rank, step, first, over), at in sorted((cell, at) for at, cell in enumerate(cells)):
-        if over == NOT_TOLD:
+        if over == NOT_RECORDED:
             continue
         follows = before is not None and before[:2] == (rank, step - 1)
         began = before[2] if follows and before is not None else first

@@ -69,7 +69,7 @@ class Store:
         self.root = root
 
     @property
-    def told(self) -> str:
+    def address(self) -> str:
         """The store's name: its folder, or the URL that it mirrors."""
         return place_of(self.root)
 

@@ -19,10 +19,10 @@ import numpy as np
 from kair_engine.arrays import NONE, Floats, Ints
 from kair_engine.frozen import dataclass
 from kair_engine.trace.large_steps import of_steps
-from kair_engine.trace.model import NOT_TOLD, Trace
+from kair_engine.trace.model import NOT_RECORDED, Trace
 from kair_engine.trace.operations import SCOPE, STEP_SCOPE, SYNC, Operations
 
-UNTOLD_SHARE = 0.5
+UNMEASURED_SHARE = 0.5
 """A rank is not compared if more than this share of its steps were not measured."""
 
 MEASURED: Final = ("cpu_ns", "delay_ns", "throttled", "communication_delay_ns", "halted", "helpers_cpu_ns")
@@ -56,7 +56,7 @@ class ProcessorTimes:
     @property
     def tells_all(self) -> bool:
         """Whether of every rank at least half of the steps are measured: else they cannot be compared."""
-        return bool((np.mean(np.isnan(self.delay_ns), axis=1) <= UNTOLD_SHARE).all())
+        return bool((np.mean(np.isnan(self.delay_ns), axis=1) <= UNMEASURED_SHARE).all())
 
     @property
     def ready_ns(self) -> Floats:
@@ -82,18 +82,18 @@ class ProcessorTimes:
 
 def processor_times(trace: Trace) -> ProcessorTimes | None:
     """Return the times of the chosen steps; None if none was measured, as with a device, where threads wait busily."""
-    return told_wholly(counted_times(trace))
+    return with_both_times(counted_times(trace))
 
 
-def told_wholly(counted: ProcessorTimes | None) -> ProcessorTimes | None:
+def with_both_times(counted: ProcessorTimes | None) -> ProcessorTimes | None:
     """Return the counted steps for which both computing and waiting are known; None if no step has both."""
     if counted is None:
         return None
     # One without the other says nothing: what was not computed may have been waiting.
-    half_told = np.isnan(counted.cpu_ns) | np.isnan(counted.delay_ns)
-    if half_told.all():
+    lacks_one = np.isnan(counted.cpu_ns) | np.isnan(counted.delay_ns)
+    if lacks_one.all():
         return None
-    cpu_ns, delay_ns = (np.where(half_told, np.nan, of) for of in (counted.cpu_ns, counted.delay_ns))
+    cpu_ns, delay_ns = (np.where(lacks_one, np.nan, of) for of in (counted.cpu_ns, counted.delay_ns))
     return replace(counted, cpu_ns=cpu_ns, delay_ns=delay_ns)
 
 
@@ -112,7 +112,7 @@ def counted_times(trace: Trace) -> ProcessorTimes | None:
     for name, matrix in matrices.items():
         if column := getattr(times, name):
             values = np.array(column, float)[chosen]
-            matrix[at] = np.where(values == NOT_TOLD, np.nan, values)
+            matrix[at] = np.where(values == NOT_RECORDED, np.nan, values)
     return ProcessorTimes(ranks, steps, **matrices)
 
 

@@ -19,7 +19,7 @@ from kair_engine.arrays import NONE, Bools, Floats, Ints, dense, present
 from kair_engine.frozen import dataclass
 from kair_engine.timeline.roles import main_lane_rows
 from kair_engine.timeline.self_time import beside_one_another
-from kair_engine.trace.model import NOT_TOLD, Trace
+from kair_engine.trace.model import NOT_RECORDED, Trace
 from kair_engine.trace.operations import INPUT, PHASE_NAMES, SCOPE, Operations, lane_order
 
 MOST_DIMENSIONS = 24
@@ -31,7 +31,7 @@ class Given(NamedTuple):
     """Calls of one sort: what ran, the operator whose inputs are recorded, and how many dimensions its tensors have."""
 
     operator: str
-    told_by: str
+    given_by: str
     layout: tuple[int, ...]
 
 
@@ -51,12 +51,12 @@ class InputShapes:
 def input_shapes(ops: Operations, rows: Ints) -> InputShapes:
     """Of these rows, as far as their inputs' dimensions are recorded."""
     ranks = len(ops.ranks)
-    told_by = ops.given_by[rows]
-    code = np.where(told_by == NONE, NONE, NONE if ops.inputs is None else ops.inputs[told_by])
+    given_by = ops.given_by[rows]
+    code = np.where(given_by == NONE, NONE, NONE if ops.inputs is None else ops.inputs[given_by])
     known = np.flatnonzero(code != NONE)
     if not len(known):
         return _nothing(ranks)
-    rows, told_by, code = rows[known], told_by[known], code[known]
+    rows, given_by, code = rows[known], given_by[known], code[known]
     codes, place = np.unique(code, return_inverse=True)
     parsed = [_parsed(ops.inputs_text[one]) for one in codes.tolist()]
     layouts = list(dict.fromkeys(layout for layout, _ in parsed))
@@ -65,7 +65,7 @@ def input_shapes(ops: Operations, rows: Ints) -> InputShapes:
     sizes = np.stack([np.pad(of, (0, widest - len(of))) for _, of in parsed])
     # Dimensions can be any number: their product as a logarithm first, so that nothing overflows.
     product = np.exp([min(float(np.log(np.maximum(of, 1.0)).sum()), 600.0) for _, of in parsed])
-    columns = np.stack((ops.name[rows], ops.name[told_by], layout))
+    columns = np.stack((ops.name[rows], ops.name[given_by], layout))
     sort = dense(columns)
     _, first, sort = np.unique(sort, return_index=True, return_inverse=True)
     cell, cells = sort * ranks + ops.rank[rows], len(first) * ranks
@@ -99,7 +99,7 @@ def joined_shapes(parts: Sequence[InputShapes], order: Mapping[str, int] | None 
     """Those of some ranks, then of others; by their operators in that `order`, or as the parts have them."""
     sorts = tuple(dict.fromkeys(sort for part in parts for sort in part.sorts))
     if order is not None:
-        sorts = tuple(sorted(sorts, key=lambda sort: (order[sort.operator], order[sort.told_by])))
+        sorts = tuple(sorted(sorts, key=lambda sort: (order[sort.operator], order[sort.given_by])))
     values = (
         beside_one_another(sorts, [(part.sorts, getattr(part, name)) for part in parts])
         for name in ("calls", "dimensions", "elements")
@@ -134,7 +134,7 @@ def _told(trace: Trace, column: tuple[int, ...], steps: Ints, ranks: Ints) -> Fl
         return None
     times = trace.job.step_times
     of = np.array([times.step, times.rank, column], np.int64)
-    of = of[:, np.isin(of[0], steps) & np.isin(of[1], ranks) & (of[2] != NOT_TOLD)]
+    of = of[:, np.isin(of[0], steps) & np.isin(of[1], ranks) & (of[2] != NOT_RECORDED)]
     if not of.size:
         return None
     found = np.full((len(steps), len(ranks)), np.nan)

@@ -13,8 +13,8 @@ from typing import Final, Literal
 from kair_engine.frozen import dataclass
 
 NOT_NUMBERED = -1
-UNTOLD = -1
-UNTOLD_GROUP = ""
+UNKNOWN = -1
+UNNAMED_GROUP = ""
 """The name of an unidentified process group."""
 ONE_QUERY: Final = "one_query"
 """Code of the warning that a single answer of NCCL's RAS cannot distinguish a hang from a running job."""
@@ -37,14 +37,14 @@ class CollectiveCall:
     """For people: the shapes of its inputs and, if different, of its outputs."""
     created_ns: int = 0
     """Time since the epoch, by its host's clock; 0 if not recorded."""
-    input_elements: int = UNTOLD
+    input_elements: int = UNKNOWN
     """Elements of all its inputs together."""
-    output_elements: int = UNTOLD
+    output_elements: int = UNKNOWN
     input_dtypes: str = ""
     output_dtypes: str = ""
     location: str = ""
     """`train.py:120 step`: the innermost frame of the calling program outside libraries."""
-    peer: int = UNTOLD
+    peer: int = UNKNOWN
     """The rank of the job at the other end of a send or receive."""
 
 

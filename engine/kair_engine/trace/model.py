@@ -96,7 +96,7 @@ class DerivedGroups:
     """rank → the group of all its communication that states none: its peers show that the job has no other."""
 
 
-NOT_TOLD = -1
+NOT_RECORDED = -1
 """Unknown, in a column of measurements."""
 
 
@@ -104,8 +104,8 @@ NOT_TOLD = -1
 class StepTimes:
     """Begin, duration and size of every step on every rank: equally long columns, one entry per (rank, step).
 
-    The other columns are measurements of the kernel, such as capture makes in sampled steps: NOT_TOLD where unknown, an
-    empty column if unknown for all steps.
+    The other columns are measurements of the kernel, such as capture makes in sampled steps. Unknown values are
+    NOT_RECORDED; a column is empty if it is unknown for all steps.
     """
 
     rank: tuple[int, ...] = ()
@@ -130,7 +130,7 @@ class StepTimes:
     samples: tuple[int, ...] = ()
     """Samples that it processed, as its job reported."""
     device_begin_ns: tuple[int, ...] = ()
-    """Begin of its first device operation that computed or communicated; NOT_TOLD for a step without any."""
+    """Begin of its first device operation that computed or communicated; NOT_RECORDED for a step without any."""
     device_end_ns: tuple[int, ...] = ()
     """End of the last of these: after the step's own end, if the host runs ahead of its device."""
 
@@ -148,14 +148,14 @@ class StepTimes:
         """Yield an entry of each column, also of unknown ones; `plain`: without the optional columns."""
         if plain:
             return zip(*self._needed, strict=True)
-        unknown = (NOT_TOLD,) * len(self.rank)
+        unknown = (NOT_RECORDED,) * len(self.rank)
         return zip(*self._needed, *(column or unknown for column in self._optional), strict=True)
 
     @classmethod
     def of_rows(cls, rows: Iterable[tuple[int, ...]]) -> "StepTimes":
         """Return the step times that `rows` yielded."""
         columns = tuple(zip(*rows, strict=True)) or ((),) * 5
-        known = (() if all(one == NOT_TOLD for one in column) else column for column in columns[5:])
+        known = (() if all(one == NOT_RECORDED for one in column) else column for column in columns[5:])
         return cls(*columns[:5], *known)
 
     def of_ranks(self, ranks: Collection[int]) -> "StepTimes":

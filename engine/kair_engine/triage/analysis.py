@@ -67,12 +67,12 @@ def investigated(trace: Trace, gpu_cost: float | None = None) -> Investigated:
     missing = unrecorded(seen.trace)
     steps, gated = seen.trace.steps, without_unrecorded(stands.gated, missing)
     budget = Budget(seen, blamed, gated, missing, gated.findings != stands.gated.findings)
-    limits = (*raised.untold, *stands.limits)
+    limits = (*raised.warnings, *stands.limits)
     still_open = budget.items(limits, longer_steps(seen.found, gated.findings))
     if not seen.explained and not any(map(explains_the_rest, still_open)):
         step_us = seen.step_time_ns / 1e3
-        told_us = seen.found.varies_ns / 1e3 + sum(one.us_per_step for one in still_open if one.ranks)
-        more = unexplained(seen.replays, gated.findings, stands.costs.fixes, step_us, told_us)
+        known_us = seen.found.varies_ns / 1e3 + sum(one.us_per_step for one in still_open if one.ranks)
+        more = unexplained(seen.replays, gated.findings, stands.costs.fixes, step_us, known_us)
         still_open = tuple(sorted((*still_open, *more), key=lambda one: -one.share_of_step))
     warnings = (*seen.set_aside, *seen.explained, *limits, *blamed.warnings, *gated.warnings)
     decided = verdict(gated.findings, still_open, budget.shared_us)

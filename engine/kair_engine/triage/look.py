@@ -26,7 +26,7 @@ from kair_engine.ranks import Rank
 from kair_engine.results.warning_kinds import GiantStep
 from kair_engine.step_bar import StepPartsTally
 from kair_engine.timeline.clocks import Synchronisation, synchronise
-from kair_engine.timeline.host_time import counted_times, told_wholly
+from kair_engine.timeline.host_time import counted_times, with_both_times
 from kair_engine.timeline.inputs import batch_bytes, samples_of
 from kair_engine.timeline.recording_begins import without_staggered_begin
 from kair_engine.trace.batches import TWICE_AT_A_TIME, over_parts
@@ -158,7 +158,7 @@ def _look_at(
 def _kernel_evidence(trace: Trace, job: JobExcess) -> KernelEvidence:
     counted, steps = counted_times(trace), np.array([step.step for step in job.steps])
     given, samples = batch_bytes(trace, steps, job.ranks), samples_of(trace, steps, job.ranks)
-    return KernelEvidence(told_wholly(counted), counted, cpu_limits(trace.job, job, counted), given, samples)
+    return KernelEvidence(with_both_times(counted), counted, cpu_limits(trace.job, job, counted), given, samples)
 
 
 def without_dominant_step(trace: Trace, job: JobExcess) -> tuple[Trace, KairWarning] | None:

@@ -45,8 +45,8 @@ class Raised:
     """Candidates for findings, before they are priced and compared with what else is known."""
 
     findings: tuple[Finding, ...]
-    untold: tuple[KairWarning, ...]
-    """Warnings for findings that cannot be made, since what they are about was not recorded."""
+    warnings: tuple[KairWarning, ...]
+    """Warnings for findings that cannot be made, because what they need was not recorded."""
     parts: tuple[PartOfStep, ...]
     """Where the step of one rank alone goes."""
 
@@ -73,8 +73,8 @@ def raise_findings(seen: Looked, blamed: BlameResult) -> Raised:
     parts = parts_of_step(trace)
     wide = _of_all(trace, found, shared, (*networks, *exposed(trace, parts, step_time)), step_time_ns=step_time)
     every = about(shared.stops, wide)
-    findings, untold = without_unknown_inside(every, tables.parts, step_time, waits_known=bool(blamed.collectives))
-    return Raised(tuple(findings), tuple(untold), parts)
+    findings, warnings = without_unknown_inside(every, tables.parts, step_time, waits_known=bool(blamed.collectives))
+    return Raised(tuple(findings), tuple(warnings), parts)
 
 
 def _of_all(

@@ -24,12 +24,12 @@ def with_all_even(fixes: tuple[Fix, ...]) -> tuple[Fix, ...]:
 
 
 def unexplained(
-    replays: Replays, findings: Sequence[Finding], priced: tuple[Fix, ...], step_time_us: float, told_us: float
+    replays: Replays, findings: Sequence[Finding], priced: tuple[Fix, ...], step_time_us: float, known_us: float
 ) -> Iterator[OpenItem]:
     """Yield how much of the step is left, and of what kind most of it is; nothing where it is not worth saying.
 
     `priced` holds the findings' fixes in the order of their replay: what was replayed for that is not replayed again.
-    `told_us` of a step is known besides: what open items lay at ranks, and what is lost as ordinary steps vary, where
+    `known_us` of a step is known besides: what open items lay at ranks, and what is lost as ordinary steps vary, where
     whoever is longest in one is no straggler. Nothing is said, too, where nothing can be replayed, or the recording is
     of operation types, whose remedies are no fixes.
     """
@@ -42,7 +42,7 @@ def unexplained(
         left = _saved(model, fixes, [with_all_even(fixes)])[0]
         # What findings explain that no fix undoes.
         left -= sum(one.time_lost_us_per_step for one in findings if not one.fix) / max(step_time_us, 1e-3)
-        left -= told_us / max(step_time_us, 1e-3)
+        left -= known_us / max(step_time_us, 1e-3)
         if left < WORTH_SAYING:
             return
         kinds = [kind for kind in FIX_KINDS if fits(model, Fix(kinds=(kind,), even=True))]

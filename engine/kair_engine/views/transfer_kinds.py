@@ -46,8 +46,8 @@ def is_rooted(kind: CollectiveKind) -> bool:
     return kind in _ROOTED
 
 
-def members_told(name: str, kind: CollectiveKind, members: int) -> int:
-    """By what the recorded bytes of a call are to be multiplied to be those of all members."""
+def byte_factor(name: str, kind: CollectiveKind, members: int) -> int:
+    """Return the factor from the recorded bytes of a call to the bytes of all its members."""
     return members if kind in _PARTS and name.lower().startswith(_OF_ONE_MEMBER) else 1
 
 

@@ -20,7 +20,7 @@ from kair_engine.timeline.collectives import ordinal
 from kair_engine.trace.model import Job, host_of
 from kair_engine.trace.operations import COLLECTIVE, SEND, Operations
 from kair_engine.views.sibling_speeds import FEWEST_COMPARED, compare, others_median
-from kair_engine.views.transfer_kinds import KINDS, bus_factor, is_rooted, kind_of, members_told
+from kair_engine.views.transfer_kinds import KINDS, bus_factor, byte_factor, is_rooted, kind_of
 
 _STATED: Final = re.compile(r"\[\s*(\d{1,9}(?:\s*,\s*\d{1,9})*)\s*\]$")
 """How a group's name ends where the recording states its ranks."""
@@ -185,7 +185,7 @@ class Transfers:
         texts = [*names, ""]
         distinct, of_transfer = np.unique(np.stack((name, kind, of.link)), axis=1, return_inverse=True)
         times = [
-            members_told(texts[at], KINDS[of_kind], links[of_link].members)
+            byte_factor(texts[at], KINDS[of_kind], links[of_link].members)
             for at, of_kind, of_link in distinct.T.tolist()
         ]
         size = np.where(of.size == NONE, NONE, of.size * np.array(times)[of_transfer.reshape(-1)])

@@ -37,7 +37,7 @@ def use_job(store: OpenStore, name: str) -> UseResult:
     """Make a job the one that questions are about when none is named. Raises InputError where there is no such job."""
     _require_stored(store, name)
     store.store.use(name)
-    return UseResult(store.told, name)
+    return UseResult(store.address, name)
 
 
 def remove_jobs(store: OpenStore, names: Sequence[str]) -> None:

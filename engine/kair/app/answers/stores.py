@@ -61,7 +61,7 @@ def ledger(given: OpenStore, *, job: str | None = None) -> tuple[LedgerResult, W
         raise InputError(f"nothing was predicted of a job {job}", f"kair triage {job} predicts")
     entries = [entry for entry in found.entries if job is None or entry.job == job]
     result = LedgerResult(
-        store=given.told,
+        store=given.address,
         summary=summary_of(entries),
         causes=by_cause(entries),
         entries=tuple(sorted(entries, key=lambda entry: entry.at, reverse=True)),
@@ -95,7 +95,7 @@ def jobs(given: OpenStore, *, priced: Priced = NOTHING_PRICED, gpu_cost: float |
         )
         for job in found
     )
-    return JobsResult(given.told, current, listed, (*damaged, *priced.warnings))
+    return JobsResult(given.address, current, listed, (*damaged, *priced.warnings))
 
 
 def _cost(cost: StragglerCost | None, gpu_cost: float | None) -> dict[str, Any]:
@@ -122,7 +122,7 @@ def fleet(given: OpenStore, *, priced: Priced = NOTHING_PRICED, gpu_cost: float 
 
     found, damaged = priced.listing or given.listing()
     if not found:
-        raise InputError(f"no job in the store {given.told}", "kair import FOLDER --job NAME puts one there")
+        raise InputError(f"no job in the store {given.address}", "kair import FOLDER --job NAME puts one there")
     rows = [
         FleetJob(
             **vars(cost),
@@ -138,7 +138,7 @@ def fleet(given: OpenStore, *, priced: Priced = NOTHING_PRICED, gpu_cost: float 
         if (cost := priced.costs.get(job.name, job.cost)) is not None
     ]
     ledger, _ = looked_up(given.root)
-    result = fleet_of(given.told, rows, (*damaged, *priced.warnings, *ledger.warnings))
+    result = fleet_of(given.address, rows, (*damaged, *priced.warnings, *ledger.warnings))
     summary = summary_of(ledger.entries) if ledger.entries else None
     return replace(result, ledger=summary, records=records_of(ledger.runs))
 
@@ -148,4 +148,4 @@ def baseline(given: OpenStore) -> BaselineResult:
     from kair_engine.baselines import Baselines
 
     kept = Baselines(given.root)
-    return BaselineResult(given.told, "list", None, kept.current(), kept.listing())
+    return BaselineResult(given.address, "list", None, kept.current(), kept.listing())

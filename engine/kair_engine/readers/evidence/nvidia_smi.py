@@ -160,11 +160,11 @@ class _Rows(FileRows):
         self._written_ns: int | None = None
         self._untimed: dict[tuple[str, str], tuple[float, str]] = {}
 
-    def time_of(self, told: str | None) -> int | None:
+    def time_of(self, text: str | None) -> int | None:
         """Return the Unix time of a text, or when the file was written for None; None if the text is damaged."""
-        if told is not None:
+        if text is not None:
             self.is_of_zone = True
-            return _unix_ns(told)
+            return _unix_ns(text)
         if self._written_ns is None:
             self._written_ns = modified_ns(self.path)
         self.is_of_file = True
@@ -409,7 +409,7 @@ class _TextLog:
 
     def __init__(self, rows: _Rows) -> None:
         self._rows = rows
-        self._told: str | None = None
+        self._timestamp: str | None = None
         self._attached = ""
         self._headings: list[tuple[int, str]] = []
         self._devices: list[tuple[int, str, dict[str, str]]] = []
@@ -419,7 +419,7 @@ class _TextLog:
         """Read the next line."""
         if _IS_TEXT.fullmatch(line.strip()):
             self.finish()
-            self._told, self._attached = None, ""
+            self._timestamp, self._attached = None, ""
         elif (device := _TEXT_GPU.fullmatch(line)) is not None:
             self._devices.append((number, device[1], {}))
             self._headings = []
@@ -428,7 +428,7 @@ class _TextLog:
 
     def _field(self, depth: int, name: str, value: str | None) -> None:
         if not self._devices:
-            self._told = value if name == "timestamp" else self._told
+            self._timestamp = value if name == "timestamp" else self._timestamp
             self._attached = value or "" if name == "attached gpus" else self._attached
             return
         while self._headings and self._headings[-1][0] >= depth:
@@ -440,7 +440,7 @@ class _TextLog:
 
     def finish(self) -> None:
         """Add the devices of the completed log."""
-        time_ns = self._rows.time_of(self._told) if self._devices else None
+        time_ns = self._rows.time_of(self._timestamp) if self._devices else None
         are_all = self._attached.strip() == str(len(self._devices))
         for at, (line, address, fields) in enumerate(self._devices):
             entity = self._rows.entity(fields.get("gpu uuid", ""), address, str(at) if are_all else "")

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from kair_engine.readers.json_values import listing, mapping, whole
 from kair_engine.stats import usual_rate
-from kair_engine.trace.model import NOT_TOLD, ProcessorLimits, SentToHost
+from kair_engine.trace.model import NOT_RECORDED, ProcessorLimits, SentToHost
 
 _MOST_STEPS: Final = 1_000_000
 _MOST_CPUS: Final = 1 << 16
@@ -16,39 +16,41 @@ _NICE: Final = range(-20, 20)
 
 
 class StepProcessor(NamedTuple):
-    """Figures of one step; NOT_TOLD where unknown."""
+    """Figures of one step; NOT_RECORDED where unknown."""
 
     cpu_ns: int
     delay_ns: int
     throttled: int
     communication_delay_ns: int
-    halted: int = NOT_TOLD
+    halted: int = NOT_RECORDED
     """Windows of earlier versions lack it and the following fields."""
-    given_bytes: int = NOT_TOLD
+    given_bytes: int = NOT_RECORDED
     """Bytes given to models."""
-    helpers_cpu_ns: int = NOT_TOLD
-    samples: int = NOT_TOLD
+    helpers_cpu_ns: int = NOT_RECORDED
+    samples: int = NOT_RECORDED
     """Samples that the rank processed."""
 
 
-UNTOLD: Final = StepProcessor(NOT_TOLD, NOT_TOLD, NOT_TOLD, NOT_TOLD)
+NO_TIMES: Final = StepProcessor(NOT_RECORDED, NOT_RECORDED, NOT_RECORDED, NOT_RECORDED)
 
 
 def processor_of(header: Mapping[str, Any]) -> dict[int, StepProcessor]:
     """Return step → the training thread's processor times, and the data given to models and the rank; else empty."""
     had = {row[0]: _step_processor(row) for row in rows_of(header, "processor", (5, 6, 7))}
     given, samples = (
-        {row[0]: whole(row[1], NOT_TOLD) for row in rows_of(header, name, (2,))} for name in ("given", "samples")
+        {row[0]: whole(row[1], NOT_RECORDED) for row in rows_of(header, name, (2,))} for name in ("given", "samples")
     )
     return {
-        step: had.get(step, UNTOLD)._replace(given_bytes=given.get(step, NOT_TOLD), samples=samples.get(step, NOT_TOLD))
+        step: had.get(step, NO_TIMES)._replace(
+            given_bytes=given.get(step, NOT_RECORDED), samples=samples.get(step, NOT_RECORDED)
+        )
         for step in had.keys() | given.keys() | samples.keys()
     }
 
 
 def _step_processor(row: list[Any]) -> StepProcessor:
     """Parse a row of the file, which is shorter in earlier versions."""
-    figures = [whole(one, NOT_TOLD) for one in row[1:]]
+    figures = [whole(one, NOT_RECORDED) for one in row[1:]]
     had = StepProcessor(*figures[:5])
     return had._replace(helpers_cpu_ns=figures[5]) if len(row) > 6 else had
 

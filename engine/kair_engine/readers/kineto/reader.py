@@ -21,7 +21,7 @@ from kair_engine.errors import InputError
 from kair_engine.frozen import dataclass
 from kair_engine.readers.blocks import BLOCK_SIZE, BlockReader
 from kair_engine.readers.json_values import listing, mapping
-from kair_engine.readers.kineto.captured import UNTOLD, StepProcessor, limits_of, processor_of, sent_of
+from kair_engine.readers.kineto.captured import NO_TIMES, StepProcessor, limits_of, processor_of, sent_of
 from kair_engine.readers.kineto.classify import DEVICE_CATEGORIES, Category
 from kair_engine.readers.kineto.collectives import (
     group_names,
@@ -42,7 +42,7 @@ from kair_engine.readers.launch_queue import launched_before
 from kair_engine.readers.paths import MAX_RANKS, host_of, rank_from_name
 from kair_engine.readers.rank_identity import by_rank, one_line
 from kair_engine.trace.format import QUEUE_FULL, FragmentWriter
-from kair_engine.trace.model import NOT_TOLD, FragmentInfo, KairWarning, StepTimes, listed, short_warning
+from kair_engine.trace.model import NOT_RECORDED, FragmentInfo, KairWarning, StepTimes, listed, short_warning
 
 Process = int | str
 _TOLERANCE: Final = 0.02
@@ -428,8 +428,10 @@ def _step_times(
         numbers, begins = of_rank.number[order].tolist(), (of_rank.begin[order] + assembler.base_ns).tolist()
         lasted, counted = (of_rank.end - of_rank.begin)[order].tolist(), counts[order].tolist()
         times = zip([rank] * len(order), numbers, begins, lasted, counted, strict=True)
-        on_device = [assembler.on_device.get(int(at), (NOT_TOLD, NOT_TOLD)) for at in order]
-        rows += ((*one, *processor.get(one[1], UNTOLD), *device) for one, device in zip(times, on_device, strict=True))
+        on_device = [assembler.on_device.get(int(at), (NOT_RECORDED, NOT_RECORDED)) for at in order]
+        rows += (
+            (*one, *processor.get(one[1], NO_TIMES), *device) for one, device in zip(times, on_device, strict=True)
+        )
     return StepTimes.of_rows(rows)
 
 

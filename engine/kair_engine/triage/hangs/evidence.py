@@ -7,7 +7,7 @@ from typing import TypeVar
 from kair_engine.ranks import in_order
 from kair_engine.results import evidence_kinds as kinds
 from kair_engine.results.evidence_kinds import Evidence
-from kair_engine.trace.calls import NOT_NUMBERED, UNTOLD, CollectiveCall, GroupProgress
+from kair_engine.trace.calls import NOT_NUMBERED, UNKNOWN, CollectiveCall, GroupProgress
 from kair_engine.triage.hangs.groups import Group, Mismatch, Progress
 from kair_engine.triage.hangs.waits import Place, TransferWait
 
@@ -90,7 +90,7 @@ def _told(call: CollectiveCall) -> tuple[str, int]:
 
 def _operation(call: CollectiveCall) -> str:
     direction = {"send": "to", "recv": "from"}.get(call.operation)
-    return f"{call.operation} {direction} rank {call.peer}" if direction and call.peer != UNTOLD else call.operation
+    return f"{call.operation} {direction} rank {call.peer}" if direction and call.peer != UNKNOWN else call.operation
 
 
 def about(group: Group, sequence: int) -> str:

@@ -14,7 +14,7 @@ from operator import attrgetter, itemgetter
 from typing import Final
 
 from kair_engine.frozen import dataclass
-from kair_engine.trace.calls import DEFAULT_GROUP, NOT_NUMBERED, UNTOLD, UNTOLD_GROUP, CollectiveCall, GroupProgress
+from kair_engine.trace.calls import DEFAULT_GROUP, NOT_NUMBERED, UNKNOWN, UNNAMED_GROUP, CollectiveCall, GroupProgress
 from kair_engine.trace.model import Job
 
 Progress = Mapping[int, tuple[GroupProgress, ...]]
@@ -129,12 +129,12 @@ def _listed_by_others(rank: int, sets: Collection[tuple[int, ...]]) -> tuple[int
 def _is_one(name: str, of_rank: Mapping[int, GroupProgress]) -> bool:
     """Return whether calls without a recorded group are one call: of one number, and one operation."""
     told = {(call.sequence, call.operation) for one in of_rank.values() for call in one.open_calls}
-    return name != UNTOLD_GROUP or len(told) == 1
+    return name != UNNAMED_GROUP or len(told) == 1
 
 
 def words_of(name: str, description: str) -> str:
     """`2 (dp)`."""
-    if name == UNTOLD_GROUP:
+    if name == UNNAMED_GROUP:
         return "that is not named"
     return f"{name} ({description})" if description and description != name else name
 
@@ -150,7 +150,7 @@ def _group(
     description = next((one.description for one in of_rank.values() if one.description), "")
     words = words_of(name, description)
     # Gloo and logs do not list members; the default group is everybody.
-    of_all = description == DEFAULT_GROUP or (name == UNTOLD_GROUP and len(progress) == len(of_rank))
+    of_all = description == DEFAULT_GROUP or (name == UNNAMED_GROUP and len(progress) == len(of_rank))
     members = ranks or (tuple(range(job.world_size)) if of_all else ())
     known = dict(_sure(of_rank))
     lacking = [rank for rank in members if rank in progress and rank not in known and rank not in unread]
@@ -194,7 +194,7 @@ _MUST_AGREE: Final[Mapping[str, tuple[str, ...]]] = {
 """operation → the sides whose elements have to be as many, and of one type, on all members. Of others, as all-to-all
 and what has `_v` in its name, every member may have its own. Shapes are not compared: NCCL counts elements."""
 
-_UNTOLD: Final = (UNTOLD, "")
+_UNKNOWN: Final = (UNKNOWN, "")
 Said = Callable[[CollectiveCall], str]
 
 
@@ -234,7 +234,7 @@ def _at(group: Group, sequence: int) -> Mismatch | None:
     calls = group.calls(sequence)
     voters = len(group.members or group.of_rank) - len(group.missing(sequence))
     for key, words in _comparisons(next(iter(calls.values()), None)):
-        told = {rank: key(call) for rank, call in calls.items() if key(call) not in _UNTOLD}
+        told = {rank: key(call) for rank, call in calls.items() if key(call) not in _UNKNOWN}
         if len(set(told.values())) < 2:
             continue
         (usual, count), *_ = Counter(told.values()).most_common(1)

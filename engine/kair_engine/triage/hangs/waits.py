@@ -13,7 +13,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 from kair_engine.frozen import dataclass
-from kair_engine.trace.calls import NOT_NUMBERED, UNTOLD, UNTOLD_GROUP, CollectiveCall
+from kair_engine.trace.calls import NOT_NUMBERED, UNKNOWN, UNNAMED_GROUP, CollectiveCall
 from kair_engine.trace.model import Job, KairWarning, listed, short_warning
 from kair_engine.triage.hangs.groups import Group, Progress, words_of
 from kair_engine.triage.hangs.recordings import Sound
@@ -74,7 +74,7 @@ class Waits:
     def waited_for(self) -> frozenset[int]:
         """Who has not made a call that others are held in."""
         missing = {rank for place in self.places for rank in place.missing}
-        return frozenset(missing | {one.call.peer for one in self.transfers if not one.answered} - {UNTOLD})
+        return frozenset(missing | {one.call.peer for one in self.transfers if not one.answered} - {UNKNOWN})
 
     @cached_property
     def roots(self) -> frozenset[int]:
@@ -85,7 +85,7 @@ class Waits:
     def lacking(self) -> frozenset[int]:
         """Who may hold up others: of whom it is not known whether they made a call that nobody else lacks."""
         places = {rank for place in self.places if not place.missing for rank in place.group.lacking}
-        return frozenset(places | {one.call.peer for one in self.transfers} - {UNTOLD, *self.ranks})
+        return frozenset(places | {one.call.peer for one in self.transfers} - {UNKNOWN, *self.ranks})
 
     @property
     def only_suspect(self) -> int | None:
@@ -111,7 +111,7 @@ class Waits:
 
         graph = nx.DiGraph((rank, peer) for one in self.places for rank in one.waiting for peer in one.missing)
         unanswered = ((one.rank, one.call.peer) for one in self.transfers if not one.answered)
-        graph.add_edges_from(edge for edge in unanswered if UNTOLD not in edge and edge[0] != edge[1])
+        graph.add_edges_from(edge for edge in unanswered if UNKNOWN not in edge and edge[0] != edge[1])
         return graph
 
     @cached_property
@@ -182,13 +182,13 @@ def open_questions(job: Job, sound: Sound, waits: Waits) -> Iterator[KairWarning
     lacking = waits.lacking | (waits.waited_for & unread)
     if lacking:
         yield short_warning("who_is_missing", _who_is_missing(waits, lacking), lacking)
-    untold = {one.rank for one in waits.transfers if one.call.peer == UNTOLD}
+    untold = {one.rank for one in waits.transfers if one.call.peer == UNKNOWN}
     if untold:
         text = "only sends and receives are under way: the dumps do not say whom they wait for"
         yield short_warning("transfers_open", text, untold)
     if lacking or untold:
         return
-    if any(one.name == UNTOLD_GROUP for groups in sound.progress.values() for one in groups) and not waits.places:
+    if any(one.name == UNNAMED_GROUP for groups in sound.progress.values() for one in groups) and not waits.places:
         text = "calls of different numbers timed out, and the log does not say of which process groups they are"
         yield KairWarning("group_untold", text)
         return

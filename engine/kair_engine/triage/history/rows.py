@@ -22,7 +22,7 @@ from kair_engine.localize.peers import Spread
 from kair_engine.localize.signals import Measured
 from kair_engine.ranks import Rank, as_positions, ranks_at
 from kair_engine.results import SMALLEST_SHARE
-from kair_engine.stats import TRIM, beyond_role, median, role_medians, told_last, trimmed_mean
+from kair_engine.stats import TRIM, beyond_role, last_reported, median, role_medians, trimmed_mean
 from kair_engine.timeline.batch_sizes import STEPS_OF_A_CHANGE, lasting_changes, of_the_samples
 
 COLUMNS: Final = (
@@ -315,7 +315,7 @@ def step_history(
     hosts = [(host_of or {}).get(int(one), "") for one in kept]
     host = None if "" in hosts or not hosts else np.array([sorted(set(hosts)).index(one) for one in hosts])
     if len(kept) and us["device"].any(axis=0).all():
-        us["device"] = us["self"] = told_last(_floats(us["device"]))
+        us["device"] = us["self"] = last_reported(_floats(us["device"]))
     elif not us["waited"].any():
         # Nobody is seen to wait, as where a model is compiled: ranks of a job wait for gradients in backward.
         us["self"] = np.maximum(_floats(us["self"]) - us["backward"], 0.0)

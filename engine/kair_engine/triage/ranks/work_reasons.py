@@ -222,7 +222,7 @@ def _in_dimension(
         tensor=dimension.tensor,
         axis=dimension.axis,
         ranks=of.ranks,
-        about=dimension.told_by,
+        about=dimension.given_by,
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from kair_engine.arrays import NONE, Bools, Floats, Ints, is_one_of
 from kair_engine.frozen import dataclass
 from kair_engine.results.whatif import FIX_KINDS, LackOfCores
-from kair_engine.timeline.host_time import MEASURED, UNTOLD_SHARE, ProcessorTimes
+from kair_engine.timeline.host_time import MEASURED, UNMEASURED_SHARE, ProcessorTimes
 from kair_engine.timeline.roles import main_lane_rows
 from kair_engine.trace.operations import Operations
 from kair_engine.whatif.operators.dependencies import NodeParts
@@ -36,7 +36,7 @@ class MeasuredStops:
     """Parts that a measured main thread spent on its own work, without waiting for others."""
     transfer: Bools
     """Parts that a measured rank's communication took, waiting excluded."""
-    told: Bools
+    is_measured: Bools
     """Per cell: whether it was measured."""
     own_ns: Floats
     """Per cell the sum of its thread's own parts."""
@@ -56,19 +56,24 @@ class MeasuredStops:
         first = np.cumsum([0, *(len(ops.ranks) for ops in recorded)])
         cell = first[parts.step] + parts.rank.astype(np.int64)
         measured = [times.of_step(ops.step, ops.ranks) for ops in recorded]
-        told = ~np.isnan(np.concatenate([one.delay_ns for one in measured]))
+        is_measured = ~np.isnan(np.concatenate([one.delay_ns for one in measured]))
         of = {name: np.nan_to_num(np.concatenate([getattr(one, name) for one in measured])) for name in MEASURED}
         delay = of["delay_ns"]
-        own = parts.thread & is_one_of(parts.kind, _OWN) & told[cell] & parts.of_operations(recorded, main_lane_rows)
+        own = (
+            parts.thread
+            & is_one_of(parts.kind, _OWN)
+            & is_measured[cell]
+            & parts.of_operations(recorded, main_lane_rows)
+        )
         # After all that a step waits for, its main thread goes on until the next one begins.
-        own |= (parts.row == NONE) & np.isin(parts.kind, _OWN) & told[cell]
-        transfer = parts.own & ~parts.thread & (parts.kind == _COMMUNICATION_KIND) & told[cell]
+        own |= (parts.row == NONE) & np.isin(parts.kind, _OWN) & is_measured[cell]
+        transfer = parts.own & ~parts.thread & (parts.kind == _COMMUNICATION_KIND) & is_measured[cell]
         own_ns = np.bincount(cell[own], weights=parts.value_ns[own], minlength=first[-1]).astype(np.float64)
         idle = np.maximum(own_ns - of["cpu_ns"], delay)
         stopped = np.where(of["halted"] > 0, idle - delay, 0.0)
         together = stopped + np.where(of["throttled"] > 0, delay, 0.0)
         at_once = np.minimum(together / np.maximum(own_ns, 1.0), 1.0)
-        return cls(cell, own, transfer, told, own_ns, idle, stopped, at_once, of)
+        return cls(cell, own, transfer, is_measured, own_ns, idle, stopped, at_once, of)
 
     @property
     def wait_busily(self) -> bool:
@@ -79,13 +84,13 @@ class MeasuredStops:
         """
         names = ("delay_ns", "cpu_ns", "helpers_cpu_ns")
         own, delay, cpu, helpers = (
-            float(of[self.told].sum()) for of in (self.own_ns, *(self.of[name] for name in names))
+            float(of[self.is_measured].sum()) for of in (self.own_ns, *(self.of[name] for name in names))
         )
         return delay > LACKED * own and helpers > HELPED * delay and cpu + delay > ALWAYS_READY * own
 
     def borne_out_ns(self, found: Floats) -> Floats:
         """Per part what of the stops `found` can be: no more than threads did not compute meanwhile."""
-        share = np.where(self.told, self._share(found, self.own, self.idle_ns), 1.0)
+        share = np.where(self.is_measured, self._share(found, self.own, self.idle_ns), 1.0)
         return np.asarray(found * share[self.cell])
 
     def of_threads_ns(self, value: Floats, found: Floats) -> Floats:
@@ -113,7 +118,7 @@ class MeasuredStops:
         return self._sum(of_threads, self.own)
 
     def _sum(self, of: Floats, parts: Bools) -> Floats:
-        sums = np.bincount(self.cell[parts], weights=of[parts], minlength=len(self.told))
+        sums = np.bincount(self.cell[parts], weights=of[parts], minlength=len(self.is_measured))
         return sums.astype(np.float64)
 
     def _share(self, of: Floats, parts: Bools, most_ns: Floats) -> Floats:
@@ -129,7 +134,7 @@ class CoresTally:
 
     def add(self, measured: MeasuredStops, lost_ns: Floats, ranks: Sequence[Ints]) -> None:
         """Add a batch; per step `ranks` are those that it has."""
-        columns = {**measured.of, "lost_ns": lost_ns, "told": measured.told.astype(float)}
+        columns = {**measured.of, "lost_ns": lost_ns, "measured": measured.is_measured.astype(float)}
         columns |= {"steps": np.ones(len(lost_ns))}
         for cell, rank in enumerate(np.concatenate(ranks).tolist()):
             sums = self.of_rank.setdefault(rank, dict.fromkeys(columns, 0.0))
@@ -139,11 +144,11 @@ class CoresTally:
     def result(self) -> LackOfCores | None:
         """Per step that was measured; None where that are too few of some rank's."""
         sums = dict(sorted(self.of_rank.items()))
-        if not sums or any(of["told"] < (1 - UNTOLD_SHARE) * of["steps"] for of in sums.values()):
+        if not sums or any(of["measured"] < (1 - UNMEASURED_SHARE) * of["steps"] for of in sums.values()):
             return None
 
         def by_rank(name: str) -> dict[int, float]:
-            return {rank: of[name] / of["told"] / 1e3 for rank, of in sums.items()}
+            return {rank: of[name] / of["measured"] / 1e3 for rank, of in sums.items()}
 
         return LackOfCores(
             ready_by_rank_us=by_rank("delay_ns"),
@@ -151,6 +156,6 @@ class CoresTally:
             lost_by_rank_us=by_rank("lost_ns"),
             communication_by_rank_us=by_rank("communication_delay_ns"),
             helpers_by_rank_us=by_rank("helpers_cpu_ns"),
-            throttled=float(np.mean([of["throttled"] / of["told"] for of in sums.values()])),
-            halted=float(np.mean([of["halted"] / of["told"] for of in sums.values()])),
+            throttled=float(np.mean([of["throttled"] / of["measured"] for of in sums.values()])),
+            halted=float(np.mean([of["halted"] / of["measured"] for of in sums.values()])),
         )

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from kair_engine.whatif.operators.steady_state import SteadyBatch
 
 
-def parts_told(of: OperatorDependencies, steps: Sequence[Operations]) -> Parts:
+def parts_of_steps(of: OperatorDependencies, steps: Sequence[Operations]) -> Parts:
     """Return the parts of some steps that were joined in one graph; what runs within an input fetch is the fetch's."""
     parts = of.parts
     count = len(parts.node)
@@ -228,7 +228,7 @@ class OperatorModel(Model):
         """Yield what all steps are made of, some steps at a time."""
         self._keep_batches()
         for batch in self._kept or self._batches():
-            yield parts_told(batch.dependencies, batch.steps)
+            yield parts_of_steps(batch.dependencies, batch.steps)
 
     def attribute(self, fixes: Sequence[tuple[Fix, ...]]) -> Attribution:
         """Who costs what, and the step times with fixes made."""
