@@ -23,6 +23,7 @@ Row = TypeVar("Row")
 _RULED = Box("    \n    \n ─  \n    \n    \n    \n    \n    \n")
 _RULED_ASCII = Box("    \n    \n -  \n    \n    \n    \n    \n    \n", ascii=True)
 _LABEL_WIDTH = 14
+_WIDEST_PROSE = 100
 
 
 class Branch(Protocol):
@@ -87,6 +88,13 @@ class Page:
     def line(self, text: str = "", style: str = "", indent: int = 0) -> None:
         """Write one line, wrapped at words if the terminal is narrower."""
         self._hanging(" " * indent, text, style)
+
+    def markdown(self, text: str) -> None:
+        """Draw Markdown, wrapped at 100 cells: longer lines are hard to read."""
+        from kair_tui.render.markdown import print_markdown  # loads a parser
+
+        safe = "\n".join(map(clean, text.split("\n")))
+        print_markdown(self._console, safe, min(self.options.width, _WIDEST_PROSE))
 
     def pieces(self, pieces: Sequence[tuple[str, str]]) -> None:
         """Write one line of styled texts, never wrapped: a picture's."""

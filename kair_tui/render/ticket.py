@@ -206,4 +206,5 @@ VIEW = View[TicketResult, Proof](
     body=lambda ticket, page: page.lines_of([ticket.summary, *(one.sentence for one in ticket.proofs)]),
     records=(("proofs", "proof"), ("parts", "part"), ("drain", "drain")),
     text=ticket_text,
+    is_markdown=lambda ticket: ticket.asked != "drain",
 )

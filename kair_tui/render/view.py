@@ -131,6 +131,9 @@ class View(Generic[Result, Row]):
     text: Callable[[Result], str] | None = None
     """Output for people instead of headline and body, if the answer is a text."""
 
+    is_markdown: Callable[[Result], bool] | None = None
+    """Whether `text` is Markdown, which a terminal shows drawn; without it, none is."""
+
     whole: Callable[[Result], Result] | None = None
     """Returns the answer with all rows for JSON, if it holds only the first."""
 

@@ -101,13 +101,17 @@ def _markdown(answer: "Document", view: "View[Any, Any]", options: "PageOptions"
 
 
 def _page(result: Any, view: "View[Any, Any]", form: Format, options: "PageOptions", keep: Sequence[str] | None) -> str:  # noqa: ANN401
-    """Return the answer in one line, then its details."""
-    if view.text is not None and keep is None:
-        text = view.text(result)
-        return to_ascii(text) if options.ascii_only else text
+    """Return the answer in one line, then its details; a text as it is, but Markdown drawn for a terminal."""
+    from kair_tui.render.answer import UNLIMITED
     from kair_tui.render.page import Page
 
     page = Page(options)
+    if view.text is not None and keep is None:
+        text = view.text(result)
+        if options.width < UNLIMITED and view.is_markdown is not None and view.is_markdown(result):
+            page.markdown(text)
+            return page.getvalue()
+        return to_ascii(text) if options.ascii_only else text
     page.line(view.headline(result))
     page.line()
     if keep is not None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 from support import cli_samples
 from support.cli_samples import HOSTILE, Outcome, answering, assert_valid, kair, store_variables
 from support.places import SAMPLES
@@ -26,9 +27,11 @@ from kair_engine.trace.digest import recording_digest
 from kair_engine.trace.identity import DeviceIdentity, RankIdentity
 from kair_engine.trace.measures import EvidenceSource
 from kair_mitigate.draining import drain_commands, drain_template
+from kair_tui.render.answer import Document, PageOptions
 from kair_tui.render.oneline import oneline
-from kair_tui.render.ticket import ticket_of, ticket_text
+from kair_tui.render.ticket import VIEW, ticket_of, ticket_text
 from kair_tui.render.triage import suggestion_of, triage_in_words
+from kair_tui.render.written import written
 
 SAMPLE = SAMPLES / "slow_operator"
 recorded = pytest.mark.skipif(not SAMPLE.exists(), reason="the sample traces are not recorded yet")
@@ -213,6 +216,29 @@ def test_names_become_no_marks_links_elements_or_mentions() -> None:
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\ud800-\udfff]", text)
     # No name begins a line: every line is one of the ticket's own.
     assert not [line for line in text.splitlines() if re.match("- l|# h", line)]
+
+
+def shown_as(ticket: TicketResult) -> Document:
+    return Document("ticket", ticket, None, ())
+
+
+@pytest.mark.parametrize("color", [True, False], ids=["colour", "no colour"])
+def test_a_terminal_shows_a_ticket_drawn_and_names_in_it_do_nothing(color: bool) -> None:
+    told = cli_samples.ticket(f"{EVIL} [bold]b[/bold] :boom: &#27;[31m <http://h.org> [l](http://h.org)")
+    drawn = written(shown_as(told), VIEW, "table", PageOptions(width=90, color=color))
+    shown = re.sub(r"\x1b\[[\d;]*m", "", drawn) if color else drawn
+    assert all(one.isprintable() or one == "\n" for one in shown)
+    assert max(map(cell_len, shown.split("\n"))) <= 90
+    assert {"What it costs", "Proofs", "What to do"} <= set(shown.split("\n"))
+    assert all(text in " ".join(shown.split()) for text in ("[bold]b[/bold]", ":boom:", "&#27;[31m", "**b**"))
+    assert written(shown_as(told), VIEW, "table", PageOptions(color=color)) == ticket_text(told)
+    assert written(shown_as(told), VIEW, "md", PageOptions(width=90, color=color)) == ticket_text(told)
+    assert written(shown_as(told), VIEW, "table", PageOptions(width=90, ascii_only=True)).isascii()
+
+
+def test_a_terminal_shows_drain_commands_as_they_are_typed() -> None:
+    told = replace(cli_samples.ticket("a" * 200), asked="drain")
+    assert written(shown_as(told), VIEW, "table", PageOptions(width=90)) == ticket_text(told)
 
 
 def test_evidence_names_the_part_in_title_proofs_and_suggestion() -> None:

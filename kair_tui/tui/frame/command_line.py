@@ -21,7 +21,7 @@ from kair.app.step_choice import parse_steps
 from kair_tui.cli.app import command
 from kair_tui.cli.failures import ExitCode, explained
 from kair_tui.cli.registry import COMMANDS, Entry
-from kair_tui.render.answer import PageOptions
+from kair_tui.render.answer import UNLIMITED, PageOptions
 from kair_tui.tui.frame.output import OutputScreen
 from kair_tui.tui.frame.screen import BaseScreen, Program
 from kair_tui.tui.frame.view import ViewScreen
@@ -66,7 +66,8 @@ def run_command(screen: BaseScreen, line: str) -> None:
         screen.say(f"running kair {said.removeprefix('kair ')} {screen.look.glyphs.ellipsis}")
         # Not the screen's own work: it continues after the screen is closed, and must not use it then.
         shown = screen.look
-        look = PageOptions(max(screen.size.width - _SIDES, 40), ascii_only=shown.ascii_only, plain=shown.plain)
+        width = UNLIMITED if _is_ticket(said) else max(screen.size.width - _SIDES, 40)  # the screen draws a ticket
+        look = PageOptions(width, ascii_only=shown.ascii_only, plain=shown.plain)
         work = partial(_run, screen.app, screen.kair, screen, said, look)
         screen.kair.in_thread(screen.app, work, group="command")
 
@@ -107,7 +108,7 @@ def _show(app: "App[object]", kair: Program, asked_on: BaseScreen, line: str, *,
     kair.framed.record(command)
 
     def page() -> OutputScreen:
-        make = OutputScreen.of_markdown if _is_ticket(title) else OutputScreen.of_text
+        make = OutputScreen.of_markdown if _is_ticket(line) else OutputScreen.of_text
         return make(kair.framed, title, text, (command,))
 
     if kair.framed is asked_on and not asked_on.is_typing:
@@ -122,7 +123,7 @@ def _show(app: "App[object]", kair: Program, asked_on: BaseScreen, line: str, *,
 
 def _is_ticket(line: str) -> bool:
     """Return whether a line prints Markdown; `--drain` prints commands, `-o` another format."""
-    words = line.split()
+    words = line.removeprefix("kair ").split()
     return words[:1] == ["ticket"] and not any(word.startswith(("--drain", "--json", "-o")) for word in words)
 
 
