@@ -11,8 +11,6 @@ from support.cli_samples import kair, store_variables
 from support.places import SAMPLES
 from support.tensor_parallel import write_tensor_parallel
 
-from kair_engine.readers.formats import FORMATS, OF_INSPECTOR, words_of_formats
-
 
 @pytest.fixture
 def traces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -126,13 +124,6 @@ def test_markdown_of_other_answers_is_their_main_table(traces: Path) -> None:
 def test_markdown_of_what_has_no_table_is_the_page_as_it_is(traces: Path) -> None:
     text = kair("info", str(traces), "-o", "md").out
     assert text == f"```text\n{kair('info', str(traces)).out.rstrip()}\n```\n"
-
-
-def test_pytorchs_formats_are_told_first_and_all_are() -> None:
-    words = words_of_formats()
-    assert words[0] == "PyTorch profiler (Kineto) JSON"
-    assert sorted(words) == sorted({OF_INSPECTOR, *(form.words for form in FORMATS)})
-    assert words[-1] == "what-if Parquet files"
 
 
 def test_the_step_time_is_in_the_first_lines_of_every_triage(traces: Path) -> None:

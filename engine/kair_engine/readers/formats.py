@@ -349,20 +349,6 @@ FORMATS: Final = (
 ONE_CLOCK: Final = frozenset(form.name for form in FORMATS if form.one_clock)
 """The names of formats whose files have one clock each."""
 
-OF_INSPECTOR: Final = "logs of NCCL's Inspector"
-"""Read together, because one alone has no peers (`inspector_calls.py`)."""
-
-_COMMON: Final = ("kineto", "flight_recorder", "xplane", "nsys")
-"""The most common formats."""
-
-
-def words_of_formats() -> tuple[str, ...]:
-    """Return the supported formats in words, the most common first, in whatever order they are tried."""
-    names = [*_COMMON, *(form.name for form in FORMATS if form.name not in _COMMON and form.name != "whatif")]
-    known = {form.name: form.words for form in FORMATS}
-    return (*(known[name] for name in dict.fromkeys(names)), OF_INSPECTOR, known["whatif"])
-
-
 UNSUPPORTED: Final = (
     Unsupported("an archive within another, or of a kind that is not opened", is_archive, "unpack it"),
     Unsupported(

@@ -119,7 +119,7 @@ def _in_plain_words(error: OSError) -> tuple[int, str]:
 
 
 def _read(task: ImportTask, out: Path) -> FragmentInfo:
-    from kair_engine.readers.formats import NotATraceError, UnsupportedFormatError, detect_format, words_of_formats
+    from kair_engine.readers.formats import NotATraceError, UnsupportedFormatError, detect_format
     from kair_engine.readers.paths import is_member
 
     try:
@@ -127,7 +127,7 @@ def _read(task: ImportTask, out: Path) -> FragmentInfo:
     except OSError as error:
         raise InputError(f"cannot read {task.source}: {error.strerror or error}") from error
     if form is None:
-        raise NotATraceError(f"it is in no format that is read: {', '.join(words_of_formats())}")
+        raise NotATraceError("it is in no format that is read")
     if form.needs_file and is_member(task.source):
         text = f"{task.source.name} lies in an archive, where {form.words} cannot be read"
         raise UnsupportedFormatError(text, "unpack it")

@@ -16,7 +16,7 @@ from typing import Final
 
 from kair_engine.errors import InputError, UnwritableError
 from kair_engine.frozen import dataclass
-from kair_engine.readers.formats import UnsupportedFormatError, read_head, words_of_formats
+from kair_engine.readers.formats import UnsupportedFormatError, read_head
 from kair_engine.readers.paths import SUFFIXES, is_archive_name, ranks_from_siblings
 from kair_engine.recording.cache import CHOOSE, LIMIT, FragmentCache, content_key
 from kair_engine.recording.fragments import Fragment, damaged_dumps, require_one_run
@@ -266,7 +266,7 @@ def _left_out(problem: InputError) -> KairWarning:
 
 
 def _no_trace(source: str, files: Sequence[_File], problems: Sequence[InputError]) -> InputError:
-    hint = f"what is read: {'; '.join(words_of_formats())} (kair help formats says how to record them)"
+    hint = "kair help record shows how to record a job, kair help formats all formats that are read"
     if problems:
         more = f" (and {len(problems) - 1} more files)" if len(problems) > 1 else ""
         return InputError(f"{problems[0]}{more}", problems[0].hint)
