@@ -105,6 +105,8 @@ def _body(result: RankProfileResult, page: Page) -> None:
     page.line()
     host = f" on {result.host}" if result.host else ""
     page.line(f"rank {result.rank}{host}, role {result.role} ({plural(result.peers, 'peer')})", DIM)
+    if result.peers:
+        page.line("differences are this rank's own time; kair triage has the price, in time of the job", DIM)
 
 
 def _with_bars(result: RankProfileResult, page: Page) -> tuple[Column[PartOfStep], ...]:

@@ -347,6 +347,7 @@ def _body(result: WhatifResult, page: Page) -> None:
             _parts(sort, parts, page)
     if result.by_operator_type:
         page.line("S_t, S_w, S: the step with only that part as recorded and all else ideal, over the ideal step", DIM)
+        page.line("saves/step of a rank: all its delays undone; a finding's price: its fix alone", DIM)
         page.line()
     _heatmap(result, page)
     if result.fixes:

@@ -19,12 +19,12 @@ from kair_tui.render.whatif import cause_in_words, price_in_words, remedy_in_wor
 
 UNEVEN = SequenceImbalance(forward_backward_correlation=0.987, forward_variation_share=0.219, steps=2)
 CAUSES = {
-    "rank 3 costs 18.0 ms a step, 90 % of the slowdown": SlowWorkers(ranks=(3,), share=0.9),
-    "ranks 7, 3 cost 10.4 ms a step, 52 % of the slowdown": SlowWorkers(ranks=(7, 3), share=0.521),
-    "ranks 0, 1, 2, 3, 4, 5, 6, 7 … cost 10.4 ms a step, 52 % of the slowdown": SlowWorkers(
+    "all delays of rank 3 cost 18.0 ms a step, 90 % of the slowdown": SlowWorkers(ranks=(3,), share=0.9),
+    "all delays of ranks 7, 3 cost 10.4 ms a step, 52 % of the slowdown": SlowWorkers(ranks=(7, 3), share=0.521),
+    "all delays of ranks 0, 1, 2, 3, 4, 5, 6, 7 … cost 10.4 ms a step, 52 % of the slowdown": SlowWorkers(
         ranks=tuple(range(9)), share=0.521
     ),
-    "host a costs 12.0 ms a step, 60 % of the slowdown, its 8 ranks together": SlowWorkers(
+    "all delays of host a cost 12.0 ms a step, 60 % of the slowdown, its 8 ranks together": SlowWorkers(
         ranks=tuple(range(8)), share=0.6, host="a"
     ),
     "sequence-length imbalance (forward and backward correlate by 0.99 within a rank, the forward varies by 22 %)": (

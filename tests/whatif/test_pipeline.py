@@ -63,7 +63,7 @@ def test_a_slow_worker_costs_what_the_job_loses_to_it(tmp_path: Path) -> None:
     assert result.pattern == "one_worker"
     assert result.slowest_ranks == (7,)
     assert result.m_w == pytest.approx(1.0, abs=0.05)
-    assert "rank 7 costs " in verdict_in_words(result)
+    assert "all delays of rank 7 cost " in verdict_in_words(result)
     # Its peers' mean has the slow worker in it: fixed, it still is a little slower than without the fault.
     (fixed,) = result.fixes
     lost = recorded_step(rows) - recorded_step(pipeline_job(dp=8, pp=2))

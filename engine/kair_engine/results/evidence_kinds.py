@@ -754,10 +754,7 @@ class SampleTime(Evidence):
 class SameInputs(Evidence):
     """What it spends longer on inputs as large as its peers'."""
 
-    template = (
-        "{ranks:who} {ranks:?takes|take} {excess_us_per_step:duration} a step longer, and {ranks:its} inputs are no "
-        "larger than {ranks:its} peers': this is not extra work"
-    )
+    template = "the inputs of {ranks:who} are no larger than {ranks:its} peers': the longer time is not extra work"
     excess_us_per_step: float
 
 

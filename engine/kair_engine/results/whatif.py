@@ -57,8 +57,8 @@ class SlowWorkers(SlowdownCause):
     def wording(self) -> str:
         """Name the host, or the ranks."""
         if self.host is not None:
-            return f"host {{cause.host}} costs {{price}}, its {len(self.ranks)} ranks together"
-        return "{cause.ranks:?rank|ranks} {cause.ranks:first ranks} {cause.ranks:?costs|cost} {price}"
+            return f"all delays of host {{cause.host}} cost {{price}}, its {len(self.ranks)} ranks together"
+        return "all delays of {cause.ranks:?rank|ranks} {cause.ranks:first ranks} cost {price}"
 
 
 class SequenceImbalance(SlowdownCause):
