@@ -87,6 +87,11 @@ def signs(*, ascii_only: bool, coloured: bool) -> Signs:
     return IN_ASCII if ascii_only else IN_COLOURS if coloured else WITHOUT_COLOURS
 
 
+def solid(drawn_with: Signs) -> Signs:
+    """Return the characters with waiting unshaded: one byte a cell on a coloured ground, where shades take three."""
+    return replace(drawn_with, kinds={**drawn_with.kinds, "waiting": drawn_with.kinds["compute"]})
+
+
 class Run(NamedTuple):
     """Equal cells: the meanings of foreground and background."""
 

@@ -14,7 +14,7 @@ from support.run_ahead import AheadJob, write_ahead_job
 from kair_engine.results.timeline import FixedTimeline
 from kair_engine.trace import large_steps
 from kair_tui.render.timeline import svg
-from kair_tui.render.timeline_drawing import IN_ASCII, IN_COLOURS, draw_rows, marks_in_words, saved_mark
+from kair_tui.render.timeline_drawing import IN_ASCII, IN_COLOURS, draw_rows, marks_in_words, saved_mark, solid
 
 pytestmark = pytest.mark.usefixtures("own_places")
 
@@ -54,6 +54,15 @@ def test_two_ranks_share_a_line_as_halves_of_its_cells() -> None:
     alone = draw_rows(timeline(), 10, IN_ASCII, two_a_line=True)
     assert [line.rows for line in alone] == [(0,), (1,), (2,)]
     assert all(run.text.isascii() for line in alone for run in line.runs)
+
+
+def test_waiting_of_two_ranks_in_a_line_is_as_solid_as_that_of_one_of_them() -> None:
+    result = timeline()
+    both = replace(result, path=(), rows=(result.rows[0], result.rows[0]))
+    (line,) = draw_rows(both, 10, solid(IN_COLOURS), two_a_line=True)
+    waiting = [run.text for run in line.runs if (run.front, run.back) == ("waiting", "nothing")]
+    assert waiting
+    assert set("".join(waiting)) == {"█"}
 
 
 # A step with fixes.

@@ -124,7 +124,7 @@ def test_what_is_shown_already_is_not_sent_again() -> None:
 
 
 def test_of_a_line_only_the_words_that_differ_are_sent_and_a_style_once() -> None:
-    shadow, dim = Shadow(), "38;2;1;1;1;48;2;0;0;0"
+    shadow, dim = Shadow(), "38;2;1;1;1;48;2;0;0;1"
     sent(shadow, f"\x1b[1;1H\x1b[{dim}mrank 1 is slow\x1b[0m\x1b[1;1H")
     pieces = "".join(f"\x1b[{dim}m{text}\x1b[0m" for text in ("rank ", "77", "is slow"))
     assert sent(shadow, f"\x1b[1;1H{pieces}\x1b[1;1H") == f"\x1b[1;6H\x1b[{dim}m77\x1b[0m\x1b[1;1H"
@@ -133,6 +133,15 @@ def test_of_a_line_only_the_words_that_differ_are_sent_and_a_style_once() -> Non
 def test_a_bar_of_one_colour_takes_a_byte_a_cell() -> None:
     bar = f"\x1b[38;2;1;2;3;48;2;0;0;0m{'█' * 100}\x1b[0m"
     assert sent(Shadow(), f"\x1b[1;1H{bar}\x1b[1;1H") == f"\x1b[1;1H\x1b[48;2;1;2;3m{' ' * 100}\x1b[0m\x1b[1;1H"
+
+
+@pytest.mark.parametrize(
+    ("colour", "number"),
+    [("95;135;175", 67), ("0;0;0", 16), ("255;255;255", 231), ("98;98;98", 241), ("8;8;8", 232), ("95;95;95", 59)],
+)
+def test_a_colour_of_the_256_is_sent_by_its_number(colour: str, number: int) -> None:
+    data = f"\x1b[1;1H\x1b[38;2;{colour};48;2;{colour}ma\x1b[0m\x1b[1;1H"
+    assert sent(Shadow(), data) == f"\x1b[1;1H\x1b[38;5;{number};48;5;{number}ma\x1b[0m\x1b[1;1H"
 
 
 def test_words_over_blanks_are_sent_with_the_blanks_between_them() -> None:

@@ -304,9 +304,27 @@ def _attributes(style: str) -> dict[str, str]:
         is_text = 30 <= number <= 39 or 90 <= number <= 97
         is_ground = 40 <= number <= 49 or 100 <= number <= 107
         name = _TEXT if is_text else _GROUND if is_ground else str(number)
-        found[name] = ";".join(numbers[at : at + length])
+        found[name] = _short(numbers[at : at + length])
         at += length
     return found
+
+
+_STEPS: Final = {"0": 0, "95": 1, "135": 2, "175": 3, "215": 4, "255": 5}
+"""The steps of red, green and blue among the 256 colours, each with its number."""
+_GREYS: Final = {str(8 + 10 * step): 232 + step for step in range(24)}
+
+
+def _short(numbers: list[str]) -> str:
+    """Return a colour's numbers, the shorter ones of the 256 colours if it is one of them: `38;5;67`."""
+    layer, *of = numbers
+    if of[:1] != ["2"] or len(of) != 4:
+        return ";".join(numbers)
+    red, green, blue = of[1:]
+    if red == green == blue and red in _GREYS:
+        return f"{layer};5;{_GREYS[red]}"
+    if {red, green, blue} <= _STEPS.keys():
+        return f"{layer};5;{16 + 36 * _STEPS[red] + 6 * _STEPS[green] + _STEPS[blue]}"
+    return ";".join(numbers)
 
 
 def sparing(base: "type[Driver]", outlet: Outlet) -> "type[Driver]":

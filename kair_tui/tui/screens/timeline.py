@@ -22,7 +22,6 @@ from kair_tui.render.timeline_drawing import (
     part_in_view,
     recorded_in_words,
     rows_in_words,
-    signs,
     takes,
     timeline_headline,
     who,
@@ -35,7 +34,7 @@ from kair_tui.tui.session import Place, Session
 from kair_tui.tui.widgets.fix_list import as_arguments
 from kair_tui.tui.widgets.lines import Heading, Legend, Paragraph, Paragraphs
 from kair_tui.tui.widgets.styles import styles_of
-from kair_tui.tui.widgets.timeline_rows import TimelineRows, bar_style
+from kair_tui.tui.widgets.timeline_rows import TimelineRows
 
 _SHORTEST_US: Final = 0.1
 """Shortest view."""
@@ -47,7 +46,7 @@ class TimelineScreen(ViewScreen):
     """The picture of `kair timeline`, moved and magnified."""
 
     DEFAULT_CSS = """
-    TimelineScreen #about { margin-bottom: 1; }
+    TimelineScreen #about { margin-bottom: 1; min-height: 2; }
     """
     FIRST = "#rows"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -200,10 +199,9 @@ class TimelineScreen(ViewScreen):
     def _explain(self, result: TimelineResult) -> None:
         if self.look.plain:
             return  # there are no characters
-        drawn_with = signs(ascii_only=self.look.draws_ascii, coloured=self.look.colours != "none")
+        drawn_with = self._rows.signs
         kinds = [
-            (f"{drawn_with.kinds[kind]} {WORDS[kind]}", bar_style(self.look, kind, "nothing"))
-            for kind in legend(result)
+            (f"{drawn_with.kinds[kind]} {WORDS[kind]}", self._rows.style_of(kind, "nothing")) for kind in legend(result)
         ]
         dim = styles_of(self.look).dim
         self.query_one("#signs", Legend).show(kinds)

@@ -119,7 +119,7 @@ _GAP = " "
 
 
 class Legend(Line):
-    """Characters with their meanings, spaced apart."""
+    """Characters in their own styles, with their meanings in words that can be read on any theme."""
 
     _shown: Sequence[Piece] = ()
 
@@ -130,7 +130,9 @@ class Legend(Line):
 
     def pieces(self, width: int) -> list[Piece]:  # noqa: ARG002
         """Return the line."""
-        return [(f" {self.safe(text)}{_GAP}", style) for text, style in self._shown]
+        parts = [(self.safe(text).partition(" "), style) for text, style in self._shown]
+        words = self.text_styles.dim
+        return [one for (sign, gap, word), of in parts for one in ((f" {sign}{gap}", of), (f"{word}{_GAP}", words))]
 
 
 _SIDES = 1

@@ -54,20 +54,21 @@ class _Palette:
 
 
 _DARK: Final = _Palette(
-    "#15181d",
-    "#d3d7de",
-    "#7b838f",
-    "#ff6b57",
-    "#20242b",
-    ("#5a626e", "#98a0ab", "#d2b06c", "#e09250", "#f07a50"),
+    "#121212",
+    "#d7d7d7",
+    "#878787",
+    "#ff5f5f",
+    "#262626",
+    ("#626262", "#9e9e9e", "#d7af5f", "#d7875f", "#ff875f"),
 )
+"""Colours of many cells are of the 256, whose codes are half as long: `Shadow` sends them so."""
 _LIGHT: Final = _Palette(
-    "#fcfcfa",
-    "#22272e",
-    "#6b7480",
-    "#c62a1b",
-    "#ecebe6",
-    ("#a4abb4", "#626b76", "#94690c", "#b4530c", "#c63a12"),
+    "#ffffff",
+    "#262626",
+    "#6c6c6c",
+    "#d70000",
+    "#eeeeee",
+    ("#a8a8a8", "#6c6c6c", "#875f00", "#af5f00", "#d70000"),
 )
 
 

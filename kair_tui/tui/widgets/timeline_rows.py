@@ -13,7 +13,18 @@ from textual.message import Message
 
 from kair_engine.results.timeline import TimelineKind, TimelineResult, TimelineRow
 from kair_tui.render.terminal import Look
-from kair_tui.render.timeline_drawing import DrawnLine, Ink, Signs, axis, column_of, draw_rows, label, row_of, signs
+from kair_tui.render.timeline_drawing import (
+    DrawnLine,
+    Ink,
+    Signs,
+    axis,
+    column_of,
+    draw_rows,
+    label,
+    row_of,
+    signs,
+    solid,
+)
 from kair_tui.render.units import duration
 from kair_tui.tui.widgets.drawn import CELL_MOVES
 from kair_tui.tui.widgets.heat import Axis, Heat
@@ -56,6 +67,8 @@ class TimelineRows(Heat, inherit_bindings=False):
         """There is different room for cells."""
 
     _result: TimelineResult | None = None
+    _ranks = 0
+    """Rows of ranks, without those of their threads and streams."""
     _lines: Sequence[DrawnLine] = ()
     _label_width = _SHORTEST_LABEL
     at = 0
@@ -79,11 +92,22 @@ class TimelineRows(Heat, inherit_bindings=False):
 
     def two_a_line(self, ranks: int) -> bool:
         """Return whether this many ranks have to share lines."""
-        return self._signs.halves is not None and ranks > self.height
+        return self.look.colours != "none" and not self.look.draws_ascii and ranks > self.height
 
     @property
-    def _signs(self) -> Signs:
-        return signs(ascii_only=self.look.draws_ascii, coloured=self.look.colours != "none")
+    def _is_solid(self) -> bool:
+        """Whether waiting is drawn without shading: two ranks share a line, and their halves cannot be shaded."""
+        return self.look.colours in ("256", "truecolor") and self.two_a_line(self._ranks)
+
+    @property
+    def signs(self) -> Signs:
+        """Return the characters of the rows."""
+        drawn_with = signs(ascii_only=self.look.draws_ascii, coloured=self.look.colours != "none")
+        return solid(drawn_with) if self._is_solid else drawn_with
+
+    def style_of(self, front: Ink, back: TimelineKind) -> Style:
+        """Return the style of a cell with `front` before `back`."""
+        return bar_style(self.look, front, back, solid=self._is_solid)
 
     def on_resize(self) -> None:
         """Request as many windows as cells."""
@@ -94,7 +118,7 @@ class TimelineRows(Heat, inherit_bindings=False):
     def show(self, result: TimelineResult, rank: int, lane: str | None, time_us: float) -> None:
         """Replace the rows; the cursor goes to a rank's row, or the thread's or stream's, at that time."""
         same = self._result is not None and self._result.rows is result.rows
-        self._result = result
+        self._result, self._ranks = result, sum(row.lane is None for row in result.rows)
         if not same:
             self._make_room(result)
         at = row_of(result.rows, rank, lane)
@@ -146,8 +170,7 @@ class TimelineRows(Heat, inherit_bindings=False):
         result, self._signs_of = self._result, cache(self._signs_of_line)
         if result is None:
             return
-        ranks = sum(row.lane is None for row in result.rows)
-        self._lines = draw_rows(result, self.cells, self._signs, two_a_line=self.two_a_line(ranks))
+        self._lines = draw_rows(result, self.cells, self.signs, two_a_line=self.two_a_line(self._ranks))
         self.rows, self.columns, self.left, self.right = (
             Axis(len(self._lines)),
             Axis(self.cells),
@@ -174,9 +197,7 @@ class TimelineRows(Heat, inherit_bindings=False):
         return [(cut_in_the_middle(self.safe(text), self._label_width - 1, self.look), style)]
 
     def _signs_of_line(self, line: int) -> list[Piece]:
-        return [
-            (sign, bar_style(self.look, run.front, run.back)) for run in self._lines[line].runs for sign in run.text
-        ]
+        return [(sign, self.style_of(run.front, run.back)) for run in self._lines[line].runs for sign in run.text]
 
     def cell(self, row: int, column: int, line: int) -> Piece:  # noqa: ARG002
         """Return a part of a bar, or a mark; nothing for a screen reader."""
@@ -228,27 +249,29 @@ class TimelineRows(Heat, inherit_bindings=False):
 
 
 _DARK: Final[dict[TimelineKind, str]] = {
-    "compute": "#4d7ba6",
-    "communication": "#6ba477",
-    "waiting": "#8a7240",
-    "input": "#9a79b5",
-    "host": "#c98a55",
-    "rest": "#5a626e",
-    "unknown": "#7b838f",
-    "operation": "#587a86",
-    "synchronisation": "#6d6f93",
+    "compute": "#5f87af",
+    "communication": "#5faf87",
+    "waiting": "#87875f",
+    "input": "#af87af",
+    "host": "#d7875f",
+    "rest": "#626262",
+    "unknown": "#878787",
+    "operation": "#5f8787",
+    "synchronisation": "#5f5f87",
 }
 _LIGHT: Final[dict[TimelineKind, str]] = {
-    "compute": "#5b8dbd",
-    "communication": "#5f9e6d",
-    "waiting": "#dcb964",
-    "input": "#a57fc0",
-    "host": "#cc7a38",
-    "rest": "#a4abb4",
-    "unknown": "#8d949d",
-    "operation": "#84a5b3",
-    "synchronisation": "#a29fc4",
+    "compute": "#5f87af",
+    "communication": "#5faf5f",
+    "waiting": "#d7af5f",
+    "input": "#af87af",
+    "host": "#d7875f",
+    "rest": "#a8a8a8",
+    "unknown": "#949494",
+    "operation": "#87afaf",
+    "synchronisation": "#afafd7",
 }
+_SOLID_WAITING: Final = {False: "#4a4430", True: "#efe0bb"}
+"""Waiting by whether the theme is light, as bright as its shaded character: cells of two ranks have no such halves."""
 _SIXTEEN: Final[dict[TimelineKind, str]] = {
     "compute": "blue",
     "communication": "green",
@@ -259,10 +282,12 @@ _SIXTEEN: Final[dict[TimelineKind, str]] = {
 
 
 @cache
-def bar_style(look: Look, front: Ink, back: TimelineKind) -> Style:
-    """Return the style of a cell with `front` before `back`."""
+def bar_style(look: Look, front: Ink, back: TimelineKind, *, solid: bool = False) -> Style:
+    """Return the style of a cell with `front` before `back`; `solid` if waiting is drawn without shading."""
     styles = styles_of(look)
     colours = _colours(look)
+    if solid:
+        colours = {**colours, "waiting": _SOLID_WAITING[look.light]}
     behind = Style(bgcolor=colours[back]) if back in colours else Style()
     if front in colours:
         return styles.base + Style(color=colours[front]) + behind
