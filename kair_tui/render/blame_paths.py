@@ -201,7 +201,7 @@ def _of_time(result: BlameResult) -> str:
     if not result.ranks_time_us:
         return ""
     share = result.waiting_us / result.ranks_time_us
-    return f", {waited_of(share, 'their time')}" + (" (including while they compute)" if share <= 1 else "")
+    return f", {waited_of(share, 'their time')}" + (" (with waits behind computation)" if share <= 1 else "")
 
 
 def _only(result: BlameResult) -> str:

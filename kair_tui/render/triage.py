@@ -343,7 +343,7 @@ def triage_totals(result: TriageResult) -> str:
         waits = "no waiting was recorded"
     elif result.bar is None or result.bar.waiting_is_known:
         unknown = "" if unattributed_us is None else f"; {duration(unattributed_us)} of unknown cause"
-        waits += f" ({duration(waiting_us)} a step summed over ranks, including while they compute{unknown})"
+        waits += f" ({duration(waiting_us)} a step summed over ranks, with waits behind computation{unknown})"
     recorded = "" if result.is_sampled else ", recorded and not sampled"
     steps = f"{plural(len(result.steps), 'step')} analysed ({spans(result.steps)}{recorded})"
     return f"step {duration(result.step_time_us)}; {waits}; {steps}"
