@@ -138,7 +138,7 @@ def _why(one: Explanation) -> list[str]:
         reasons.append("the same before" if _was_before(one) else "the same on healthy ranks")
     elif one.predicted_us is not None and one.measured_us:
         share = percent(one.predicted_us / one.measured_us, 0)
-        reasons.append(f"enough for {share} of its {duration(one.measured_us)}")
+        reasons.append(f"enough for {share} of the delay")
     if one.tried:
         reasons.append(_of_controls(one))
     return reasons

@@ -928,7 +928,7 @@ class Exposed(Evidence):
 class Since(Evidence):
     """What it had more than its peers from the step of its onset to that of its end, and in the other steps."""
 
-    more: ClassVar[str] = "{after_us:duration} a step more than peers"
+    difference: ClassVar[str] = "{ranks:its} difference from peers"
 
     before_us: float
     after_us: float
@@ -936,13 +936,14 @@ class Since(Evidence):
     until: Number | None = None
 
     def wording(self) -> str:
-        """Say what was before; of what is over, in which steps it was there."""
+        """Say when it began and ended, and what was otherwise: what was then is said by the proof it adds to."""
+        otherwise = f"in the other steps {self.difference} is {{before_us:duration}} a step"
         if self.until is None and self.step is None:
-            return f"{self.more}, in the other steps {{before_us:duration}}"
+            return otherwise
         if self.until is None:
-            return f"since step {{step:whole}}: {self.more}, {{before_us:duration}} before"
+            return f"since step {{step:whole}}; before, {self.difference} was {{before_us:duration}} a step"
         first = "until step {until:whole}" if self.step is None else "from step {step:whole} to {until:whole}"
-        return f"{first} {self.more}, in the other steps {{before_us:duration}}"
+        return f"{first}; {otherwise}"
 
 
 class Grew(Evidence):
