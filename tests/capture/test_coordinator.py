@@ -68,7 +68,7 @@ def pipelines(ranks: int, stages: int) -> Roles:
     roles = Roles()
     for rank in range(ranks):
         others = tuple(one for one in (rank - wide, rank + wide) if stages > 1 and 0 <= one < ranks)
-        roles.tell(Communication(rank, ranks, others, others, ((wide, 15),)))
+        roles.add(Communication(rank, ranks, others, others, ((wide, 15),)))
     return roles
 
 

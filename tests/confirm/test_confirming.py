@@ -336,10 +336,10 @@ def test_without_being_allowed_nobody_is_delayed_and_it_says_what_to_do(job: Job
     job.confirming._allowed = False
     assert "--allow-delays" in job.ask().why_not
     for rank in range(RANKS):
-        job.roles.tell(Communication(rank, RANKS, delays=TakesDelays.YES))
+        job.roles.add(Communication(rank, RANKS, delays=TakesDelays.YES))
     assert job.ask().why_not == ""
     job.confirming.ask({"do": "stop"})
-    job.roles.tell(Communication(3, RANKS, delays=TakesDelays.NO))
+    job.roles.add(Communication(3, RANKS, delays=TakesDelays.NO))
     assert "rank 3 takes no delays" in job.ask().why_not
 
 
