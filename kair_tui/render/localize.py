@@ -182,7 +182,8 @@ def _body(result: LocalizeResult, page: Page) -> None:
     page.table(COLUMNS, result.scores, limit=RANKS_SHOWN)
     if result.step_time_us is not None:
         page.line()
-        page.line(f"step {duration(result.step_time_us)}; an excess is the rank's own time, kair triage has its price")
+        page.line(f"step {duration(result.step_time_us)}")
+        page.line("an excess is the rank's own time; kair triage has the price, in time of the job", DIM)
     if result.against_baseline is not None:
         page.line()
         page.lines_of(against_in_words(result.against_baseline))
