@@ -291,7 +291,7 @@ class Heat(DrawnScroll, can_focus=True):
         height = self.scrollable_content_region.height - self.HEADER
         y = _into_view(self.rows.start(self.row), self.rows.size, self.scroll_offset.y, max(height, 1))
         if (x, y) != self.scroll_offset:
-            self.scroll_to(x, y, animate=False)
+            self.scroll_to(x, y, animate=False, immediate=True)  # a screen would be painted twice
 
 
 def _into_view(start: int, size: int, offset: int, room: int) -> int:
