@@ -71,9 +71,11 @@ def share(result: SensitivityResult, kind: InjectedFault) -> float:
 def test_the_smallest_size_is_the_one_that_is_enough_in_that_share_of_the_recordings(
     needed: list[int], probability: float
 ) -> None:
-    found = smallest_found(range(50), lambda draw, size: size >= needed[draw], len(needed), probability)
+    draws = range(len(needed))
+    found, hardest_first = smallest_found(range(50), lambda draw, size: size >= needed[draw], draws, probability)
     middle = sorted(needed)[math.ceil(probability * len(needed)) - 1]
     assert found == (middle if middle < 50 else None)
+    assert sorted(hardest_first) == list(draws)
 
 
 def test_candidates_are_3_percent_apart_and_reach_the_end() -> None:

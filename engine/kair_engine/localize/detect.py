@@ -9,7 +9,7 @@ So culprits that are slow alike do not hide each other (Rosner's generalised ext
 see none of two, and the second sees one, then both are accused.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
@@ -23,7 +23,7 @@ from kair_engine.localize.excess import CLASSES
 from kair_engine.localize.excess_table import Excesses
 from kair_engine.localize.large_delays import Events, events_of
 from kair_engine.localize.peers import Columns, Means, Spread, above_others, set_above_rest
-from kair_engine.localize.shapes import NowAndThen, Since, Steady, cauchy, onset, roles_left
+from kair_engine.localize.shapes import NowAndThen, OfRole, Since, Steady, cauchy, onset, roles_left
 from kair_engine.localize.signals import Measured, Shape, Signal, operators_of, signals_of
 from kair_engine.ranks import Position, as_positions
 from kair_engine.results import SMALLEST_SHARE
@@ -105,12 +105,13 @@ def detect(
     most_hidden = max(1, len(job.role) // _RANKS_PER_HIDDEN)
     notable_ns, at_a_time = SMALLEST_SHARE * job.step_time_ns, max(1, most_hidden // _MOST_LOOKS)
     while len(gone) < accused + most_hidden and (known := _with_peers(job, left)).any():
-        look, sets = looks.at(left), list(looks.sets(left))
-        tests = int(np.count_nonzero(known)) + len(sets)
-        if len(gone) == accused:
-            t[left], p_value[known] = look.t[left], np.minimum(1.0, look.chance[known] * tests / RANK_SHARE)
+        look = looks.at(left)
         order = np.argsort(np.where(known, look.chance, 1.0), kind="stable")[:at_a_time].tolist()
         of_ranks = [(float(look.chance[rank]), (rank,)) for rank in order if known[rank]]
+        asked, sets = looks.sets(left, below=of_ranks[0][0])
+        tests = int(np.count_nonzero(known)) + asked
+        if len(gone) == accused:
+            t[left], p_value[known] = look.t[left], np.minimum(1.0, look.chance[known] * tests / RANK_SHARE)
         chance, members = min([of_ranks[0], *sets], key=lambda one: one[0])
         if len(gone) - accused >= _ALWAYS_HIDDEN and looks.above_ns(members, left) <= notable_ns:
             break
@@ -186,6 +187,7 @@ class _Looks:
             if "now_and_then" in one.shapes
         ]
         self._operators = Steady(list(operators_of(job)), job.role)
+        self._sets = OfRole(job.role, self._sets_of)
 
     def at(self, left: Bools) -> _Look:
         t, steady = self._steady.chances(left)
@@ -216,47 +218,70 @@ class _Looks:
     def _own_means(self) -> Floats:
         return np.asarray(self.own.above_ns.mean(axis=0))
 
-    def sets(self, left: Bools) -> Iterator[tuple[float, tuple[int, ...]]]:
-        """(chance, members) of every host, and every group that shares a batch, within a role.
+    def sets(self, left: Bools, below: float) -> tuple[int, list[tuple[float, tuple[int, ...]]]]:
+        """(how many sets are looked at, chance and members of those less likely than `below`).
 
-        Ranks that share a batch are slow together for a long one: they count as one.
+        A set is a host, or a group that shares a batch, within a role. Ranks that share a batch are slow together for
+        a long one: they count as one.
         """
-        job = self._job
+        job, asked, found = self._job, 0, list[tuple[float, tuple[int, ...]]]()
         if job.host is None and job.unit is None:
-            return
-        every, columns = self._units
+            return asked, found
+        every, unit_of, _ = self._units
+        whole = np.bincount(unit_of[~left], minlength=len(every)) == 0
         for role in roles_left(job.role, left):
-            places = [at for at, some in enumerate(every) if role[some].any() and left[some].all()]
-            if not places:
-                continue
-            units, means = [every[at] for at in places], Means.of_columns(columns.at(np.array(places)))
-            spread = Spread(float(median(self.own.usual_ns[role])), float(median(self.own.wide_ns[role])))
-            for chance, chosen in self._sets_of(means, spread, units):
-                yield chance, tuple(np.concatenate([units[at] for at in np.flatnonzero(chosen)]).tolist())
+            inside = whole & (np.bincount(unit_of[role], minlength=len(every)) > 0)
+            units, of_role, slow = self._sets(role, inside)
+            asked += of_role
+            for chance, chosen in slow:
+                if chance < below and self._all_are_slow(units, chosen):
+                    members = [units[at] for at in np.flatnonzero(chosen).tolist()]
+                    found.append((chance, tuple(np.concatenate(members).tolist())))
+        return asked, found
+
+    def _sets_of(self, role: Bools, inside: Bools) -> tuple[Sequence[Ints], int, list[tuple[float, Bools]]]:
+        """Return a role's units, how many sets they make, and the chance and the units of those that may be slow."""
+        every, _, columns = self._units
+        units = [every[at] for at in np.flatnonzero(inside).tolist()]
+        if not units:
+            return units, 0, []
+        means = Means.of_columns(columns.at(inside))
+        spread = Spread(float(median(self.own.usual_ns[role])), float(median(self.own.wide_ns[role])))
+        asked, slow = self._slow_hosts(means, spread, units)
+        several = [at for at, unit in enumerate(units) if len(unit) > 1]
+        if len(units) > 1 and several:
+            chances = above_others(means, spread)[1]
+            slow += [(float(chances[at]), np.arange(len(units)) == at) for at in several]
+            asked += len(several)
+        return units, asked, slow
 
     @cached_property
-    def _units(self) -> tuple[Sequence[Ints], Columns]:
-        """Return the ranks of every unit, and the columns of what they take by themselves on average."""
+    def _units(self) -> tuple[Sequence[Ints], Ints, Columns]:
+        """Return the ranks of every unit, each rank's unit, and the columns of what units take by themselves."""
         unit, own = self._job.unit, self.own.above_ns
         if unit is None:
-            return list(np.arange(len(self._job.role))[:, None]), Columns.of(own)
-        units = [np.flatnonzero(unit == code) for code in np.unique(unit)]
-        return units, Columns.of(np.stack([own[:, some].mean(axis=1) for some in units], axis=1))
+            every = np.arange(len(self._job.role))
+            return list(every[:, None]), every, self._steady.columns[0]
+        codes, unit_of = np.unique(unit, return_inverse=True)
+        units = [np.flatnonzero(unit == code) for code in codes]
+        means = np.stack([own[:, some].mean(axis=1) for some in units])
+        return units, unit_of, Columns.of(means.T)
 
-    def _sets_of(self, means: Means, spread: Spread, units: Sequence[Ints]) -> Iterator[tuple[float, Bools]]:
-        """(chance, which of the units) of every host with several units, and every unit of several ranks."""
-        host, least = self._job.host, SMALLEST_SHARE * self._job.step_time_ns
-        of_unit = np.array([-1 - at if host is None else host[some[0]] for at, some in enumerate(units)])
-        for code in np.unique(of_unit).tolist():
-            chosen = of_unit == code
-            if min(np.count_nonzero(chosen), np.count_nonzero(~chosen)) >= _SMALLEST_SET:
-                above, chance = set_above_rest(means, chosen, spread)
-                yield (chance if above > least and self._all_are_slow(units, chosen) else 1.0), chosen
-        if len(units) > 1 and max(map(len, units)) > 1:
-            for at, chance in enumerate(above_others(means, spread)[1].tolist()):
-                chosen = np.arange(len(units)) == at
-                if len(units[at]) > 1:
-                    yield (chance if self._all_are_slow(units, chosen) else 1.0), chosen
+    def _slow_hosts(self, means: Means, spread: Spread, units: Sequence[Ints]) -> tuple[int, list[tuple[float, Bools]]]:
+        """(hosts with several units, chance and units of those that take notably longer than the others)."""
+        host, found = self._job.host, list[tuple[float, Bools]]()
+        if host is None:
+            return 0, found
+        of_unit, least = host[[some[0] for some in units]], SMALLEST_SHARE * self._job.step_time_ns
+        _, code, size = np.unique(of_unit, return_inverse=True, return_counts=True)
+        others = len(units) - size
+        is_set = np.minimum(size, others) >= _SMALLEST_SET
+        mine = np.bincount(code, weights=means.mean_ns)
+        above = mine / size - (mine.sum() - mine) / np.maximum(others, 1)
+        for at in np.flatnonzero(is_set & (above > least)):
+            chosen = code == at
+            found.append((set_above_rest(means, chosen, spread)[1], chosen))
+        return int(np.count_nonzero(is_set)), found
 
     def _all_are_slow(self, units: Sequence[Ints], chosen: Bools) -> bool:
         """Return whether every rank of a set is slower than the others: else some of its ranks are, and no set."""

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 
@@ -145,9 +146,12 @@ def chance_of(events: Events, role: Ints, unit: Ints | None, left: Bools) -> Flo
     ranks that are `left` are tested and contribute to a rate.
     """
     steps, chances = len(events.hit), np.full(len(role), 0.5)
+    several = np.flatnonzero(left & (events.count >= 2))
+    if not len(several):
+        return chances
     everybody = _Others.of(events, unit, left)
-    of_role = {int(code): _Others.of(events, unit, left & (role == code)) for code in present(role[left])}
-    for rank in np.flatnonzero(left & (events.count >= 2)).tolist():
+    of_role = {code: _Others.of(events, unit, left & (role == code)) for code in present(role[several]).tolist()}
+    for rank in several.tolist():
         k, own = int(events.count[rank]), of_role[int(role[rank])]
         known = PRIOR_STEPS <= (own.ranks - 1) * steps < (everybody.ranks - 1) * steps
         independent = steps - int(events.hit[:, rank].sum()) + k
@@ -176,6 +180,7 @@ class _Others:
         return (self.events - events) / self.at_once, (self.ranks - 1) * steps / self.at_once
 
 
+@lru_cache(maxsize=4096)
 def _at_rate_of(k: int, steps: int, of_others: tuple[float, float], size: float) -> float:
     """Of k events or more in so many steps: the tail of a beta-binomial, the mean over two priors.
 

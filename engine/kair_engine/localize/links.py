@@ -214,12 +214,10 @@ def slow_links(
             continue
         own = np.array([sum(time.own_ns for time in of[link]) for link in links])
         expected = np.array([sum(time.expected_ns for time in of[link]) for link in links])
-        ratios = _ratios([of[link] for link in links])
-        _, chances = above_others(Means.of(ratios), Spread(HEALTHY_SPREAD, HEALTHY_SPREAD))
+        ratios, least_ns = _ratios([of[link] for link in links]), len(steps) * smallest * step_time_ns
+        is_slow, chances = above_siblings(ratios, own, expected, p_below / len(families), least_ns)
         p_values = np.minimum(1.0, len(families) * len(links) * chances)
-        costly = (own - expected) / len(steps) > smallest * step_time_ns
-        steady = (ratios > 1 + SLOWER_BY / 2).mean(axis=0) > STEADY_STEPS
-        for place in np.flatnonzero((p_values < p_below) & (own > (1 + SLOWER_BY) * expected) & costly & steady):
+        for place in np.flatnonzero(is_slow):
             times = of[links[place]]
             found.append(
                 SlowLink(
@@ -232,6 +230,17 @@ def slow_links(
                 )
             )
     return sorted(found, key=lambda slow: slow.expected_ns - slow.own_ns)
+
+
+def above_siblings(
+    ratios: Floats, own_ns: Floats, expected_ns: Floats, p_below: float, least_ns: float
+) -> tuple[Bools, Floats]:
+    """(which of the links of one family are slow, the chance of each): `ratios` is (steps × links), times are sums."""
+    _, chances = above_others(Means.of(ratios), Spread(HEALTHY_SPREAD, HEALTHY_SPREAD))
+    costly = own_ns - expected_ns > least_ns
+    steady = (ratios > 1 + SLOWER_BY / 2).mean(axis=0) > STEADY_STEPS
+    beyond_chance = len(own_ns) * chances < p_below
+    return np.asarray(beyond_chance & (own_ns > (1 + SLOWER_BY) * expected_ns) & costly & steady), chances
 
 
 def _ratios(links: Sequence[Sequence[OwnTime]]) -> Floats:

@@ -82,7 +82,9 @@ def episodes(events: Bools) -> Ints:
     Those side by side count once where there are more of them than chance brings about, on that rank or on all.
     """
     steps = len(events)
-    count = events.sum(axis=0)
+    count = np.asarray(events.sum(axis=0))
+    if not count.any():
+        return count
     begins = events[:1].sum(axis=0) + (events[1:] & ~events[:-1]).sum(axis=0)
     after = np.maximum(count - 1, 0)
     chance = np.minimum(after / max(steps - 1, 1), 1.0)
@@ -93,10 +95,10 @@ def episodes(events: Bools) -> Ints:
     trials = int(after.sum())
     if trials and in_spells(int((count - begins).sum()), trials, float((after * chance).sum() / trials)):
         return np.asarray(begins)
-    alone = [
-        in_spells(int(k - begun), int(k - 1), float(rate)) for k, begun, rate in zip(count, begins, chance, strict=True)
-    ]
-    return np.asarray(np.where(alone, begins, count))
+    for at in np.flatnonzero(count > begins).tolist():
+        if in_spells(int(count[at] - begins[at]), int(after[at]), float(chance[at])):
+            count[at] = begins[at]
+    return count
 
 
 def episodes_of_larger(larger: Bools, events: Bools, independent: Ints) -> Ints:
@@ -107,6 +109,8 @@ def episodes_of_larger(larger: Bools, events: Bools, independent: Ints) -> Ints:
     """
     count = episodes(larger)
     in_spells = np.flatnonzero(independent < events.sum(axis=0))
+    if not len(in_spells):
+        return count
     events, larger = events[:, in_spells], larger[:, in_spells]
     run = np.cumsum(events & ~np.concatenate((np.zeros_like(events[:1]), events[:-1])), axis=0)
     first = np.concatenate((np.zeros_like(run[:1]), np.maximum.accumulate(np.where(larger, run, 0), axis=0)[:-1]))

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kair_engine.arrays import Bools, Floats, Ints
+from kair_engine.arrays import Bools, Floats, Ints, present
 from kair_engine.localize.noise import autocorrelation, inflation_of
 from kair_engine.stats import MAD_TO_SIGMA, TRIM, columns_sorted, median, student_t_tail
 
@@ -91,6 +91,11 @@ class Columns(NamedTuple):
         return Columns(self.steps, *(values[places] for values in self[1:]))
 
 
+def steps_side_by_side(per_step: Floats) -> Floats:
+    """Return (steps × ranks) so that a rank's steps lie next to one another in memory: its columns sort faster."""
+    return np.asfortranarray(per_step)
+
+
 class Means(NamedTuple):
     """(… × ranks): the mean over steps, ns, and the variance that the steps leave it with, ns²."""
 
@@ -112,6 +117,15 @@ class Means(NamedTuple):
         usual = float(median(of.variance))
         variance = np.maximum(usual, of.own) * (inflation_of(of.steps, of.correlation) / max(of.steps, 1))
         return cls(of.mean_ns, variance)
+
+    @classmethod
+    def of_roles(cls, of: Columns, role: Ints) -> "Means":
+        """Return the same of ranks of several roles: what is usual is usual in a rank's own role."""
+        means = cls(of.mean_ns, np.empty(len(role)))
+        for code in present(role).tolist():
+            members = np.flatnonzero(role == code)
+            means.variance[members] = cls.of_columns(of.at(members)).variance
+        return means
 
     @classmethod
     def stacked(cls, every: Sequence["Means"]) -> "Means":

@@ -4,13 +4,14 @@ In every step; since one of them; in some steps. Each is asked of the ranks that
 is no peer of the others.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Generic, TypeVar
 
 import numpy as np
 
 from kair_engine.arrays import Bools, Floats, Ints, present
 from kair_engine.localize.large_delays import Events, chance_of
-from kair_engine.localize.peers import NOTHING_POOLED, Means, Pooled, Spread, above_others
+from kair_engine.localize.peers import Columns, Means, Pooled, Spread, above_others, steps_side_by_side
 from kair_engine.localize.signals import Signal
 from kair_engine.stats import median
 
@@ -19,6 +20,7 @@ FEWEST_BEFORE, FEWEST_AFTER = 4, 8
 """
 MOST_CUTS = 8
 """An onset is looked for at this many steps at most: those near it show it, too."""
+T = TypeVar("T")
 
 
 def cauchy(chances: Floats, weights: Floats) -> Floats:
@@ -31,26 +33,44 @@ def cauchy(chances: Floats, weights: Floats) -> Floats:
     return np.asarray(np.arctan2(1.0, total) / np.pi)
 
 
+class OfRole(Generic[T]):
+    """What is worked out for the ranks of a role that are left, once until one of them leaves."""
+
+    def __init__(self, role: Ints, made_of: Callable[..., T]) -> None:
+        self._role, self._made_of = role, made_of
+        self._made: dict[int, tuple[tuple[bytes, ...], T]] = {}
+
+    def __call__(self, members: Bools, *others: Bools) -> T:
+        """Return it for the `members` of one role, and what else it depends on."""
+        code, given = int(self._role[np.argmax(members)]), tuple(one.tobytes() for one in (members, *others))
+        if code not in self._made or self._made[code][0] != given:
+            self._made[code] = given, self._made_of(members, *others)
+        return self._made[code][1]
+
+
 class Steady:
     """Signals' means over all steps, made once for all looks."""
 
     def __init__(self, signals: Sequence[Signal], role: Ints) -> None:
         self.signals, self._role = signals, role
+        self.columns = [Columns.of(steps_side_by_side(one.above_ns)) for one in signals]
         nobody = Means(np.zeros((0, len(role))), np.zeros((0, len(role))))
-        means = [of for one in signals for of in _means(one.above_ns, role, [slice(None)])]
-        self.means = Means.stacked(means) if signals else nobody
+        self.means = Means.stacked([Means.of_roles(of, role) for of in self.columns]) if signals else nobody
+        self._known = OfRole(role, self._known_of)
+
+    def _known_of(self, members: Bools) -> tuple[Means, Spread, Pooled]:
+        means, spread = self.means.at(members), _spread(self.signals, members)
+        return means, spread, Pooled.of(means, spread)
 
     def chances(self, left: Bools) -> tuple[Floats, Floats]:
         """(t, chance), (signals × ranks) each."""
         t = np.zeros(self.means.mean_ns.shape)
         chance = np.full(t.shape, 0.5)
         roles = list(roles_left(self._role, left))
-        spreads = [_spread(self.signals, members) for members in roles]
-        means = [self.means.at(members) for members in roles]
-        known = [Pooled.of(of, spread) for of, spread in zip(means, spreads, strict=True)] if len(roles) > 1 else []
-        for at, members in enumerate(roles):
-            others = Pooled.together(known[:at] + known[at + 1 :]) if known else NOTHING_POOLED
-            t[:, members], chance[:, members] = above_others(means[at], spreads[at], pooled=others)
+        every = [self._known(members) for members in roles]
+        for at, (members, (means, spread, _)) in enumerate(zip(roles, every, strict=True)):
+            others = Pooled.together([of_role for _, _, of_role in every[:at] + every[at + 1 :]])
+            t[:, members], chance[:, members] = above_others(means, spread, pooled=others)
         for row, signal in enumerate(self.signals):
             if signal.asked is not None:
                 chance[row, ~signal.asked] = 0.5
@@ -65,17 +85,21 @@ class Since:
         self._cuts = _cuts(len(signal.above_ns))
         if asked and len(self._cuts):
             cuts = self._cuts.tolist()
-            parts = [*(slice(None, at) for at in cuts), *(slice(at, None) for at in cuts)]
-            means = _means(signal.above_ns, role, parts)
-            self._before, self._after = Means.stacked(means[: len(cuts)]), Means.stacked(means[len(cuts) :])
+            per_step = steps_side_by_side(signal.above_ns)
+            self._before, self._after = (
+                Means.stacked([Means.of_roles(Columns.of(per_step[part]), role) for part in parts])
+                for parts in ([slice(None, at) for at in cuts], [slice(at, None) for at in cuts])
+            )
 
     def __bool__(self) -> bool:
         return bool(len(self._cuts))
 
     def chances(self, left: Bools) -> Floats:
         """Per rank; whoever was faster before and is like the others now has no fault that began."""
+        if not self._asked:
+            return np.full(len(self._role), 0.5)
         chance = np.full((len(self._cuts), len(self._role)), 0.5)
-        for members in roles_left(self._role, left) if self._asked else ():
+        for members in roles_left(self._role, left):
             after, spread = self._after.at(members), _spread([self.signal], members)
             others = len(after.mean_ns.T) / max(len(after.mean_ns.T) - 1, 1)
             at_most = (after.mean_ns - after.mean_ns.mean(axis=1, keepdims=True)) * others
@@ -108,17 +132,6 @@ def _cuts(steps: int) -> Ints:
     if len(every) <= MOST_CUTS:
         return every
     return np.unique(np.linspace(every[0], every[-1], MOST_CUTS).astype(np.int64))
-
-
-def _means(per_step: Floats, role: Ints, parts: Sequence[slice]) -> list[Means]:
-    """Those of each part of the steps."""
-    result = [Means(np.zeros(len(role)), np.zeros(len(role))) for _ in parts]
-    for code in present(role):
-        members = np.flatnonzero(role == code)
-        of_role = per_step[:, members]
-        for part, means in zip(parts, result, strict=True):
-            means.mean_ns[members], means.variance[members] = Means.of(of_role[part])
-    return result
 
 
 def _spread(signals: Sequence[Signal], members: Bools) -> Spread:

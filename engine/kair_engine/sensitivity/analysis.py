@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 
@@ -207,10 +208,11 @@ class Study:
     def _smallest(self, found: Found, *candidates: Sequence[float]) -> list[float | None]:
         """Of each length; `candidates` are the same for all, or one sequence for each."""
         of_lengths = candidates if len(candidates) > 1 else candidates * len(self.lengths)
-        smallest = list[float | None]()
+        smallest, draws = list[float | None](), list(range(self.draws))
         for steps, tried in counted([*zip(self.lengths, of_lengths, strict=True)], "trying longer recordings"):
             guess = next((one for one in reversed(smallest) if one is not None), None)
-            smallest.append(smallest_found(tried, partial(found, steps), self.draws, self.probability, guess))
+            size, draws = smallest_found(tried, partial(found, steps), draws, self.probability, guess)
+            smallest.append(size)
         return smallest
 
     @property
@@ -348,61 +350,68 @@ def _nothing(fault: InjectedFault, because: Reason) -> DetectableFault:
     return DetectableFault(fault=fault, cause=CAUSE_OF_FAULT[fault], because=because)
 
 
-_FIRST_LEAP = 4
-"""Candidates that the search leaps by, then twice as many, until enough recordings show the fault; and how far below
-the guess it begins: what most draws show there needs no second look."""
-_LOOKED_AT_FIRST = 8
-"""Draws; if more than so many, and most, miss the fault where the search begins, the others are not looked at there."""
+_LEAP = 4
+"""Candidates that the search begins below the guess and leaps by, then twice as many."""
+
+
+class Smallest(NamedTuple):
+    """What a search found."""
+
+    size: float | None
+    """None where no candidate is found often enough."""
+    draws: list[int]
+    """Those in which the fault is hardest to find come first."""
 
 
 def smallest_found(
     candidates: Sequence[float],
     found: Callable[[int, float], bool],
-    draws: int,
+    draws: Sequence[int],
     probability: float,
     guess: float | None = None,
-) -> float | None:
-    """Return the smallest candidate (in ascending order) that is found in that share of the draws; None if none is.
+) -> Smallest:
+    """Return the smallest candidate (in ascending order) that is found in that share of the draws.
 
-    Whoever is found is found at all larger sizes. So each draw is looked at near a good `guess` once, and again only if
-    it missed; a candidate is settled as soon as enough draws show it, or too many miss it, the hardest asked first.
+    Whoever is found is found at all larger sizes. What too many of a few draws miss is too small: so the draws that
+    come first, the hardest, say where all are asked, and only those that miss the fault there are asked again.
     """
-    needed, count = math.ceil(probability * draws), len(candidates)
-    missed, hit = [-1] * draws, [count] * draws
+    may_miss, count = len(draws) - math.ceil(probability * len(draws)), len(candidates)
+    missed, hit = dict.fromkeys(draws, -1), dict.fromkeys(draws, count)
     """Of each draw the largest candidate that it missed and the smallest that it showed."""
 
-    def look(draw: int, at: int) -> None:
-        if found(draw, candidates[at]):
-            hit[draw] = at
-        else:
-            missed[draw] = at
-
-    def counts(at: int) -> tuple[int, int]:
-        return sum(one <= at for one in hit), sum(one >= at for one in missed)
-
-    def reaches(at: int) -> bool:
-        undecided = [draw for draw in range(draws) if missed[draw] < at < hit[draw]]
-        for draw in sorted(undecided, key=lambda draw: (missed[draw], hit[draw] % count), reverse=True):
-            shown, without = counts(at)
-            if shown >= needed or without > draws - needed:
+    def missing(some: Sequence[int], at: int, enough: int) -> list[int]:
+        """Return the draws that miss a candidate, until so many do; those that missed the largest are asked first."""
+        result = [draw for draw in some if missed[draw] >= at]
+        undecided = (draw for draw in some if missed[draw] < at < hit[draw])
+        for draw in sorted(undecided, key=missed.__getitem__, reverse=True):
+            if len(result) >= enough:
                 break
-            look(draw, at)
-        return counts(at)[0] >= needed
+            if found(draw, candidates[at]):
+                hit[draw] = at
+            else:
+                missed[draw] = at
+                result.append(draw)
+        return result
+
+    def enough_for(some: Sequence[int], low: int, at: int, leap: int) -> int:
+        """Return the first candidate beyond `low` that few enough of the draws miss, looking at `at` first."""
+        high = count
+        while high - low > 1:
+            if len(missing(some, at, may_miss + 1)) > may_miss:
+                low = at
+            else:
+                high = at
+            upwards = min(low + leap, count - 1)
+            at = upwards if high == count else (low + high) // 2 if low >= 0 else max(high - leap, 0)
+            leap *= 2
+        return high
 
     near = 0 if guess is None else bisect_left(candidates, guess)
-    at = min(max(near - _FIRST_LEAP, 0), count - 1)
-    for draw in range(draws):
-        look(draw, at)
-        if counts(at)[1] > max(_LOOKED_AT_FIRST, (draw + 1) / 2):
-            break
-    low, high, leap = (-1, at, 0) if counts(at)[0] >= needed else (at, count, _FIRST_LEAP)
-    while high - low > 1:
-        at = (low + high) // 2 if high < count else min(low + leap, high - 1)
-        if reaches(at):
-            high = at
-        else:
-            low, leap = at, 2 * leap
-    return candidates[high] if high < count else None
+    at = enough_for(draws[: 2 * (may_miss + 1)], -1, min(max(near - _LEAP, 0), count - 1), _LEAP)
+    if at < count and len(others := missing(draws, at, len(draws))) > may_miss:
+        at = enough_for(others, at, min(at + 1, count - 1), 2)
+    hardest_first = sorted(draws, key=lambda draw: (missed[draw], hit[draw]), reverse=True)
+    return Smallest(candidates[at] if at < count else None, hardest_first)
 
 
 def sizes(least: float, most: float, apart: float = 1.03) -> list[float]:

@@ -25,7 +25,7 @@ from kair_engine.localize.detect import detect
 from kair_engine.localize.excess import CLASSES, JobExcess
 from kair_engine.localize.excess_table import ExcessTable, OperatorTable
 from kair_engine.localize.large_delays import counted
-from kair_engine.localize.links import FEWEST_SIBLINGS, Link, OwnTime, SlowLink, slow_links
+from kair_engine.localize.links import FEWEST_SIBLINGS, SlowLink, above_siblings
 from kair_engine.localize.noise import inflation
 from kair_engine.results import SMALLEST_SHARE
 from kair_engine.results.sensitivity import InjectedFault
@@ -295,9 +295,6 @@ def _within(values: Floats, family: Ints, known: Bools) -> float:
 class HealthyLinks:
     """What the links with siblings spent in transfers themselves, those that are slow as fast as their siblings."""
 
-    links: tuple[Link, ...]
-    example: tuple[OwnTime, ...]
-    """One step's of each."""
     expected_ns: Floats
     """Per link and step, on average."""
     ratios: Separated
@@ -326,7 +323,7 @@ def healthy_links(job: JobExcess, slow: Iterable[SlowLink], random: np.random.Ge
     times = {link: [step.links.get(link) for step in job.steps] for link in names}
     if not times:
         return None
-    example = tuple(next(one for one in of_step if one is not None) for of_step in times.values())
+    example = [next(one for one in of_step if one is not None) for of_step in times.values()]
     number = {family: code for code, family in enumerate(dict.fromkeys(one.family for one in example))}
     own, expected = (
         np.array([[np.nan if one is None else getattr(one, name) for one in of_step] for of_step in times.values()])
@@ -341,26 +338,18 @@ def healthy_links(job: JobExcess, slow: Iterable[SlowLink], random: np.random.Ge
     ratios[~known] += 1 - ratios[~known].mean(axis=1, keepdims=True)
     family = np.array([number[one.family] for one in example])
     parts = take_apart(ratios.T, family, known, random, trim=0.0)
-    found = HealthyLinks(tuple(times), example, mean, parts, family, known, job.step_time_ns, block_of(ratios.T))
+    found = HealthyLinks(mean, parts, family, known, job.step_time_ns, block_of(ratios.T))
     return found if len(found.comparable) else None
 
 
 def finds_slow_link(links: HealthyLinks, draw: Draw, steps: int, victim: int, size: float) -> bool:
     """Whether a link whose self time grows by `size` (a share of it) is named."""
     siblings = np.flatnonzero(links.family == links.family[victim])
-    ratios = links.ratios.drawn(draw, steps)
-    ratios[:, victim] *= 1 + size
-    expected = links.expected_ns
-    recording = [
-        {
-            links.links[at]: replace(
-                links.example[at], own_ns=float(in_step[at] * expected[at]), expected_ns=float(expected[at])
-            )
-            for at in siblings
-        }
-        for in_step in ratios
-    ]
+    ratios = links.ratios.drawn(draw, steps)[:, siblings]
+    ratios[:, siblings == victim] *= 1 + size
+    expected_ns = links.expected_ns[siblings] * steps
     # One family at a time: the other ones' share of the false-alarm rate is taken off by hand.
     p_below = FALSE_ALARM_RATE * LINK_SHARE / (int(links.family.max()) + 1)
-    found = slow_links(recording, links.step_time_ns, p_below, SMALLEST_SHARE)
-    return any(one.link == links.links[victim] for one in found)
+    least_ns = SMALLEST_SHARE * links.step_time_ns * steps
+    is_slow, _ = above_siblings(ratios, ratios.mean(axis=0) * expected_ns, expected_ns, p_below, least_ns)
+    return bool(is_slow[siblings == victim].all())
