@@ -42,7 +42,8 @@ class DaskWorkers:
             raise UsageError(
                 f"the Dask cluster at {self._scheduler} has no workers", "start some, or wait for the queue"
             )
-        everywhere = client.scatter(replace(trace, memory=None, held=None, workers=None), broadcast=True, hash=False)
+        sent = replace(trace, memory=None, held=None, workers=None, known={}, derived=None)
+        everywhere = client.scatter(sent, broadcast=True, hash=False)
         waiting, under_way = deque(parts), deque[Any]()
         try:
             while waiting or under_way:

@@ -48,6 +48,7 @@ from kair_engine.results.localize import (
 from kair_engine.results.step_bar import StepBar
 from kair_engine.results.triage import TriageResult
 from kair_engine.step_bar import bar_of
+from kair_engine.trace.batches import shared_by_stages
 from kair_engine.trace.model import KairWarning, Trace
 
 LEAST_IN_COMMON: Final = 0.5
@@ -64,6 +65,7 @@ def compare(base: Trace, new: Trace) -> CompareResult:
     Runs of different length are compared by their means; of runs with different numbers of ranks, no rank
     is matched. Raises UsageError where a run has no step, or both have too little in common to be compared.
     """
+    base, new = shared_by_stages(base), shared_by_stages(new)
     (of_base, base_steps), (of_new, new_steps) = profile_and_steps(base), profile_and_steps(new)
     found = differences_of(of_base, of_new, (base_steps, new_steps))
     scores = tuple(localize(trace).scores for trace in (base, new))

@@ -24,6 +24,7 @@ from kair_engine.results.forecast import (
     WhyNoForecast,
 )
 from kair_engine.stats import median
+from kair_engine.trace.batches import shared_by_stages
 from kair_engine.trace.model import KairWarning, Trace, require_steps
 from kair_engine.triage.history.analysis import judge
 from kair_engine.triage.history.rows import StepHistory
@@ -65,7 +66,7 @@ def forecast(
     history, or that the watch of the running job noticed. Raises UsageError for too few ranks or steps, or an unknown
     rank to leave out.
     """
-    flagged: set[int] = set()
+    trace, flagged = shared_by_stages(trace), set[int]()
     if trace.steps and not trace.job.is_recorded_only:
         flagged = {int(row.rank) for row in localize(trace).scores if row.flagged}
     if history is not None and history.can_judge:

@@ -5,6 +5,7 @@ receive it names the two ends. Where several slow links have one rank in common,
 """
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,8 +29,7 @@ HEALTHY_SPREAD = 0.05
 Family = tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Link:
+class Link(NamedTuple):
     """A process group (its text in the trace, and its members) or, without a text, an edge: sender and receiver."""
 
     group: str | None
@@ -41,8 +41,7 @@ class Link:
         return self.group if self.group is not None else f"rank {self.ranks[0]} → rank {self.ranks[1]}"
 
 
-@dataclass(frozen=True)
-class OwnTime:
+class OwnTime(NamedTuple):
     """One link's transfers in one step: own time τ summed, its siblings' medians summed, the slowest operator."""
 
     own_ns: float

@@ -69,7 +69,8 @@ def with_unnamed_collectives(trace: Trace, found: Localization) -> Trace | None:
     names = known_once(trace, f"waited in by {asked}", lambda: _waited_in(first, found.job.operators, asked))
     if not names:
         return None
-    return replace(trace, job=replace(trace.job, communicates=(*trace.job.communicates, *names)), memory=None, known={})
+    job = replace(trace.job, communicates=(*trace.job.communicates, *names))
+    return replace(trace, job=job, memory=None, known={}, derived=None)
 
 
 def unnamed_collective_warnings(trace: Trace) -> tuple[KairWarning, ...]:

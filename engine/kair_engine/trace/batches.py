@@ -152,10 +152,10 @@ class StepMemory:
 
 
 def derived_once(trace: Trace, name: str, make: Callable[[], Thing]) -> Thing:
-    """Return `make`'s immutable result from the trace's steps, kept where the steps are."""
-    if trace.memory is None:
+    """Return `make`'s immutable result from the trace's steps, kept where the steps are, or for one question."""
+    known = trace.derived if trace.derived is not None or trace.memory is None else trace.memory.derived
+    if known is None:
         return make()
-    known = trace.memory.derived
     if (name, trace.steps) not in known:
         known[name, trace.steps] = make()
     thing: Thing = known[name, trace.steps]
@@ -168,6 +168,11 @@ def known_once(trace: Trace, name: str, make: Callable[[], Thing]) -> Thing:
         trace.known[name, trace.steps] = make()
     thing: Thing = trace.known[name, trace.steps]
     return thing
+
+
+def shared_by_stages(trace: Trace) -> Trace:
+    """Return the trace so that what one stage of a question derives from its steps is there for the next ones."""
+    return trace if trace.memory is not None else replace(trace, derived={})
 
 
 def keeping_steps(trace: Trace, most: int = MOST_KEPT) -> Trace:

@@ -452,6 +452,8 @@ class Trace:
     """The step lines of the job's log, if one was opened; else None."""
     known: dict[Hashable, Any] = field(default_factory=dict, compare=False, repr=False)
     """Small results about its steps, such as which ranks run the same program, for later questions (`known_once`)."""
+    derived: dict[Hashable, Any] | None = field(default=None, compare=False, repr=False)
+    """Results of one question's stages for its later ones (`shared_by_stages`), where steps are not kept in memory."""
 
     def select(self, steps: Sequence[int]) -> "Trace":
         """Return the same trace narrowed to `steps`. Raises UsageError for a step that cannot be analysed."""
@@ -471,7 +473,7 @@ class Trace:
             step_times=job.step_times.of_ranks(kept),
             host_times=None if job.host_times is None else job.host_times.of_ranks(kept),
         )
-        return replace(self, job=job, only=kept, memory=None, workers=None, known={})
+        return replace(self, job=job, only=kept, memory=None, workers=None, known={}, derived=None)
 
     def scan(self) -> "pl.LazyFrame":
         """Return the operations table of the chosen steps, without ranks whose record of a step is cut.
