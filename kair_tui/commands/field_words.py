@@ -2,10 +2,11 @@
 
 import ast
 import inspect
+import sys
 from collections.abc import Iterable
 from dataclasses import is_dataclass
 from functools import cache
-from textwrap import dedent
+from itertools import pairwise
 from typing import Any, get_args, get_type_hints
 
 from msgspec import Struct
@@ -39,13 +40,19 @@ def records_in(kind: Any) -> set[type[Any]]:  # noqa: ANN401
 def _texts_under_fields(record: type[Any]) -> dict[str, str]:
     """Return the docstring of each field; none if the source is not installed."""
     try:
-        body = ast.parse(dedent(inspect.getsource(record))).body[0]
-    except (OSError, TypeError):
+        body = _classes_in(record.__module__)[record.__name__].body
+    except (KeyError, OSError, TypeError):
         return {}
-    assert isinstance(body, ast.ClassDef)
     return {
         field.target.id: " ".join(str(text.value.value).replace("None", "null").split())
-        for field, text in zip(body.body, body.body[1:], strict=False)
+        for field, text in pairwise(body)
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
         if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
     }
+
+
+@cache
+def _classes_in(module: str) -> dict[str, ast.ClassDef]:
+    """By name. To find one, Python's `inspect` reads all of a module."""
+    body = ast.parse(inspect.getsource(sys.modules[module])).body
+    return {one.name: one for one in body if isinstance(one, ast.ClassDef)}
