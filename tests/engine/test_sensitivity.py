@@ -34,6 +34,9 @@ from kair_engine.sensitivity.injection import (
 )
 from kair_tui.render.sensitivity import reason_in_words
 
+ONE = (1,)
+"""As long as the recording: without longer ones nothing is said of what limits it."""
+
 
 def asked(
     made: JobExcess,
@@ -43,9 +46,12 @@ def asked(
     seed: int = 0,
     multiples: tuple[int, ...] = (1, 2),
 ) -> SensitivityResult:
-    """Of recordings up to twice as long: what ten times the steps show takes most of the time, and two tests ask."""
+    """Of recordings up to twice as long: what ten times the steps show takes most of the time, and few tests ask."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(detection, "MULTIPLES", multiples)
+        if multiples == ONE:
+            patch.setattr(detection, "limit_of", lambda *_: "steps")
+            patch.setattr(detection, "reason_of", lambda *_, **__: None)
         return sensitivity_of(made, draws=draws, probability=probability, seed=seed, chosen=of or FAULTS)
 
 
@@ -146,7 +152,7 @@ def test_spells_hide_more_than_noise_that_changes_with_every_step() -> None:
     """In the mean of three recordings: each is one draw."""
 
     def mean_share(recordings: list[Percents]) -> float:
-        of_each = (asked(job(one), "slow_device", draws=60) for one in recordings)
+        of_each = (asked(job(one), "slow_device", draws=60, multiples=ONE) for one in recordings)
         return float(np.mean([share(one, "slow_device") for one in of_each]))
 
     spells = [in_spells(24, 8, seed) for seed in range(3)]
@@ -276,7 +282,7 @@ def test_faults_of_the_answer_are_found_in_other_recordings_of_the_job() -> None
         percents[:, COMPUTE] += lasting
         return percents
 
-    smallest = 100 * share(asked(job(recorded(0)), "slow_device", draws=100), "slow_device")
+    smallest = 100 * share(asked(job(recorded(0)), "slow_device", draws=100, multiples=ONE), "slow_device")
     found = {}
     for factor in (0.6, 1.0, 1.3):
         hits = 0
@@ -292,7 +298,7 @@ def test_faults_of_the_answer_are_found_in_other_recordings_of_the_job() -> None
 
 @pytest.mark.slow
 def test_noise_hides_faults_and_steps_uncover_them() -> None:
-    calm = asked(job(quiet(12, 8, percent=0.2)), "slow_device")
+    calm = asked(job(quiet(12, 8, percent=0.2)), "slow_device", multiples=ONE)
     noisy = asked(job(quiet(12, 8, percent=6.0)), "slow_device", multiples=(1, 10))
     assert share(calm, "slow_device") < share(noisy, "slow_device")
     (longest,) = of(noisy, "slow_device").longer
@@ -334,9 +340,9 @@ def test_figures_of_one_answer_agree() -> None:
 @pytest.mark.slow
 def test_a_job_with_a_straggler_is_asked_about_what_is_left() -> None:
     percents = quiet(20, 8, percent=0.5)
-    healthy = asked(job(percents), "slow_device")
+    healthy = asked(job(percents), "slow_device", multiples=ONE)
     percents[:, COMPUTE, 3] += 15
-    result = asked(job(percents), "slow_device")
+    result = asked(job(percents), "slow_device", multiples=ONE)
     assert result.corrected_ranks == (3,)
     assert share(result, "slow_device") == pytest.approx(share(healthy, "slow_device"), rel=0.4)
 

@@ -89,9 +89,9 @@ def test_the_hardest_mix_is_four_times_as_fast_at_64_ranks() -> None:
 )
 @pytest.mark.parametrize("deadline", [None, DEADLINE])
 def test_no_restart_loses(one: Pattern, deadline: float | None) -> None:
-    restarted = simulate(Continuous(deadline=deadline), one, 16, 3000, seed=0)
+    restarted = simulate(Continuous(deadline=deadline), one, 16, 1500, seed=0)
     if restarted.restarts:
-        never = simulate(Continuous(deadline=deadline), one, 16, 3000, seed=0, restart_s=None)
+        never = simulate(Continuous(deadline=deadline), one, 16, 1500, seed=0, restart_s=None)
         assert restarted.speed_up > never.speed_up
 
 
