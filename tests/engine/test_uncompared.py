@@ -18,6 +18,7 @@ from support.altered import (
     without_a_third,
     without_step_marks,
 )
+from support.answers import shared_cache
 
 from kair_engine.localize.analysis import localize
 from kair_engine.recording.opening import open_trace
@@ -30,8 +31,8 @@ from kair_tui.render.verdict import summary
 pytestmark = pytest.mark.slow
 
 
-def triaged(folder: Path, cache: Path) -> TriageResult:
-    return triage(open_trace(folder, cache=cache, workers=1))
+def triaged(folder: Path) -> TriageResult:
+    return triage(open_trace(folder, cache=shared_cache(), workers=1))
 
 
 def codes_about(result: TriageResult, rank: int) -> set[str]:
@@ -58,7 +59,7 @@ def elsewhere(*changes: Change) -> Change:
 def test_a_slow_rank_that_was_not_compared_leaves_the_verdict_open(
     tmp_path: Path, change: Change, kept: float, code: str, said: str
 ) -> None:
-    trace = open_trace(altered(tmp_path / "job", {2: change}, kept=kept), cache=tmp_path / "cache", workers=1)
+    trace = open_trace(altered(tmp_path / "job", {2: change}, kept=kept), cache=shared_cache(), workers=1)
     result = triage(trace)
     assert result.verdict == "inconclusive"
     assert codes_about(result, 2) == {code}
@@ -77,7 +78,7 @@ def test_a_slow_rank_that_was_not_compared_leaves_the_verdict_open(
 
 @pytest.mark.parametrize("change", [thinned, counted_from_1000, undistributed, without_step_marks])
 def test_a_slow_rank_is_found_where_its_peers_are_seen_to_wait_for_it(tmp_path: Path, change: Change) -> None:
-    recorded = open_trace(altered(tmp_path / "job", {2: change}), cache=tmp_path / "cache", workers=1)
+    recorded = open_trace(altered(tmp_path / "job", {2: change}), cache=shared_cache(), workers=1)
     result = triage(recorded)
     assert (result.verdict, [finding.ranks for finding in result.findings]) == ("straggler", [(2,)])
     assert codes_about(result, 2) == ({"fewer_recorded"} if change is thinned else set())
@@ -91,7 +92,7 @@ def test_a_slow_rank_is_found_where_its_peers_are_seen_to_wait_for_it(tmp_path: 
 
 
 def test_a_healthy_rank_without_its_collectives_is_not_accused(tmp_path: Path) -> None:
-    result = triaged(altered(tmp_path / "job", {1: silent}, sample="healthy"), tmp_path / "cache")
+    result = triaged(altered(tmp_path / "job", {1: silent}, sample="healthy"))
     assert (result.verdict, result.findings) == ("inconclusive", ())
     assert codes_about(result, 1) == {"fewer_recorded"}
 
@@ -99,13 +100,13 @@ def test_a_healthy_rank_without_its_collectives_is_not_accused(tmp_path: Path) -
 @pytest.mark.parametrize("ranks", [(0, 1), (0, 1, 2), (0, 1, 2, 3)])
 def test_nobody_does_more_than_a_rank_of_whose_steps_a_third_is_lost(ranks: tuple[int, ...], tmp_path: Path) -> None:
     damaged = altered(tmp_path / "job", {1: without_a_third}, sample="healthy", ranks=ranks)
-    result = triaged(damaged, tmp_path / "cache")
+    result = triaged(damaged)
     assert (result.verdict, result.findings) == ("inconclusive", ())
     assert codes_about(result, 1) == {"fewer_recorded"}
 
 
 def test_a_rank_that_runs_a_few_operators_less_often_is_compared(tmp_path: Path) -> None:
-    trace = open_trace(altered(tmp_path / "job", {1: searching_less}, sample="healthy"), cache=tmp_path / "cache")
+    trace = open_trace(altered(tmp_path / "job", {1: searching_less}, sample="healthy"), cache=shared_cache())
     records = {row.rank: row for row in info(trace).by_rank}
     assert records[1].operations < 0.94 * records[0].operations
     assert records[1].odd == ()
@@ -115,9 +116,7 @@ def test_a_rank_that_runs_a_few_operators_less_often_is_compared(tmp_path: Path)
 
 
 def test_steps_that_nothing_marks_are_told_by_the_operators_that_repeat(tmp_path: Path) -> None:
-    trace = open_trace(
-        altered(tmp_path / "job", dict.fromkeys(range(4), unmarked)), cache=tmp_path / "cache", workers=1
-    )
+    trace = open_trace(altered(tmp_path / "job", dict.fromkeys(range(4), unmarked)), cache=shared_cache(), workers=1)
     result = triage(trace)
     assert (result.verdict, [finding.ranks for finding in result.findings]) == ("straggler", [(2,)])
     assert result.step_time_us == pytest.approx(94_500, rel=0.01)
@@ -127,7 +126,7 @@ def test_steps_that_nothing_marks_are_told_by_the_operators_that_repeat(tmp_path
 
 def test_steps_that_one_rank_on_another_host_does_not_mark_are_matched_by_its_collectives(tmp_path: Path) -> None:
     """Its clock is an hour ahead, and nothing says which of its steps is which."""
-    trace = open_trace(altered(tmp_path / "job", {2: elsewhere(unmarked)}), cache=tmp_path / "cache", workers=1)
+    trace = open_trace(altered(tmp_path / "job", {2: elsewhere(unmarked)}), cache=shared_cache(), workers=1)
     result = triage(trace)
     assert (result.verdict, [finding.ranks for finding in result.findings]) == ("straggler", [(2,)])
     assert result.findings[0].time_lost_us_per_step == pytest.approx(22_300, rel=0.02)
