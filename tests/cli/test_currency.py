@@ -2,10 +2,12 @@
 
 import json
 import pickle
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.answers import answered_once
 from support.cli_samples import kair, store_variables
 from support.places import SAMPLES
 
@@ -18,8 +20,10 @@ COST = "56.37"
 
 
 @pytest.fixture(autouse=True)
-def _store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     store_variables(monkeypatch, tmp_path)
+    with answered_once():
+        yield
 
 
 @pytest.mark.parametrize(
