@@ -187,7 +187,7 @@ class _Looks:
             if "now_and_then" in one.shapes
         ]
         self._operators = Steady(list(operators_of(job)), job.role)
-        self._sets = OfRole(job.role, self._sets_of)
+        self._sets = OfRole[tuple[Sequence[Ints], int, list[tuple[float, Bools]]]](job.role)
 
     def at(self, left: Bools) -> _Look:
         t, steady = self._steady.chances(left)
@@ -231,7 +231,7 @@ class _Looks:
         whole = np.bincount(unit_of[~left], minlength=len(every)) == 0
         for role in roles_left(job.role, left):
             inside = whole & (np.bincount(unit_of[role], minlength=len(every)) > 0)
-            units, of_role, slow = self._sets(role, inside)
+            units, of_role, slow = self._sets.of(self._sets_of, role, inside)
             asked += of_role
             for chance, chosen in slow:
                 if chance < below and self._all_are_slow(units, chosen):

@@ -36,15 +36,18 @@ def cauchy(chances: Floats, weights: Floats) -> Floats:
 class OfRole(Generic[T]):
     """What is worked out for the ranks of a role that are left, once until one of them leaves."""
 
-    def __init__(self, role: Ints, made_of: Callable[..., T]) -> None:
-        self._role, self._made_of = role, made_of
+    def __init__(self, role: Ints) -> None:
+        self._role = role
         self._made: dict[int, tuple[tuple[bytes, ...], T]] = {}
 
-    def __call__(self, members: Bools, *others: Bools) -> T:
-        """Return it for the `members` of one role, and what else it depends on."""
+    def of(self, make: Callable[..., T], members: Bools, *others: Bools) -> T:
+        """Return what `make` makes of the `members` of one role, and of what else it depends on.
+
+        It is given here and not kept: whoever keeps its own method is freed late, with all its arrays.
+        """
         code, given = int(self._role[np.argmax(members)]), tuple(one.tobytes() for one in (members, *others))
         if code not in self._made or self._made[code][0] != given:
-            self._made[code] = given, self._made_of(members, *others)
+            self._made[code] = given, make(members, *others)
         return self._made[code][1]
 
 
@@ -56,7 +59,7 @@ class Steady:
         self.columns = [Columns.of(steps_side_by_side(one.above_ns)) for one in signals]
         nobody = Means(np.zeros((0, len(role))), np.zeros((0, len(role))))
         self.means = Means.stacked([Means.of_roles(of, role) for of in self.columns]) if signals else nobody
-        self._known = OfRole(role, self._known_of)
+        self._known = OfRole[tuple[Means, Spread, Pooled]](role)
 
     def _known_of(self, members: Bools) -> tuple[Means, Spread, Pooled]:
         means, spread = self.means.at(members), _spread(self.signals, members)
@@ -67,7 +70,7 @@ class Steady:
         t = np.zeros(self.means.mean_ns.shape)
         chance = np.full(t.shape, 0.5)
         roles = list(roles_left(self._role, left))
-        every = [self._known(members) for members in roles]
+        every = [self._known.of(self._known_of, members) for members in roles]
         for at, (members, (means, spread, _)) in enumerate(zip(roles, every, strict=True)):
             others = Pooled.together([of_role for _, _, of_role in every[:at] + every[at + 1 :]])
             t[:, members], chance[:, members] = above_others(means, spread, pooled=others)
