@@ -27,7 +27,7 @@ QUESTIONS: dict[str, dict[str, Any]] = {
     "blame": {"limit": 5},
     "whatif": {"fix": ["rank=2"]},
     "rank": {"rank": 2},
-    "sensitivity": {"draws": 20, "fault": "slow_operator"},
+    "sensitivity": {"draws": 20, "fault": "slow_link"},
     "forecast": {"draws": 20},
     "frequency": {"windows": 10},
     "operators": {"limit": 5},
