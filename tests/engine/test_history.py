@@ -172,7 +172,7 @@ def test_a_fault_that_is_over_is_named_with_its_end_and_priced_while_it_lasted_a
     (sentence,) = [
         one for one in triage_in_words(triage_of_rows(of, job())).findings[0].evidence if one.kind == "since"
     ]
-    assert sentence.sentence.startswith(f"{first} {end - 1}; in the other steps its difference")
+    assert sentence.sentence.startswith(f"{first} {end - 1} 3.0")
     assert "while it lasted" in facts(found)[0]
 
 

@@ -45,7 +45,7 @@ def test_a_move_of_the_cursor_sends_little_an_idle_screen_nothing_and_it_ends_wi
     [
         (("--ascii",), {"TERM": "xterm"}, rb"\x1b\[[\d;]*3[0-7][;m]", rb"[34]8;[25];"),
         ((), {"LANG": "C", "TERM": "tmux-256color"}, rb"38;5;\d", rb"[34]8;2;"),
-        ((), {"TERM": "xterm-256color", "COLORTERM": "truecolor"}, rb"38;2;\d", rb"[34]8;5;"),
+        ((), {"TERM": "xterm-256color", "COLORTERM": "truecolor"}, rb"38;5;\d", rb"[34]8;2;"),
     ],
 )
 def test_only_signs_and_colours_leave_that_the_terminal_has(

@@ -754,7 +754,10 @@ class SampleTime(Evidence):
 class SameInputs(Evidence):
     """What it spends longer on inputs as large as its peers'."""
 
-    template = "the inputs of {ranks:who} are no larger than {ranks:its} peers': the longer time is not extra work"
+    template = (
+        "{ranks:who} {ranks:?takes|take} {excess_us_per_step:duration} a step longer on inputs no larger than "
+        "{ranks:its} peers': this is not extra work"
+    )
     excess_us_per_step: float
 
 
@@ -928,7 +931,7 @@ class Exposed(Evidence):
 class Since(Evidence):
     """What it had more than its peers from the step of its onset to that of its end, and in the other steps."""
 
-    difference: ClassVar[str] = "{ranks:its} difference from peers"
+    more: ClassVar[str] = "{after_us:duration} a step more than peers"
 
     before_us: float
     after_us: float
@@ -936,14 +939,13 @@ class Since(Evidence):
     until: Number | None = None
 
     def wording(self) -> str:
-        """Say when it began and ended, and what was otherwise: what was then is said by the proof it adds to."""
-        otherwise = f"in the other steps {self.difference} is {{before_us:duration}} a step"
+        """Say what was before; of what is over, in which steps it was there."""
         if self.until is None and self.step is None:
-            return otherwise
+            return f"{self.more}, in the other steps {{before_us:duration}}"
         if self.until is None:
-            return f"since step {{step:whole}}; before, {self.difference} was {{before_us:duration}} a step"
+            return f"since step {{step:whole}}: {self.more}, {{before_us:duration}} before"
         first = "until step {until:whole}" if self.step is None else "from step {step:whole} to {until:whole}"
-        return f"{first}; {otherwise}"
+        return f"{first} {self.more}, in the other steps {{before_us:duration}}"
 
 
 class Grew(Evidence):
