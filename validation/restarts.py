@@ -56,10 +56,14 @@ class Held:
         )
         return cls(len(os.listdir(f"/proc/{pid}/fd")), int(fields["Threads"]), int(fields["VmRSS"].split()[0]) / 1024)  # noqa: PTH208  (names alone)
 
+    def least(self, other: Held) -> Held:
+        """Return the less of each."""
+        return Held(min(self.handles, other.handles), min(self.threads, other.threads), min(self.mib, other.mib))
+
 
 @dataclass(frozen=True)
 class Look:
-    """What was held in an attempt."""
+    """What was held throughout an attempt: files of ranks that begin or have just ended are not held for long."""
 
     attempt: int
     agent: Held
@@ -67,6 +71,11 @@ class Look:
     coordinator: Held
     files: int
     """In the run folder."""
+
+    def least(self, other: Look) -> Look:
+        """Return the less of each, of two looks at an attempt."""
+        held = (self.agent.least(other.agent), self.heartbeat.least(other.heartbeat))
+        return Look(self.attempt, *held, self.coordinator.least(other.coordinator), min(self.files, other.files))
 
     def grown(self, first: Look) -> list[str]:
         """Return what is more than it was in an earlier attempt."""
@@ -145,18 +154,23 @@ class Restarted:
         return None
 
     def looks(self) -> list[Look]:
-        """Return a look at each attempt, until the job ends. Raises TimeoutError where no attempt follows."""
+        """Return what each attempt held, until the job ends. Raises TimeoutError where no attempt follows."""
         found: list[Look] = []
         changed = time.monotonic()
         while self.job.poll() is None:
-            if (attempt := self.attempt()) > (found[-1].attempt if found else 0) and (look := self.look(attempt)):
-                found.append(look)
-                changed = time.monotonic()
-                print(look.row(), file=sys.stderr, flush=True)
+            attempt, known = self.attempt(), found[-1].attempt if found else 0
+            if attempt >= max(known, 1) and (look := self.look(attempt)):
+                if attempt == known:
+                    found[-1] = found[-1].least(look)
+                else:
+                    found.append(look)
+                    changed = time.monotonic()
             if time.monotonic() - changed > ATTEMPT_S:
                 raise TimeoutError(f"no attempt follows {found[-1].attempt if found else 0}")
             time.sleep(0.2)
         while agent_in(self._run_dir) is not None:
+            if found and (look := self.look(found[-1].attempt)):
+                found[-1] = found[-1].least(look)
             time.sleep(0.2)
         self.coordinator.send_signal(signal.SIGTERM)
         self.coordinator.wait(60)
