@@ -13,7 +13,7 @@ from support.screen_text import opened, played, screen_text, until
 
 from kair_capture.agent.ring_reader import Trainer
 from kair_capture.agent.step_rows import Rows
-from kair_capture.coordinator.step_log import write_part
+from kair_capture.coordinator.step_log import scope_series, write_part
 from kair_capture.coordinator.step_table import StepTable
 from kair_capture.job.recorder import Recorder, ThreadRings
 from kair_capture.job.session import StepTracker
@@ -146,3 +146,11 @@ def test_commands_and_the_screen_say_how_far_records_are_thinned(
             await until(pilot, lambda: said in screen_text(app))
 
     on_the_screen()
+
+
+def test_phases_are_tested_in_the_steps_that_recorded_them(tmp_path: Path) -> None:
+    rows = np.concatenate([rows_for(rank, range(32)) for rank in range(2)])
+    rows["forward_us"] = 500
+    rows["flags"][rows["step"] % 16 > 0] = int(StepFlag.THINNED)
+    steps = {one.scope: one.steps.tolist() for one in scope_series(rows, tmp_path)[0]}
+    assert steps == {"self": [*range(32)], "forward": [0, 16]}
