@@ -5,8 +5,9 @@
 Runs scripts of this folder, and of validation/, one after another, and writes their figures into RESULTS.md: each
 beside its peer's of the same run, and beside the median of the last three runs, which are in results.jsonl with their
 date, commit and load. A figure that is more than 15 % worse than that median is named; with `--check` the exit status
-is then 1. Peers are measured where their program is given, and are "not run" elsewhere. Figures of a busy machine are
-larger than those of a quiet one: compare runs at the same load.
+is then 1. Peers are measured where their program is given, and are "not run" elsewhere. The pace of a shared
+machine changes: a fixed piece of work (yardstick.py) is measured before and after each part, and times of earlier runs
+are compared as they would have been at this run's pace.
 """
 
 import argparse
@@ -18,7 +19,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,6 +32,8 @@ SAMPLE = HERE.parent / "sample_traces" / "slow_operator"
 KEPT, WORSE_BY = 3, 0.15
 PER_SECOND = "MB/s"
 """Of what is measured in it more is better; of all else less."""
+TIMES = ("CPU s", "CPU ms", PER_SECOND)
+"""Units of what a slower machine makes worse."""
 LEAST = {"CPU s": 0.01, "CPU ms": 1.0, "peak MB": 1.0, "added MB": 1.0, "bytes, known": 50.0}
 """By unit, smaller differences are chance, whatever their share."""
 Figures = dict[str, float]
@@ -99,6 +102,8 @@ class Run:
     """What one run told."""
 
     figures: Figures = field(default_factory=dict)
+    pace: Figures = field(default_factory=dict)
+    """Title → the CPU seconds of the yardstick meanwhile."""
     peers: dict[str, tuple[str, float]] = field(default_factory=dict)
     """Figure → its peer's name and figure."""
     commands: dict[str, str] = field(default_factory=dict)
@@ -111,6 +116,7 @@ class Run:
 def run(parts: Sequence[Part], given: Mapping[str, str | None]) -> Run:
     """Run the parts one after another; one that fails is noted, and the others run."""
     result = Run()
+    pace = [yardstick()]
     for part in parts:
         missing = [name for name in part.needs if not given.get(name)]
         if missing:
@@ -128,6 +134,8 @@ def run(parts: Sequence[Part], given: Mapping[str, str | None]) -> Run:
             result.not_run[part.title], result.failed = "it failed", True
             continue
         note(result, part, rows)
+        pace.append(yardstick())
+        result.pace[part.title] = statistics.fmean(pace[-2:])
         say(f"{part.title}: {time.perf_counter() - begin:.0f} s")
     return result
 
@@ -143,6 +151,24 @@ def rows_of(words: Sequence[str]) -> list[Row]:
     took = run_child([sys.executable, str(HERE / words[0]), *words[1:], "--json"])
     rows: list[Row] = json.loads(took.stdout)["rows"]
     return rows
+
+
+def yardstick() -> float:
+    """Return the CPU seconds of a fixed piece of work."""
+    return float(str(rows_of(("yardstick.py",))[0]["CPU s"]))
+
+
+def at_pace(run: Mapping[str, Any], pace: Figures) -> Figures:
+    """Return a run's figures as they would have been at another pace; no times of a run whose pace is not known."""
+    result: Figures = {}
+    for key, value in run["figures"].items():
+        title, unit = next((one for one in pace if key.startswith(one)), ""), key.rpartition(" | ")[2]
+        if unit not in TIMES:
+            result[key] = value
+        elif title in run.get("pace", {}):
+            slower = pace[title] / run["pace"][title]
+            result[key] = value / slower if unit == PER_SECOND else value * slower
+    return result
 
 
 def note(result: Run, part: Part, rows: Sequence[Row]) -> None:
@@ -194,7 +220,8 @@ def page(result: Run, entry: Mapping[str, Any], before: Sequence[Figures]) -> st
         "",
         f"`make benchmark` wrote this page on {entry['date']} at commit {entry['commit']}: {entry['machine']}, load"
         f" {entry['load']}. Times are of the CPU. Each figure stands beside the median of the last {KEPT} runs before"
-        " (`results.jsonl`), and beside the peer's of the same run.",
+        " (`results.jsonl`), and beside the peer's of the same run. Times of the runs before are what they would have"
+        f" been at this run's pace: {_number(_mean(result.pace.values()))} s for a fixed piece of work.",
         "",
         *_verdict(slower, before),
         "",
@@ -236,6 +263,10 @@ def _line(key: str, value: float, result: Run, before: Sequence[Figures], is_wor
 
 def _least(key: str) -> float:
     return LEAST.get(key.rpartition(" | ")[2], 0.0)
+
+
+def _mean(values: Collection[float]) -> float | None:
+    return statistics.fmean(values) if values else None
 
 
 def _over(value: float, other: float) -> float | None:
@@ -294,11 +325,11 @@ def main(words: Sequence[str] | None = None, parts: Sequence[Part] = PARTS) -> i
     options = parser.parse_args(words)
     kept = options.folder / "results.jsonl"
     runs = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
-    before = [one["figures"] for one in runs[-KEPT:]]
     chosen = [part for part in parts if not options.only or options.only in part.title]
     entry = entry_of({})  # the load is that of before the run, which makes one itself
     result = run(chosen, vars(options))
-    entry["figures"] = result.figures
+    entry |= {"figures": result.figures, "pace": result.pace}
+    before = [at_pace(one, result.pace) for one in runs[-KEPT:]]
     text = page(result, entry, before)
     print(text)
     if not options.only and not result.failed:

@@ -46,8 +46,9 @@ class Bench:
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    """Nothing was measured yet."""
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """Nothing was measured yet, on a machine of an even pace."""
+    monkeypatch.setattr(suite, "yardstick", lambda: 1.0)
     return Bench(tmp_path)
 
 
@@ -70,6 +71,21 @@ def test_the_last_three_runs_are_kept_and_the_median_of_them_counts(bench: Bench
 def test_a_difference_that_is_chance_in_a_figure_near_zero_is_not_named() -> None:
     assert suite.worse({"a policy | CPU ms": 0.002}, [{"a policy | CPU ms": 0.001}]) == {}
     assert suite.worse({"a look | CPU ms": 40.0}, [{"a look | CPU ms": 30.0}]) != {}
+
+
+def test_a_slower_machine_is_not_a_slower_commit(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.run(1.0, 100.0)
+    monkeypatch.setattr(suite, "yardstick", lambda: 1.5)
+    assert bench.run(1.5, 66.7) == 0
+    assert "| load, kair | CPU s | 1.5 | 1.5 | 1 |" in bench.page
+    assert "at this run's pace: 1.5 s for" in bench.page
+    assert bench.run(1.8, 66.7) == 1
+    assert "- **load, kair, CPU s** is worse than before by a factor of 1.20" in bench.page
+
+
+def test_times_of_a_run_whose_pace_is_not_known_are_not_compared() -> None:
+    figures = {"load | CPU s": 2.0, "load | peak MB": 7.0}
+    assert suite.at_pace({"figures": figures}, {"load": 1.0}) == {"load | peak MB": 7.0}
 
 
 def test_a_peer_stands_beside_its_figure_and_what_needs_one_is_not_run(bench: Bench) -> None:
