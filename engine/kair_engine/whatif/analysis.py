@@ -56,7 +56,7 @@ def whatif(trace: Trace, fixes: Sequence[Fix] = (), *, gpu_cost: float | None = 
     be replayed.
     """
     require_cost(gpu_cost)
-    found = whatif_of(model_asked_of(trace), fixes, gpu_cost=gpu_cost)
+    found = whatif_of(model_asked_of(trace, keep=True), fixes, gpu_cost=gpu_cost)
     return with_absorbed(found, fixes, trace.job, lambda: leads(trace))
 
 

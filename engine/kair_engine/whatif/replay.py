@@ -45,17 +45,22 @@ def side_by_side(graphs: Sequence[Graph]) -> Graph:
     """Join graphs: the nodes and communications of each are numbered on from those of the one before."""
     if len(graphs) == 1:
         return graphs[0]
-    nodes, groups = (
-        np.cumsum([0, *counts]).tolist()
-        for counts in ([one.nodes for one in graphs], [int(one.group.max(initial=NONE)) + 1 for one in graphs])
-    )
-    numbered = list(zip(graphs, nodes, groups, strict=False))
+    nodes = np.cumsum([0, *(one.nodes for one in graphs)]).tolist()
     return Graph(
         nodes[-1],
-        np.concatenate([one.before + at for one, at, _ in numbered]),
-        np.concatenate([one.after + at for one, at, _ in numbered]),
-        np.concatenate([np.where(one.group == NONE, NONE, one.group + group) for one, _, group in numbered]),
+        np.concatenate([one.before + at for one, at in zip(graphs, nodes, strict=False)]),
+        np.concatenate([one.after + at for one, at in zip(graphs, nodes, strict=False)]),
+        groups_numbered_on(graphs),
     )
+
+
+def groups_numbered_on(graphs: Sequence[Graph]) -> Ints:
+    """Return per node of all graphs its communication, or NONE; each graph's follow those of the one before."""
+    result, first = [], 0
+    for one in graphs:
+        result.append(np.where(one.group == NONE, NONE, one.group + first))
+        first += int(one.group.max(initial=NONE)) + 1
+    return np.concatenate(result)
 
 
 @dataclass(frozen=True)

@@ -25,13 +25,13 @@ from kair_engine.whatif.model import Counterfactual
 from kair_engine.whatif.operators.dependencies import OperatorDependencies, operator_dependencies
 from kair_engine.whatif.operators.fixed_durations import FixedDurations, Places
 from kair_engine.whatif.operators.stops import StoppedParts
-from kair_engine.whatif.replay import plan, replay
+from kair_engine.whatif.replay import Plan, plan, replay, side_by_side
 
 if TYPE_CHECKING:
     from kair_engine.whatif.operators.steady_state import SteadyBatch
 
 
-_AT_ONCE = 8_000_000
+_AT_ONCE = 4_000_000
 """Durations that are replayed together (nodes × scenarios): bounds memory."""
 _ROWS_AT_ONCE = 300_000
 """Operations whose steps are replayed together, once their ranks are enough: they share the replay's levels."""
@@ -146,10 +146,11 @@ def _rows(steps: Sequence[Synchronisation]) -> int:
 
 @dataclass(frozen=True)
 class Replayed:
-    """(places of the batch's plan × scenarios), ns on the step's clock: when each node ends."""
+    """What came of scenarios."""
 
     end: Floats
-    """NaN where operations wait for one another in a circle."""
+    """(nodes × scenarios), ns on the step's clock: when each node ends; NaN where operations wait for one another in a
+    circle."""
     shift: "Shift"
 
 
@@ -190,27 +191,94 @@ def step_time(of_ranks: Floats, *, synchronised: bool) -> Floats:
     return np.asarray(np.median(of_ranks, axis=0) if synchronised else of_ranks.max(axis=0))
 
 
+@dataclass(frozen=True)
+class _Run:
+    """Steps that are replayed side by side."""
+
+    steps: Sequence[Operations]
+    plan: Plan
+    begin: Sequence[Ints]
+    """Per step the places of its ranks' begins, and of their ends."""
+    end: Sequence[Ints]
+    begin_ns: Sequence[Floats]
+    """Per step when its ranks began and ended as recorded."""
+    end_ns: Sequence[Floats]
+    synchronised: Sequence[bool]
+
+    def replayed(self, durations: Floats, before: "Shift | None") -> tuple["Shift", Floats]:
+        """Replay the steps, and put when every place ends in place of the durations (places × scenarios).
+
+        Return also how long each step takes. A rank that ends a step earlier begins the next one earlier. Several
+        steps are replayed first with the recorded begins, and then with those that follow: when ranks end hardly
+        depends on when they began, since they meet in between.
+        """
+        recorded = [begin[:, None] + np.zeros(durations.shape[1]) for begin in self.begin_ns]
+        begins = [_begun(self.steps[0], recorded[0], before), *recorded[1:]]
+        if len(begins) > 1:
+            first = durations.copy()
+            ended = self._ended(first, begins)
+            earlier = [before, *ended[:-1]]
+            used, begins = (
+                begins,
+                [_begun(of, was, shift) for of, was, shift in zip(self.steps, recorded, earlier, strict=True)],
+            )
+            if all((one == other).all() for one, other in zip(begins, used, strict=True)):
+                durations[:] = first
+                return ended[-1], self._lengths(first)
+        ended = self._ended(durations, begins)
+        return ended[-1], self._lengths(durations)
+
+    def _ended(self, durations: Floats, begins: Sequence[Floats]) -> list["Shift"]:
+        for places, begin in zip(self.begin, begins, strict=True):
+            durations[places] = begin
+        replay(self.plan, durations)
+        columns = zip(self.steps, self.end, self.end_ns, strict=True)
+        return [Shift(of.step, of.ranks, durations[places] - was[:, None]) for of, places, was in columns]
+
+    def _lengths(self, end: Floats) -> Floats:
+        """Return (steps × scenarios)."""
+        places = zip(self.begin, self.end, self.synchronised, strict=True)
+        return np.stack([step_time(end[over] - end[begin], synchronised=meets) for begin, over, meets in places])
+
+
 class Batch(Together):
-    """Some steps, and the graph they are replayed in."""
+    """Some steps, and the graphs they are replayed in."""
 
     def __init__(self, together: StepsTogether) -> None:
         self.steps, self.syncs, self.role = together.steps, together.syncs, together.role
         self._synchronised = [len(sync.collectives) > 0 for sync in self.syncs]
         self.dependencies = of = operator_dependencies(self.steps, self.syncs, self.role)
-        self.plan = plan(of.graph)
-        place = self.plan.place
-        self._begin, self._end = ([place[nodes] for nodes in nodes_of] for nodes_of in (of.begin, of.end))
-        parts = of.parts
-        self._begin_ns, self._end_ns = (
-            [parts.node_over_ns[nodes] for nodes in nodes_of] for nodes_of in (of.begin, of.end)
+        self._first = np.cumsum([0, *(graph.nodes for graph in of.graphs)]).tolist()
+        # Levels cost little where they are wide, as those of many ranks are; steps of few ranks share theirs.
+        wide = all(len(ops.ranks) >= _ENOUGH_PEERS for ops in self.steps)
+        size = 1 if wide else len(self.steps)
+        self._runs = [self._run(slice(at, at + size)) for at in range(0, len(self.steps), size)]
+        self._place = np.concatenate(
+            [run.plan.place + first for run, first in zip(self._runs, self._first[::size], strict=False)]
         )
-        self._recorded = np.bincount(place[parts.node], weights=parts.value_ns, minlength=of.graph.nodes)
+        self._bounds = [*self._first[:-1:size], self._first[-1]]
+        parts = of.parts
+        self._recorded = np.bincount(self._place[parts.node], weights=parts.value_ns, minlength=of.nodes)
         self._durations = FixedDurations(of, self.steps, self.role, together.places, together.processor)
+
+    def _run(self, some: slice) -> _Run:
+        """Lay out the steps that are replayed side by side."""
+        of, order = self.dependencies, plan(side_by_side(self.dependencies.graphs[some]))
+        first, over = self._first[some.start], of.parts.node_over_ns
+        return _Run(
+            self.steps[some],
+            order,
+            [order.place[nodes - first] for nodes in of.begin[some]],
+            [order.place[nodes - first] for nodes in of.end[some]],
+            [over[nodes] for nodes in of.begin[some]],
+            [over[nodes] for nodes in of.end[some]],
+            self._synchronised[some],
+        )
 
     @cached_property
     def _at_ideal(self) -> Floats:
         ideal = self._durations.at_ideal()
-        changed = np.bincount(self.plan.place[ideal.node], weights=ideal.change_ns, minlength=len(self._recorded))
+        changed = np.bincount(self._place[ideal.node], weights=ideal.change_ns, minlength=len(self._recorded))
         return np.asarray(self._recorded + changed)
 
     def values_ns(self, at: int, fixes: Sequence[Fix]) -> Floats:
@@ -223,14 +291,14 @@ class Batch(Together):
 
     def times(self, scenarios: Sequence[Counterfactual], carried: Shift | None) -> "Times":
         """(when the ranks ended, (measured, (steps × scenarios) replayed)); `carried` is that of the batch before."""
-        at_once = max(1, _AT_ONCE // max(self.dependencies.graph.nodes, 1))
+        at_once = max(1, _AT_ONCE // max(*np.diff(self._bounds).tolist(), 1))
         parts = []
         what = f"replaying {len(scenarios):,} variants of {_steps_in_words(self.steps)}"
         for begin in counted(range(0, len(scenarios), at_once), what):
             chosen = slice(begin, begin + at_once)
             before = carried and Shift(carried.step, carried.ranks, carried.end_ns[:, chosen])
-            done = self.replayed(scenarios[chosen], before)
-            parts.append((done.shift.end_ns, self._lengths(done)))
+            done = [(shift, lengths) for _, shift, lengths in self._replayed(scenarios[chosen], before)]
+            parts.append((done[-1][0].end_ns, np.concatenate([lengths for _, lengths in done])))
         shift = Shift(self.steps[-1].step, self.steps[-1].ranks, np.concatenate([end for end, _ in parts], axis=1))
         measured = np.array(
             [
@@ -241,49 +309,28 @@ class Batch(Together):
         return shift, (measured, np.concatenate([times for _, times in parts], axis=1))
 
     def replayed(self, scenarios: Sequence[Counterfactual], before: Shift | None) -> "Replayed":
-        """Every node's end in each scenario.
+        """Return every node's end in each scenario."""
+        *_, (_, shift, _) = done = list(self._replayed(scenarios, before))
+        return Replayed(np.concatenate([end for end, _, _ in done])[self._place], shift)
 
-        A rank that ends a step earlier begins the next one earlier. Steps are replayed side by side, first with the
-        recorded begins and then with those that follow: when ranks end hardly depends on when they began, since they
-        meet in between. A step by itself is replayed once.
-        """
+    def _replayed(
+        self, scenarios: Sequence[Counterfactual], before: Shift | None
+    ) -> Iterator[tuple[Floats, Shift, Floats]]:
+        """Per run (when its places end, how much its ranks' ends moved, how long its steps take), per scenario."""
         changes = [self._durations.changed(one) for one in scenarios]
-        both = np.stack((self._recorded, self._at_ideal), axis=1)
-        durations: Floats = np.take(both, [int(one.from_ideal) for one in changes], axis=1)
-        for at in counted(range(len(scenarios)), f"replaying {len(scenarios):,} variants"):
-            checkpoint()
-            one = changes[at]
-            # Few change in each: a column of its own for every scenario would be mostly zeros.
-            np.add.at(durations.reshape(-1), self.plan.place[one.node] * len(scenarios) + at, one.change_ns)
-        recorded = [begin[:, None] + np.zeros(len(scenarios)) for begin in self._begin_ns]
-        begins = [_begun(self.steps[0], recorded[0], before), *recorded[1:]]
-        again = len(begins) > 1
-        while True:
-            end = durations.copy() if again else durations
-            for places, begin in zip(self._begin, begins, strict=True):
-                end[places] = begin
-            replay(self.plan, end)
-            ended = [
-                Shift(of.step, of.ranks, end[places] - was[:, None])
-                for of, places, was in zip(self.steps, self._end, self._end_ns, strict=True)
-            ]
-            if not again:
-                return Replayed(end, ended[-1])
-            previous = [before, *ended[:-1]]
-            used, begins = (
-                begins,
-                [_begun(of, was, earlier) for of, was, earlier in zip(self.steps, recorded, previous, strict=True)],
-            )
-            if all((one == other).all() for one, other in zip(begins, used, strict=True)):
-                return Replayed(end, ended[-1])
-            again = False
-
-    def _lengths(self, done: "Replayed") -> Floats:
-        """Return (steps × scenarios)."""
-        places = zip(self._begin, self._end, self._synchronised, strict=True)
-        return np.stack(
-            [step_time(done.end[end] - done.end[begin], synchronised=meets) for begin, end, meets in places]
-        )
+        from_ideal = np.array([one.from_ideal for one in changes])
+        runs = list(zip(self._runs, self._bounds, self._bounds[1:], strict=False))
+        for run, first, until in counted(runs, f"replaying {len(scenarios):,} variants"):
+            durations = np.where(from_ideal, self._at_ideal[first:until, None], self._recorded[first:until, None])
+            for at, one in enumerate(changes):
+                checkpoint()
+                # Few change in each: a column of its own for every scenario would be mostly zeros.
+                mine = slice(*np.searchsorted(one.node, (first, until)))
+                places = self._place[one.node[mine]] - first
+                np.add.at(durations.reshape(-1), places * len(scenarios) + at, one.change_ns[mine])
+            before, lengths = run.replayed(durations, before)
+            yield durations, before, lengths
+            del durations  # or it is still there while the next one is made
 
 
 def beside(one: Times, other: Times) -> Times:

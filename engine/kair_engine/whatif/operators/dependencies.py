@@ -22,7 +22,7 @@ from kair_engine.timeline.self_time import INPUT_PHASE
 from kair_engine.trace.operations import COLLECTIVE, COMPUTE, GC, INPUT, MEMORY, RECV, SCOPE, SEND, Operations
 from kair_engine.whatif.operators.host_events import last_operations
 from kair_engine.whatif.operators.step_graph import StepGraph, cross_stream_waits, shared_keys, step_graph
-from kair_engine.whatif.replay import Graph, side_by_side
+from kair_engine.whatif.replay import Graph, groups_numbered_on, side_by_side
 
 _COMPUTE, _INPUT, _HOST, _COMMUNICATION, _GC = range(len(FIX_KINDS))
 _AT_THE_END = -(1 << 24)
@@ -72,6 +72,11 @@ class NodeParts:
             row = np.where(row == NONE, NONE, first[step] + row)
         # NONE, −1, finds the last one.
         return np.concatenate([*map(what, steps), [otherwise]])[row]
+
+    def some(self, rows: Ints | Codes) -> "NodeParts":
+        """Return some of the parts."""
+        columns = {name: of if name == "node_over_ns" else of[rows] for name, of in vars(self).items()}
+        return NodeParts(**columns)
 
     @property
     def delay(self) -> Bools:
@@ -251,15 +256,34 @@ def _kinds(ops: Operations, rows: Ints) -> Ints:
 
 @dataclass(frozen=True)
 class OperatorDependencies:
-    """The graph of some steps; a node's duration is the sum of its parts, of a begin node when the rank began."""
+    """The graphs of some steps; a node's duration is the sum of its parts, of a begin node when the rank began.
 
-    graph: Graph
+    Nodes and communications are numbered on from each graph to the next.
+    """
+
+    graphs: tuple[Graph, ...]
+    """Of each step, or of steps in steady state together."""
     parts: NodeParts
     ranks: tuple[Ints, ...]
     """Per step the ranks' numbers."""
     begin: tuple[Ints, ...] = ()
     """Per step and rank the node of the step's begin, and of its end; empty of steps in steady state."""
     end: tuple[Ints, ...] = ()
+
+    @property
+    def graph(self) -> Graph:
+        """Return all graphs in one."""
+        return side_by_side(self.graphs)
+
+    @property
+    def group(self) -> Codes:
+        """Return per node of all graphs its communication, or NONE."""
+        return groups_numbered_on(self.graphs).astype(np.int32)
+
+    @property
+    def nodes(self) -> int:
+        """Return how many all graphs have."""
+        return sum(graph.nodes for graph in self.graphs)
 
 
 def operator_dependencies(
@@ -279,7 +303,7 @@ def operator_dependencies(
         columns = {name: np.concatenate([getattr(one, name) for one in parts]) for name in vars(joined)}
         joined = NodeParts(**columns)
     ranks = tuple(ops.ranks for ops in steps)
-    return OperatorDependencies(side_by_side(graphs), joined, ranks, tuple(begin), tuple(end))
+    return OperatorDependencies(tuple(graphs), joined, ranks, tuple(begin), tuple(end))
 
 
 def step_graphs(

@@ -64,9 +64,13 @@ class _Every:
         parts = self.parts
         return _Chosen(parts.kind[place], parts.name[place], self.cell(place), self.transfer(place), place)
 
+    @cached_property
+    def _cells(self) -> Codes:
+        return self.first[self.parts.step] + self.parts.rank
+
     def cell(self, place: Codes | Ints | slice = slice(None)) -> Codes:
         """Return the cells of some, or of all."""
-        return self.first[self.parts.step[place]] + self.parts.rank[place]
+        return self._cells[place]
 
     def transfer(self, place: Codes | slice = slice(None)) -> Codes:
         """Return the transfers of some, or of all."""
@@ -78,7 +82,7 @@ class Change:
     """What a counterfactual changes of the nodes' durations."""
 
     node: Codes
-    """Nodes can occur repeatedly."""
+    """Nodes can occur repeatedly; those of a step come before those of the next."""
     change_ns: Floats
     from_ideal: bool = False
     """Whether it is a change of `FixedDurations.at_ideal`, and not of the recording: most is fixed in both."""
@@ -160,8 +164,8 @@ class FixedDurations:
         cells = np.concatenate([np.full(len(of), at) for at, of in enumerate(role)]), np.concatenate(role)
         self._role_of_cell = dense(np.stack(cells))
         parts = steps.parts
-        self._every = _Every(parts, first.astype(np.int32), steps.graph.group.astype(np.int32))
-        self._groups = int(steps.graph.group.max(initial=NONE)) + 1
+        self._every = _Every(parts, first.astype(np.int32), steps.group)
+        self._groups = int(self._every.group.max(initial=NONE)) + 1
         order = order_by(parts.step, parts.key)
         self._alike = _Alike.of(parts, order)
         self._ideal = ideal_ns(parts, self._alike, order, self._role_sizes(order, np.bincount(self._role_of_cell)))
@@ -187,11 +191,11 @@ class FixedDurations:
             return self._difference(self._transplanted(of))
         fixes = _BASELINES[of] if isinstance(of, Baseline) else of
         is_to_ideal = len(fixes) == 1 and not fixes[0].is_scale and STOPS not in fixes[0].kinds
-        if is_to_ideal and not self._of_many(fixes[0]).any():
-            return self._fixed(fixes[0])
-        return self._difference(self.values_ns(fixes))
+        return self._fixed(fixes[0]) if is_to_ideal else self._difference(self.values_ns(fixes))
 
     def _fixed(self, fix: Fix) -> "Change":
+        if (many := self._of_many(fix)).any():
+            return self._like_others(fix, many)
         if fix.kinds or fix.operators or fix.scopes:
             return self._to_ideal(np.flatnonzero(self._matched(self._of_slow, fix)))
         named = self._named_ranks(fix)[self._rank_of_cell]
@@ -207,6 +211,17 @@ class FixedDurations:
     def _to_ideal(self, rows: Ints) -> "Change":
         """Return what changes where these of the slow parts take their peers' time."""
         return Change(self._node[self._slow[rows]], self._gain[rows])
+
+    def _like_others(self, fix: Fix, many: Bools) -> "Change":
+        """Return what changes where parts take their peers' time, and in roles with many of them that of the others."""
+        of_these = many[self._role_of_cell][self._every.cell()]
+        mine, ideal = self._ideal_of_others(fix, of_these)
+        gain = ideal - self._value[mine]
+        less = np.flatnonzero((gain < 0) & self._matched(self._every.chosen(mine), fix))
+        slow = np.flatnonzero(self._matched(self._of_slow, fix) & ~of_these[self._slow])
+        parts = np.concatenate((self._slow[slow], mine[less]))
+        order = np.argsort(parts)
+        return Change(self._node[parts[order]], np.concatenate((self._gain[slow], gain[less]))[order])
 
     @cached_property
     def _of_cells(self) -> "_ByCell":
@@ -280,16 +295,26 @@ class FixedDurations:
         return np.asarray((named > 1) & (named >= size * _MANY) & (named <= size * _MOST))
 
     def _ideal_for(self, fix: Fix) -> Floats:
-        """Return the median of a role's other ranks, where the fix is about many: they would drag the median of all
-        along.
+        """Return the ideal of all parts for a fix."""
+        ideal = self._ideal.ns()
+        if (many := self._of_many(fix)).any():
+            mine, of_others = self._ideal_of_others(fix, many[self._role_of_cell][self._every.cell()])
+            ideal[mine] = of_others
+        return ideal
+
+    def _ideal_of_others(self, fix: Fix, of_these: Bools) -> tuple[Codes, Floats]:
+        """Return (the places of parts of roles with many ranks that a fix is about, the medians of their other ranks).
+
+        Those that it is about would drag the median of all along.
         """
-        many = self._of_many(fix)
-        if not many.any():
-            return self._ideal.ns()
-        other = ~(self._named_ranks(fix)[self._rank_of_cell] & many[self._role_of_cell])
-        size, order = np.bincount(self._role_of_cell, weights=other).astype(np.int64), order_by(self._alike.group)
-        sizes, among = self._role_sizes(order, size), other[self._every.cell()]
-        return ideal_ns(self._parts, self._alike, order, sizes, among).ns()
+        mine = _places(of_these)
+        parts, cell = self._parts.some(mine), self._every.cell(mine)
+        other = ~self._named_ranks(fix)[self._rank_of_cell]
+        size = np.bincount(self._role_of_cell, weights=other).astype(np.int64)
+        order = order_by(parts.step, parts.key)
+        alike = _Alike.of(parts, order)
+        sizes = size[self._role_of_cell][cell[order[alike.starts]]]
+        return mine, ideal_ns(parts, alike, order, sizes, other[cell]).ns()
 
     def _role_sizes(self, order: Ints, size: Ints) -> Ints:
         """Return per sort of parts the size of its role, of the roles' sizes."""

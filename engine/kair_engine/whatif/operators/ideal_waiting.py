@@ -30,7 +30,7 @@ def waits_in_ideal(batches: Iterable[Batch]) -> Mapping[int, float]:
         if looked and not some:
             break
         some = max(some, 1)
-        end = batch.replayed([Baseline.IDEAL], None).end[batch.plan.place, 0]
+        end = batch.replayed([Baseline.IDEAL], None).end[:, 0]
         value_ns, step = batch.all_values_ns([Fix()]), batch.dependencies.parts.step
         first = 0
         for at, (ops, sync) in enumerate(zip(batch.steps[:some], batch.syncs[:some], strict=True)):

@@ -69,7 +69,7 @@ def parts_of_steps(of: OperatorDependencies, steps: Sequence[Operations]) -> Par
     operator = parts.of_operations(steps, lambda ops: ops.name[_fetch(ops)], otherwise=NONE)
     phase = parts.of_operations(steps, lambda ops: ops.phase[_fetch(ops)], otherwise=NONE)
     call = parts.of_operations(steps, lambda ops: ops.occurrence[_fetch(ops)], otherwise=NONE)
-    group = of.graph.group[parts.node]
+    group = of.group[parts.node].astype(np.int64)
     return Parts(
         step=number,
         at=at,

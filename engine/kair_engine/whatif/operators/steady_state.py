@@ -196,7 +196,7 @@ class SteadyBatch(Together):
         parts = _parts_of_steps(node_parts(of, of_window, key), of, window)
         took = np.bincount(parts.node, weights=parts.value_ns, minlength=len(of.time_ns)).astype(float)
         steady = steady_graph(of, window, earlier, queues, took)
-        self.dependencies = OperatorDependencies(steady.graph, parts, tuple(ops.ranks for ops in steps))
+        self.dependencies = OperatorDependencies((steady.graph,), parts, tuple(ops.ranks for ops in steps))
         self._laps = _Laps.of(steady, of)
         self._whole = WholeWindow(window, of, steady) if whole else None
         self._devices = _with_device(window.ops)

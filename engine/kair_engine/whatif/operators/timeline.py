@@ -114,7 +114,7 @@ def moved_step(batch: Batch, fixes: Sequence[Fix]) -> MovedStep:
     Raises InputError where it waits for itself in a circle.
     """
     ((graph, _),) = step_graphs(batch.steps, batch.syncs, batch.role)
-    end = batch.replayed([tuple(fixes)], None).end[batch.plan.place, 0]
+    end = batch.replayed([tuple(fixes)], None).end[:, 0]
     if np.isnan(end).any():
         raise InputError(f"step {graph.ops.step} cannot be replayed: its operations wait for one another in a circle")
     ops, ahead = graph.ops, graph.offset_ns[graph.ops.rank]
@@ -186,7 +186,7 @@ def drawn_steps(trace: Trace) -> Iterator[DrawnStep]:
         first = np.cumsum([0, *(len(graph.time_ns) for graph in graphs)]).tolist()
         origin = batch.steps[0].origin_ns if origin is None else origin
         for number, title in enumerate(TITLES):
-            paths = _Paths(batch, done.end[batch.plan.place, number])
+            paths = _Paths(batch, done.end[:, number])
             for at, graph in enumerate(graphs):
                 end = paths.end[first[at] : first[at + 1]]
                 known = not np.isnan(end).any()
@@ -213,8 +213,9 @@ class _Paths:
     def __init__(self, batch: Batch, end: Floats) -> None:
         self.end = end
         self._steps, self._of = batch.steps, batch.dependencies
-        self._waits = waits(self._of.graph, end)
-        parts, nodes = self._of.parts, self._of.graph.nodes
+        self._graph = self._of.graph
+        self._waits = waits(self._graph, end)
+        parts, nodes = self._of.parts, self._graph.nodes
         self._largest, self._rank = np.full(nodes, NONE), np.full(nodes, NONE)
         order = np.lexsort((parts.value_ns, parts.node))
         self._largest[parts.node[order]] = order
@@ -226,7 +227,7 @@ class _Paths:
         """Trace the `at`-th step's, to the end of the rank that ends last: all nodes, and pieces of time."""
         ops, last = self._steps[at], self._of.end[at]
         # The first node is the step's begin, which takes no time.
-        path = critical_path(self._of.graph, self._waits, self.end, int(last[np.argmax(self.end[last])]))[1:]
+        path = critical_path(self._graph, self._waits, self.end, int(last[np.argmax(self.end[last])]))[1:]
         return [piece.node for piece in path], tuple(
             PathPiece(
                 int(ops.ranks[self._rank[piece.node]]),
