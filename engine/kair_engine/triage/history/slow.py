@@ -7,7 +7,7 @@ more than healthy ranks come to differ by. Rows have no links and no past of the
 the rate of false alarms, what is over gets the past's. Long steps at equal distances are schedules.py's.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -148,7 +148,7 @@ def _groups(history: StepHistory) -> Iterator[list[tuple[int, ...]]]:
 
 
 def _of_group(history: StepHistory, members: list[tuple[int, ...]], rate: float) -> Iterator[Slow]:
-    own = np.stack([history.own[:, list(some)].mean(axis=1) for some in members], axis=1)
+    own = _means(history.own, members)
     found = [*_changes(history, members, rate * LINK_SHARE), *_passages(history, own, members, rate * PAST_SHARE)]
     places = sorted({at for at, _, _ in found})
     slow = np.isin(np.arange(len(history.ranks)), [place for at in places for place in members[at]])
@@ -184,8 +184,7 @@ def _passages(history: StepHistory, own: Floats, members: list[tuple[int, ...]],
     series = [(np.arange(len(history.steps)), own)]
     if history.tells_cpu:
         ready = (history.own - history.us["delay"])[history.has_parts]
-        of_members = np.stack([ready[:, list(some)].mean(axis=1) for some in members], axis=1)
-        series.append((np.flatnonzero(history.has_parts), of_members))
+        series.append((np.flatnonzero(history.has_parts), _means(ready, members)))
     beyond = [(at, values - median_of_others(values, axis=1)) for at, values in series]
     tests = len(series) * len(members)
     for at in range(len(members)):
@@ -234,10 +233,17 @@ def _series(history: StepHistory, members: list[tuple[int, ...]]) -> list[ScopeS
         known |= {name: (values, recorded) for name, values in parts.items()}
     found = []
     for name, (values, among) in known.items():
-        of = np.stack([values[among][:, list(some)].mean(axis=1) for some in members])
+        of = _means(values[among], members).T
         if of.max(initial=0.0) > 0:
             found.append(ScopeSeries(name, places, history.steps[among], of, resized=history.resized))
     return found
+
+
+def _means(values: Floats, members: Sequence[tuple[int, ...]]) -> Floats:
+    """Return (steps × members): the means of (steps × ranks) over the ranks of each member."""
+    sizes = [len(some) for some in members]
+    together = values[:, [place for some in members for place in some]]
+    return np.asarray(np.add.reduceat(together, np.cumsum([0, *sizes[:-1]]), axis=1) / sizes)
 
 
 def _excess(over: Floats, later: Bools, *, is_change: bool) -> float:
