@@ -1,14 +1,19 @@
 """Stage 3 on small steps: whom the others waited for, and what had made that one late."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from support.places import SAMPLES
 from support.trace_builder import trace
 
+import kair
 from kair_engine.blame import analysis
 from kair_engine.blame.analysis import blame
+from kair_engine.blame.walk import Walk, walk_back
 from kair_engine.errors import UsageError
 from kair_engine.results.blame import BlameResult, PathNode
+from kair_engine.timeline.graph import ExecutionGraph, Lateness
 from kair_engine.trace.batches import keeping_steps
 from kair_engine.trace.model import Layout
 from kair_engine.triage.analysis import triage
@@ -437,3 +442,24 @@ def test_where_a_stage_has_one_rank_nobody_can_tell_bubble_from_lateness(tmp_pat
     assert result.waiting_us == pytest.approx(300, abs=1)
     assert result.bubble_us == 0
     assert [row.rank for row in result.by_rank] == [0]
+
+
+@pytest.mark.parametrize("sample", ["two_hosts_slow_input", "pipeline_slow_operator"])
+def test_a_path_that_joins_a_known_one_is_the_one_that_it_would_be_by_itself(
+    sample: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    joined = []
+
+    def both(graph: ExecutionGraph, late: Lateness, row: int, noise_ns: float, walks: Mapping[int, Walk]) -> Walk:
+        found, alone = walk_back(graph, late, row, noise_ns, walks), walk_back(graph, late, row, noise_ns)
+        assert found.path == alone.path
+        assert [one._replace(late_ns=0.0) for one in found.in_order] == [
+            one._replace(late_ns=0.0) for one in alone.in_order
+        ]
+        assert [one.late_ns for one in found.in_order] == pytest.approx([one.late_ns for one in alone.in_order])
+        joined.extend(one for one in found.path[1:] if one in walks)
+        return found
+
+    monkeypatch.setattr(analysis, "walk_back", both)
+    assert kair.open(SAMPLES / sample, progress=False).blame().waiting_us > 0
+    assert joined

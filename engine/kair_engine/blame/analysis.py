@@ -218,12 +218,16 @@ def tally_step(tally: Tally, sync: Synchronisation, role: Ints, shown: Bools | N
     if is_first := shown is None and not tally.steps_seen:
         tally.begins = begins
     traced: list[int] = explained[: tally.walks].tolist()
-    for instance in counted(traced, f"tracing {len(traced):,} waits of step {ops.step} back"):
+    # The earliest first: later ones lead back to where those began.
+    lasts = np.unique(collectives.row[collectives.last[traced]])
+    lasts = lasts[np.argsort(ops.start_ns[lasts], kind="stable")]
+    for last in counted(lasts.tolist(), f"tracing {len(traced):,} waits of step {ops.step} back"):
         checkpoint()
+        if last not in walks:
+            walks[last] = walk_back(graph, late, last, noise, walks)
+    for instance in traced:
         last = int(collectives.row[collectives.last[instance]])
-        if (walk := walks.get(last)) is None:
-            walk = walks[last] = walk_back(graph, late, last, noise)
-        walk = with_reasons(walk, ops, tally.ends, begins, is_first=is_first)
+        walk = with_reasons(walks[last], ops, tally.ends, begins, is_first=is_first)
         culprit = int(ops.ranks[ops.rank[last]])
         parts = tuple(_divide(graph, culprit, walk, shown))
         for key, share in parts:

@@ -4,8 +4,9 @@ Waiting of every pair of ranks, added up over steps.
 """
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -54,15 +55,23 @@ class Walk:
     """Rows from the collective's last member back to where it was on time."""
     contributions: tuple[Contribution, ...]
     """The largest first; they add up to the lateness of the path's first row, less what is noise."""
+    late_ns: float
+    """The lateness of the path's first row."""
+    in_order: tuple[Contribution, ...]
+    """The contributions as they lie on the path."""
 
 
-def walk_back(graph: ExecutionGraph, late: Lateness, row: int, noise_ns: float) -> Walk:
+def walk_back(
+    graph: ExecutionGraph, late: Lateness, row: int, noise_ns: float, walks: Mapping[int, Walk] = MappingProxyType({})
+) -> Walk:
     """Follows binding predecessors while they are late [K stage 3]; crosses ranks at collectives.
 
     What counts is lateness that was never made up again: going back, each place answers for what it takes the
     lateness below everything seen after it. So the contributions add up to the lateness of `row`, but for the
     last `noise_ns` of it, and jitter that cancels out is nobody's. Between an operation's begin and its cut the
     operation answers, between a cut and the next begin the edge.
+
+    `walks` are those known from other rows: where the path comes to one of these, the rest of it is known.
     """
     # One element of an array at a time: `item` takes a third of what indexing does.
     predecessor, instance_of = graph.predecessor.item, graph.instance.item
@@ -70,6 +79,10 @@ def walk_back(graph: ExecutionGraph, late: Lateness, row: int, noise_ns: float) 
     path, seen, known = [row], {row}, 0
     account = _Account(0.0 if math.isnan(late_ns := begin(row)) else late_ns)
     while account.standing > noise_ns:
+        rest = walks.get(row)
+        if rest is not None and account.standing <= rest.late_ns and seen.isdisjoint(rest.path[1:]):
+            account.take(rest)
+            return account.closed((*path, *rest.path[1:]))
         before = predecessor(row)
         if before == NONE or before in seen:
             return account.closed(path)
@@ -179,20 +192,37 @@ def _collected_garbage(ops: Operations, before: int, row: int) -> bool:
 class _Account:
     """The lateness still to be explained, and who answered for the rest."""
 
-    standing: float
+    late_ns: float
+    standing: float = field(init=False)
     found: list[Contribution] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Begin with all of it."""
+        self.standing = self.late_ns
 
     def charge(self, late_ns: float, where: Contribution) -> None:
         """Charge this place with what stands above `late_ns`, how late the path was before it."""
         left = max(late_ns, 0.0)
-        self.found.append(where._replace(late_ns=self.standing - left))
+        if left < self.standing:
+            self.found.append(where._replace(late_ns=self.standing - left))
         self.standing = left
+
+    def take(self, rest: Walk) -> None:
+        """Charge what a walk from here found, as far as it lies below what still stands: it may have begun higher."""
+        above = rest.late_ns - self.standing
+        for one in rest.in_order:
+            left = one.late_ns - above
+            above = max(-left, 0.0)
+            if left > 0:
+                self.found.append(one._replace(late_ns=left))
+        self.standing = 0.0
 
     def closed(self, path: Sequence[int]) -> Walk:
         """Return what was found, the largest first; what still stands was there before the path began."""
         if self.standing > 0:
             self.found.append(Contribution(path[-1], True, "unknown", self.standing, STEP_BEGIN))
-        return Walk(tuple(path), tuple(sorted(self.found, key=lambda c: -c.late_ns)))
+        largest_first = sorted(self.found, key=lambda c: -c.late_ns)
+        return Walk(tuple(path), tuple(largest_first), self.late_ns, tuple(self.found))
 
 
 MOST_PAIRS = 4096
