@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kair_engine.results.certificate import Certificate, CertifiedFinding
 from kair_tui.render.answer import Column
-from kair_tui.render.units import count, duration, p_value, plural, ranks_in_words
+from kair_tui.render.units import count, duration, mean_step, p_value, plural, ranks_in_words
 from kair_tui.render.verdict import cause_in_words, verdict_in_words
 from kair_tui.render.view import View
 
@@ -24,7 +24,9 @@ _COLUMNS = (
 
 
 def _body(result: Certificate, page: Page) -> None:
-    page.line(f"verdict: {verdict_in_words(result.verdict)} ({result.job}, step {duration(result.step_time_us)})")
+    page.line(
+        f"verdict: {verdict_in_words(result.verdict)} ({result.job}, {mean_step(result.step_time_us, result.steps)})"
+    )
     if result.findings:
         page.table(_COLUMNS, result.findings)
     page.line(

@@ -18,6 +18,7 @@ from kair_tui.render.text import short_name
 from kair_tui.render.units import (
     count,
     duration,
+    mean_step,
     one_decimal,
     or_dash,
     p_value,
@@ -110,8 +111,8 @@ def overlap_text(result: CollectivesResult) -> str:
         return "no communication in the chosen steps"
     return (
         f"computing covers {percent(result.overlap)} of communication and the waiting in it (median of the ranks); "
-        f"{duration(result.exposed_us)} of a step of {duration(result.step_time_us)} are not covered, most on rank "
-        f"{result.most_exposed_rank}: {duration(result.most_exposed_us)}"
+        f"{duration(result.exposed_us)} a step are not covered, most on rank {result.most_exposed_rank}: "
+        f"{duration(result.most_exposed_us)}"
     )
 
 
@@ -202,6 +203,7 @@ def _body(result: CollectivesResult, page: Page) -> None:
         page.line()
         page.table(RANK_COLUMNS, result.by_rank)
     page.line()
+    page.line(mean_step(result.step_time_us, result.steps), DIM)
     page.line("transfer: from the last member's arrival on; bus bandwidth: by nccl-tests' formulas", DIM)
 
 

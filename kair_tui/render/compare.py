@@ -11,6 +11,7 @@ from kair_tui.render.changes import left_in_words, operator_in_words, pool_in_wo
 from kair_tui.render.units import (
     duration,
     gain,
+    mean_step,
     or_dash,
     p_value,
     percent,
@@ -99,7 +100,7 @@ def _body(result: CompareResult, page: Page) -> None:
     for title, run in (("base", result.base), ("new", result.new)):
         page.fact(
             title,
-            f"{run.name}: step {duration(run.step_time_us)}, {plural(run.steps, 'step')}, "
+            f"{run.name}: {mean_step(run.step_time_us, run.steps)}, "
             f"{len(run.ranks)} of {plural(run.world_size, 'rank')}",
         )
     page.fact(

@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Final
 
 from kair_engine.results.forecast import ForecastResult, NoiseForecast, NoiseKind, SynchronisedBy, WhyNoForecast
 from kair_tui.render.answer import Column
-from kair_tui.render.units import count, duration, exact_percent, percent, plural, ranks_in_words, spans, whole_percent
+from kair_tui.render.units import (
+    count,
+    duration,
+    exact_percent,
+    mean_of,
+    percent,
+    plural,
+    ranks_in_words,
+    whole_percent,
+)
 from kair_tui.render.view import View
 
 if TYPE_CHECKING:
@@ -89,7 +98,7 @@ def _body(result: ForecastResult, page: Page) -> None:
     page.bullet(_MODEL[result.synchronised_by].format(meetings=plural(result.meetings, "collective")))
     page.line()
     page.line(
-        f"{_measured_step(result)}; {plural(len(result.steps), 'step')} analysed ({spans(result.steps)}); "
+        f"{_measured_step(result)}, {mean_of(result.steps)}; "
         f"{_hosts(result)}interval at {whole_percent(result.level)}; "
         f"{plural(result.draws, 'draw')}, seed {result.seed}"
     )

@@ -112,7 +112,7 @@ def _of_operations(result: InfoResult) -> list[tuple[str, str]]:
 
 
 def _attempt(one: Attempt) -> str:
-    steps = f"steps {one.first_step}-{one.last_step}, {duration(one.step_time_us)} each"
+    steps = f"steps {one.first_step}-{one.last_step}, median step {duration(one.step_time_us)}"
     return f"{one.number} from {one.began_at[:19].replace('T', ' ')} UTC, {steps}"
 
 

@@ -23,6 +23,7 @@ from kair_tui.render.units import (
     count,
     duration,
     durations,
+    mean_step,
     or_dash,
     p_value,
     percent,
@@ -182,7 +183,7 @@ def _body(result: LocalizeResult, page: Page) -> None:
     page.table(COLUMNS, result.scores, limit=RANKS_SHOWN)
     if result.step_time_us is not None:
         page.line()
-        page.line(f"step {duration(result.step_time_us)}")
+        page.line(mean_step(result.step_time_us, result.steps))
         page.line("an excess is the rank's own time; kair triage has the price, in time of the job", DIM)
     if result.against_baseline is not None:
         page.line()

@@ -8,7 +8,7 @@ from kair_engine.results.views import OperatorsResult, OperatorTime, TypeTime
 from kair_tui.render.answer import DIM, Column
 from kair_tui.render.drawing import heat_row
 from kair_tui.render.text import short_name, spaced
-from kair_tui.render.units import count, duration, one_decimal, or_dash, percent, plural, size
+from kair_tui.render.units import count, duration, mean_step, one_decimal, or_dash, percent, plural, size
 from kair_tui.render.view import View
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def _body(result: OperatorsResult, page: Page) -> None:
     if unlisted > 0:
         page.line(f"… and {count(unlisted)} more, {duration(result.unlisted_us)} in all (--limit)", DIM)
     page.line()
-    page.line(f"least, median and most: per step, of a rank; a step takes {duration(result.step_time_us)}", DIM)
+    page.line(f"least, median and most: per step, of a rank; {mean_step(result.step_time_us, result.steps)}", DIM)
     if any(duration(row.background_us) != duration(0.0) for row in result.by_type):
         page.line(
             "types: each moment of a rank counts once; in the background is what runs or waits meanwhile, which "

@@ -11,7 +11,16 @@ from kair_tui.render.answer import DIM, Column
 from kair_tui.render.delays import ON_DEVICES, lead_in_words
 from kair_tui.render.drawing import bar, draw, mark_sign, signs
 from kair_tui.render.text import short_name
-from kair_tui.render.units import duration, or_dash, percent, plural, signed_duration, significant, whole_percent
+from kair_tui.render.units import (
+    duration,
+    mean_of,
+    or_dash,
+    percent,
+    plural,
+    signed_duration,
+    significant,
+    whole_percent,
+)
 from kair_tui.render.view import View
 
 if TYPE_CHECKING:
@@ -104,7 +113,9 @@ def _body(result: RankProfileResult, page: Page) -> None:
     _curve(result, page)
     page.line()
     host = f" on {result.host}" if result.host else ""
-    page.line(f"rank {result.rank}{host}, role {result.role} ({plural(result.peers, 'peer')})", DIM)
+    page.line(
+        f"rank {result.rank}{host}, role {result.role} ({plural(result.peers, 'peer')}); {mean_of(result.steps)}", DIM
+    )
     if result.peers:
         page.line("differences are this rank's own time; kair triage has the price, in time of the job", DIM)
 

@@ -11,7 +11,7 @@ from kair_tui.render.answer import Column
 from kair_tui.render.delays import OF_HOSTS, absorbs_in_words
 from kair_tui.render.sentences import filled
 from kair_tui.render.text import short_name
-from kair_tui.render.units import duration, exact_percent, percent, plural, ranks_in_words, spans
+from kair_tui.render.units import duration, exact_percent, mean_step, percent, plural, ranks_in_words, spans
 from kair_tui.render.view import View
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def _notes(result: SensitivityResult, *, wide: bool) -> list[str]:
     if result.corrected_links:
         notes.append(f"links that were slow already were taken out first: {', '.join(result.corrected_links)}")
     notes.append(
-        f"step {duration(result.step_time_us)}; {plural(len(result.steps), 'step')} analysed ({spans(result.steps)}); "
+        f"{mean_step(result.step_time_us, result.steps)}; "
         f"false-alarm rate {exact_percent(result.false_alarm_rate)}; {plural(result.draws, 'draw')}, seed {result.seed}"
     )
     return notes

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kair_engine.results.views import ScopeTime, StepsResult, StepSummary, StepTime
 from kair_tui.render.answer import ALARM, Cell, Column, Styled
 from kair_tui.render.delays import ON_DEVICES
-from kair_tui.render.units import count, duration, or_dash, plural, ratio, signed_duration, thinned
+from kair_tui.render.units import count, duration, mean_step, or_dash, plural, ratio, signed_duration, thinned
 from kair_tui.render.view import View
 
 if TYPE_CHECKING:
@@ -27,16 +27,14 @@ def _headline(result: StepsResult) -> str:
     complete = [row for row in result.summary if row.complete] or list(result.summary)
     if not complete:
         return "no step was recorded"
-    recorded = complete[0].own_us is not None
     ranks = f" on {plural(len({row.rank for row in result.steps}), 'rank')}" if result.steps else ""
+    mean = mean_step(
+        result.step_time_us, tuple(row.step for row in complete), sampled=all(row.own_us is None for row in complete)
+    )
+    device = f", {ON_DEVICES}" if result.timed_on == "device" else ""
     worst = max(complete, key=lambda row: row.max_us)
     on = "" if worst.slowest_rank < 0 else f" (rank {worst.slowest_rank})"
-    return (
-        f"{plural(len(complete), 'step')}{ranks}: {duration(result.step_time_us)} a step "
-        f"(mean{f', {ON_DEVICES}' if result.timed_on == 'device' else ''}"
-        f"{', recorded and not sampled' if recorded else ''}); "
-        f"the slowest is step {worst.step} with {duration(worst.max_us)}{on}"
-    )
+    return f"{mean}{ranks}{device}; the slowest is step {worst.step} with {duration(worst.max_us)}{on}"
 
 
 COLUMNS = (

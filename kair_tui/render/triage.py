@@ -36,11 +36,11 @@ from kair_tui.render.text import short_name
 from kair_tui.render.units import (
     and_more,
     duration,
+    mean_step,
     money,
     one_decimal,
     p_value,
     percent,
-    plural,
     ranks_in_words,
     ratio,
     score,
@@ -54,6 +54,7 @@ from kair_tui.render.verdict import (
     is_hidden,
     is_idle,
     lost_us,
+    own_step_us,
     pattern_in_words,
     seen_in_words,
     summary,
@@ -337,21 +338,23 @@ def triage_totals(result: TriageResult) -> str:
     if not result.steps:
         is_live = any(one.code in ("no_step_yet", "ended_from_outside") for one in result.warnings)
         return "no step's times are known" if is_live else "recordings of calls: how far each rank got, without times"
-    waits = f"ranks wait{_share_of_time(result)}" if result.bar is None else waiting_in_words(result.bar)
-    waiting_us, unattributed_us = result.waiting_us_per_step, result.unattributed_us_per_step
+    return f"{mean_step(result.step_time_us, result.steps, sampled=result.is_sampled)}; {_waits(result)}"
+
+
+def _waits(result: TriageResult) -> str:
+    """Return the bar's share of waiting, then that of `kair blame`, which counts waits behind computation."""
+    waiting_us, unattributed_us, bar = result.waiting_us_per_step, result.unattributed_us_per_step, result.bar
     if waiting_us is None:
-        waits = "no waiting was recorded"
-    elif result.bar is None or result.bar.waiting_is_known:
-        unknown = "" if unattributed_us is None else f"; {duration(unattributed_us)} of unknown cause"
-        waits += f" ({duration(waiting_us)} a step summed over ranks, with waits behind computation{unknown})"
-    recorded = "" if result.is_sampled else ", recorded and not sampled"
-    steps = f"{plural(len(result.steps), 'step')} analysed ({spans(result.steps)}{recorded})"
-    return f"step {duration(result.step_time_us)}; {waits}; {steps}"
-
-
-def _share_of_time(result: TriageResult) -> str:
-    all_ranks_us, waiting_us = result.step_time_us * len(result.ranking), result.waiting_us_per_step
-    return f" {waited_of(waiting_us / all_ranks_us, 'their time')}" if all_ranks_us and waiting_us is not None else ""
+        return "no waiting was recorded"
+    if bar is not None and not bar.waiting_is_known:
+        return waiting_in_words(bar)
+    unknown = "" if unattributed_us is None else f"; {duration(unattributed_us)} of unknown cause"
+    summed = f"({duration(waiting_us)} a step summed over ranks{unknown})"
+    all_ranks_us = result.step_time_us * len(result.ranking)
+    share = f"{waited_of(waiting_us / all_ranks_us, 'their time')} " if all_ranks_us else ""
+    if bar is None:
+        return f"ranks wait {share}{summed}"
+    return f"{waiting_in_words(bar)}; with waits behind computation {share}{summed}"
 
 
 def title(finding: Finding, *, wide: bool = False, alone: bool = False) -> str:
@@ -469,11 +472,20 @@ def _lost(finding: Finding) -> str:
     least, most = map(duration, lost_us(finding))
     if least == most and finding.time_lost_us_per_slow_step is not None:
         when = "while it lasted" if finding.every is None else f"in each step that has it, one in {finding.every}"
-        return f"{least} lost per step on average, {duration(finding.time_lost_us_per_slow_step)} {when}"
+        mean = f"{least} lost per step{_of_own_step(finding)} on average"
+        return f"{mean}, {duration(finding.time_lost_us_per_slow_step)} {when}"
     if least == most:
-        return f"{least} lost per step"
+        return f"{least} lost per step{_of_own_step(finding)}"
     about = duration(finding.time_lost_us_per_step)
     return f"about {about} lost per step ({without_unit(f'{least} to {most}', of=about)})"
+
+
+def _of_own_step(finding: Finding) -> str:
+    """Return the step that a change is priced by, which is not the mean of the analysed steps."""
+    if (step_us := own_step_us(finding)) is None:
+        return ""
+    steps = "all recorded steps" if finding.until is not None else f"the steps since step {finding.since}"
+    return f" of {duration(step_us)} (mean of {steps})"
 
 
 def _is_of_network(finding: Finding) -> bool:

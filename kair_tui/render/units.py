@@ -169,6 +169,22 @@ def spans(numbers: tuple[int, ...], limit: int = 8) -> str:
     return ", ".join(shown) + (f" and {left} more" if left else "")
 
 
+def mean_of(steps: int | tuple[int, ...], *, sampled: bool = True) -> str:
+    """Return which steps a mean is of: `mean of 12 steps (4-15)`; the numbers of steps are left out if unknown.
+
+    `sampled` is False for steps of a watched job that are known by their recorded times alone.
+    """
+    if isinstance(steps, int):
+        return f"mean of {plural(steps, 'step')}"
+    recorded = "" if sampled else ", recorded and not sampled"
+    return f"mean of {plural(len(steps), 'step')} ({spans(steps)}{recorded})"
+
+
+def mean_step(us: float, steps: int | tuple[int, ...], *, sampled: bool = True) -> str:
+    """Return a mean step time (µs) with the steps that it is of: `step 95.0 ms, mean of 12 steps (4-15)`."""
+    return f"step {duration(us)}, {mean_of(steps, sampled=sampled)}"
+
+
 def and_more(left: int) -> str:
     """Return ` and 3 more`, after names of which some are left out."""
     return f" and {count(left)} more" if left > 0 else ""

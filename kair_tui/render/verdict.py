@@ -240,10 +240,15 @@ def step_us_of(finding: Finding, result: TriageResult) -> float:
 
     It is the result's, but for what began later and is priced by the steps since then.
     """
+    return own_step_us(finding) or result.step_time_us
+
+
+def own_step_us(finding: Finding) -> float | None:
+    """Return the mean step (µs) that a change is priced by, of its own steps; None if it is the result's."""
     gained = finding.slowdown - 1
     is_of_part = (finding.since is not None or finding.until is not None) and part_of_step(finding) is None
     is_of_part = is_of_part and gained >= WORTH_A_FIGURE
-    return finding.time_lost_us_per_step * finding.slowdown / gained if is_of_part else result.step_time_us
+    return finding.time_lost_us_per_step * finding.slowdown / gained if is_of_part else None
 
 
 def _of_step(finding: Finding, result: TriageResult) -> str:

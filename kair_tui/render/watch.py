@@ -86,7 +86,7 @@ def _headline(result: WatchResult) -> str:
     if result.step >= 0:
         parts.append(f"step {result.step}")
     if result.step_time_us is not None:
-        parts.append(f"{duration(result.step_time_us)} a step")
+        parts.append(f"{duration(result.step_time_us)} a step (median of the last 20)")
     if result.unheard_because is not None:
         return f"{', '.join(parts)}: {result.unheard_because}"
     slow = tuple(row.rank for row in result.ranks if row.slow)

@@ -32,11 +32,11 @@ from kair_tui.render.units import (
     count,
     duration,
     gain,
+    mean_of,
     money,
     one_decimal,
     or_dash,
     percent,
-    plural,
     ranks_in_words,
     signed_duration,
     signed_whole_percent,
@@ -398,7 +398,7 @@ def _without_any(result: WhatifResult) -> str:
 def _times(result: WhatifResult) -> str:
     replayed, measured = duration(result.step_time_us), duration(result.measured_step_time_us)
     taken = measured if replayed == measured else f"{replayed} without launch delays ({measured} measured)"
-    return f"{taken}, ideal {duration(result.ideal_step_time_us)}; mean of {plural(len(result.per_step), 'step')}"
+    return f"{taken}, ideal {duration(result.ideal_step_time_us)}; {mean_of(result.steps)}"
 
 
 def simulation_in_words(result: WhatifResult) -> str:

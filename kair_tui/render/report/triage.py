@@ -45,7 +45,17 @@ from kair_tui.render.triage import (
     title,
     triage_totals,
 )
-from kair_tui.render.units import duration, gain, one_decimal, percent, plural, signed_duration, slowdown, spans
+from kair_tui.render.units import (
+    duration,
+    gain,
+    mean_of,
+    one_decimal,
+    percent,
+    plural,
+    signed_duration,
+    slowdown,
+    spans,
+)
 from kair_tui.render.verdict import costs, money_text, verdict_in_words
 from kair_tui.render.warnings import WarningInWords
 from kair_tui.render.whatif import Part, parts_of
@@ -136,7 +146,7 @@ def _facts(found: Found) -> Facts:
         ("ranks", f"{len(job.ranks)} of {job.world_size}" if job.world_size else "not known"),
         ("hosts", str(len(hosts)) if hosts else "not recorded"),
         ("steps", f"{len(job.steps)} ({spans(job.steps)})"),
-        ("step time", duration(triage.step_time_us)),
+        ("step time", f"{duration(triage.step_time_us)}, {mean_of(triage.steps, sampled=triage.is_sampled)}"),
     ]
     if triage.findings:
         pairs.append(("a fix saves", _saved_in_words(triage)))

@@ -18,7 +18,7 @@ from kair_tui.render.collectives import (
     products_text,
     rank_text,
 )
-from kair_tui.render.units import duration, plural
+from kair_tui.render.units import mean_step, plural
 from kair_tui.render.warnings import warnings_in_words
 from kair_tui.tui.frame.view import ViewScreen
 from kair_tui.tui.widgets.lines import Heading, Paragraph, Paragraphs
@@ -89,8 +89,8 @@ class CollectivesScreen(ViewScreen):
             return
         of = self._of
         self._ranks.show([row for row in self._result.by_rank if of is None or row.rank in of.ranks])
-        step = duration(self._result.step_time_us)
-        self.heading("ranks").say([] if of is None else [(group_name(of), None)], [(f"per step of {step} ", None)])
+        step = mean_step(self._result.step_time_us, self._result.steps)
+        self.heading("ranks").say([] if of is None else [(group_name(of), None)], [(f"{step} ", None)])
 
     def on_table_ordered(self, message: Table.Ordered) -> None:
         """Show their number."""

@@ -10,7 +10,7 @@ from textual.geometry import Size
 from kair.app.question import Question
 from kair_engine.results.views import OperatorsResult, OperatorTime, OperatorType, TypeTime
 from kair_tui.render.operators import COLUMNS, TYPE_COLUMNS, most_text, operator_text, operators_headline, type_name
-from kair_tui.render.units import duration, percent
+from kair_tui.render.units import duration, mean_step, percent
 from kair_tui.render.warnings import warnings_in_words
 from kair_tui.tui.frame.view import ViewScreen
 from kair_tui.tui.session import Place
@@ -92,7 +92,7 @@ class OperatorsScreen(ViewScreen):
         said = [Paragraph(operators_headline(result), "strong")]
         said += [Paragraph(f"warning: {one.message}", "dim") for one in warnings_in_words(result.warnings)]
         self.query_one("#about", Paragraphs).show(*said)
-        legend = f"per step of {duration(result.step_time_us)}: least, median and most of a rank "
+        legend = f"{mean_step(result.step_time_us, result.steps)}; per step least, median and most of a rank "
         self.heading("types").say([], [(legend, None)])
         self._types.show(result.by_type)
         self.make_room()
