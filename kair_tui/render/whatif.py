@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from kair_engine.frozen import dataclass
+from kair_engine.ranks import Rank
 from kair_engine.results.whatif import (
     ERROR_GATE,
     FIX_KINDS,
@@ -212,6 +213,10 @@ _SLOWED = 0.1
 """S − 1 of a job that counts as slowed [W]: below it, not even the slowest worker is dark."""
 
 
+_THE_SAME: Final = 0.01
+"""Savings of two ranks that differ by no more than this share are the same: that of what both take part in."""
+
+
 @dataclass(frozen=True)
 class Part:
     """One part of the job, and the saving of its fix in the recorded step."""
@@ -225,6 +230,8 @@ class Part:
     gpu_hours_per_day: float
     slowdown: float | None
     """S with only this part as recorded and all else ideal; of an operation type S_t, of a worker S_w [W]."""
+    ranks: tuple[Rank, ...] = ()
+    """Of a row of ranks whose fixes save the same time: all of them; `slowdown` is then their largest."""
 
     @property
     def is_worth_a_line(self) -> bool:
@@ -249,10 +256,25 @@ def sorts_of(
 
 def parts_of(result: WhatifResult) -> dict[str, tuple[Part, ...]]:
     """Return the job's parts by sort, the costliest first; of very many ranks those that can save most."""
-    return {
+    found = {
         sort: tuple(_part(result, sort, f"{label}{key}", saved, alone.get(key)) for key, saved in of.items())
         for sort, label, of, alone in sorts_of(result)
     }
+    return {**found, "rank": _with_shared_rows(result)}
+
+
+def _with_shared_rows(result: WhatifResult) -> tuple[Part, ...]:
+    """Return the ranks' parts; ranks that save the same time share a row, as they share its transfers."""
+    rows: list[Part] = []
+    for rank, saved_us in result.saved_by_rank_us.items():
+        alone, last = result.by_rank.get(rank), rows[-1] if rows else None
+        if last is not None and 0 < last.saved_us * (1 - _THE_SAME) <= saved_us:
+            ranks = (*last.ranks, rank)
+            alone = max(filter(None, (alone, last.slowdown)), default=None)
+            rows[-1] = replace(last, part=ranks_in_words(ranks), ranks=ranks, slowdown=alone)
+        else:
+            rows.append(replace(_part(result, "rank", f"rank {rank}", saved_us, alone), ranks=(rank,)))
+    return tuple(rows)
 
 
 def _part(result: WhatifResult, sort: str, part: str, saved_us: float, slowdown: float | None) -> Part:
@@ -305,12 +327,16 @@ def _parts(sort: str, parts: Sequence[Part], page: Page) -> None:
         Column[Part]("saved_us", "saves/step", lambda row: signed_duration(row.saved_us), weight=9),
         Column[Part]("saved", "of the step", lambda row: percent(row.saved), weight=8),
         Column[Part]("gpu_hours_per_day", "GPU-hours/day", lambda row: one_decimal(row.gpu_hours_per_day), weight=7),
-        Column[Part]("slowdown", _ALONE.get(sort, "S"), lambda row: or_dash(row.slowdown, slowdown), weight=8),
+        Column[Part]("slowdown", _ALONE.get(sort, "S"), _slowdown_alone, weight=8),
     )
     page.table(columns, worth, limit=_SHOWN)
     if (hidden := len(parts) - len(worth)) and len(worth) <= _SHOWN:
         page.line(f"… and {count(hidden)} more that {'costs' if hidden == 1 else 'cost'} nothing", DIM)
     page.line()
+
+
+def _slowdown_alone(row: Part) -> str:
+    return ("up to " if len(row.ranks) > 1 else "") + or_dash(row.slowdown, slowdown)
 
 
 def _facts(result: WhatifResult, page: Page) -> None:
@@ -348,6 +374,10 @@ def _body(result: WhatifResult, page: Page) -> None:
     if result.by_operator_type:
         page.line("S_t, S_w, S: the step with only that part as recorded and all else ideal, over the ideal step", DIM)
         page.line("saves/step of a rank: all its delays undone; a finding's price: its fix alone", DIM)
+        if any(len(part.ranks) > 1 and part.is_worth_a_line for part in parts_of(result)["rank"]):
+            page.line(
+                "ranks in one row share these delays, mostly transfers: the time is saved once, by any of them", DIM
+            )
         page.line()
     _heatmap(result, page)
     if result.fixes:
