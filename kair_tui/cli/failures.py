@@ -86,7 +86,7 @@ def explained(error: BaseException) -> tuple[str, str | None, int]:
 
 
 _MEANS_TRIAGE: Final = frozenset(
-    {"show", "analyze", "analyse", "diagnose", "check", "open", "view", "summary", "report"}
+    {"show", "analyze", "analyse", "diagnose", "check", "open", "view", "summary", "report", "hang", "hangs", "stuck"}
 )
 """First words that people try."""
 

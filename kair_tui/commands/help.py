@@ -55,7 +55,7 @@ WORDS: Final = tuple(_read())
 _ENTRIES: Final = {_plain(name): word for word in WORDS for name in (word.name, *word.also)}
 
 
-_SECTIONS: Final = {"record": "formats#recording-with-pytorchs-profiler"}
+_SECTIONS: Final = {"record": "formats#recording-with-pytorchs-profiler", "sources": "evidence#sources"}
 """Words that show a section of a page."""
 ALL: Final = "words"
 PAGES: Final = "pages"

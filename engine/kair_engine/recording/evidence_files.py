@@ -17,7 +17,7 @@ from kair_engine.errors import InputError, UnwritableError
 from kair_engine.frozen import dataclass
 from kair_engine.readers.blocks import open_file
 from kair_engine.readers.evidence import nccl_inspector
-from kair_engine.readers.evidence.formats import NotEvidenceError, known_kinds, require_evidence
+from kair_engine.readers.evidence.formats import WHAT_IS_READ, NotEvidenceError, require_evidence
 from kair_engine.readers.formats import UnsupportedFormatError, detect_format
 from kair_engine.readers.paths import host_of_folder
 from kair_engine.recording.job_file import EVIDENCE
@@ -306,7 +306,7 @@ def _unknown(folder: Path, others: Sequence[Path]) -> list[KairWarning]:
         return []
     named = ", ".join(path.name for path in others[:_NAMED]) + (", …" if len(others) > _NAMED else "")
     many = "1 file" if len(others) == 1 else f"{len(others)} files"
-    text = f"{many} in {folder} {'is' if len(others) == 1 else 'are'} no evidence that Kair knows: {named}"
+    text = f"{many} in {folder} {'is' if len(others) == 1 else 'are'} not evidence that Kair reads: {named}"
     return [short_warning("unknown_evidence", text)]
 
 
@@ -362,7 +362,7 @@ def _word(host: str) -> re.Pattern[str]:
 def _require_some(found: Sequence[object], places: Sequence[Path], warnings: Sequence[KairWarning]) -> None:
     if places and not found:
         text = warnings[0].message if warnings else f"no evidence in {', '.join(map(str, places))}"
-        raise InputError(text, f"what is read: {known_kinds()}")
+        raise InputError(text, WHAT_IS_READ)
 
 
 def _kept(folder: Path, digest: str, source: str, content: EvidenceFile) -> AddedEvidence:

@@ -41,8 +41,6 @@ class TimedImporter(Importer, Protocol):
 class EvidenceKind:
     """A kind of file that can be read."""
 
-    words: str
-    """Its name for users."""
     module: str
     """A module of this package, imported when the first file is examined."""
     is_timed: bool = False
@@ -50,29 +48,28 @@ class EvidenceKind:
 
 
 IMPORTERS: Final = (
-    EvidenceKind("what nvidia-smi prints (-q, -q -x, dmon, or --query-gpu as CSV)", "nvidia_smi"),
-    EvidenceKind("what ncclras prints", "nccl_ras"),
-    EvidenceKind("NCCL Inspector's JSON lines", "nccl_inspector"),
-    EvidenceKind("snapshots and statistics of PyTorch's memory", "torch_memory"),
-    EvidenceKind("events of Kubernetes (kubectl get events -o json)", "kubernetes"),
-    EvidenceKind("what sacct, sinfo and scontrol print", "slurm"),
-    EvidenceKind("answers of Prometheus (query_range)", "prometheus_api", is_timed=True),
-    EvidenceKind("scraped metrics (dcgm-exporter, node_exporter)", "prometheus_text", is_timed=True),
-    EvidenceKind("events of gpud (/v1/events) and NVSentinel", "node_agents"),
-    EvidenceKind("SuperBench's diagnosis and monitor", "superbench"),
-    EvidenceKind("the fabric manager's log", "fabric_manager"),
+    EvidenceKind("nvidia_smi"),
+    EvidenceKind("nccl_ras"),
+    EvidenceKind("nccl_inspector"),
+    EvidenceKind("torch_memory"),
+    EvidenceKind("kubernetes"),
+    EvidenceKind("slurm"),
+    EvidenceKind("prometheus_api", is_timed=True),
+    EvidenceKind("prometheus_text", is_timed=True),
+    EvidenceKind("node_agents"),
+    EvidenceKind("superbench"),
+    EvidenceKind("fabric_manager"),
     # Last, because any text can contain lines of the kernel.
-    EvidenceKind("kernel logs (dmesg, journalctl -k)", "kernel_log"),
+    EvidenceKind("kernel_log"),
 )
+
+
+WHAT_IS_READ = "kair help sources lists the evidence that is read, and how to get it"
+"""The hint of files that are something else."""
 
 
 class NotEvidenceError(InputError):
     """Raised for a file that is something else; a folder with evidence skips it silently."""
-
-
-def known_kinds() -> str:
-    """Return the names of all kinds, for a hint."""
-    return "; ".join(one.words for one in IMPORTERS)
 
 
 def require_evidence(path: Path, when: JobTime | None = None) -> Callable[[], EvidenceFile]:
@@ -93,7 +90,7 @@ def require_evidence(path: Path, when: JobTime | None = None) -> Callable[[], Ev
         if importer.fits(name, head.content):
             timed = cast("TimedImporter", importer) if kind.is_timed else None
             return lambda: _read(path, importer.read if timed is None else partial(timed.read, when=when))
-    raise NotEvidenceError(f"{path} is no evidence that Kair knows", f"what is read: {known_kinds()}")
+    raise NotEvidenceError(f"{path} is not evidence that Kair reads", WHAT_IS_READ)
 
 
 def read_file(path: Path) -> EvidenceFile:
