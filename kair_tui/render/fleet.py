@@ -105,8 +105,8 @@ def _hangs_alone(job: FleetJob) -> bool:
 
 
 def _if_priced(show: Callable[[FleetJob], str]) -> Callable[[FleetJob], str]:
-    """Return a column's text, with a dash for jobs that hang and have no other finding: that price is unknown."""
-    return lambda job: "–" if _hangs_alone(job) else show(job)
+    """Return a column's text, with a dash for jobs whose price is unknown."""
+    return lambda job: show(job) if job.is_priced else "–"
 
 
 def _cause(job: FleetJob) -> str:

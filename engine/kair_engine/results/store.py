@@ -6,7 +6,7 @@ What stragglers cost each job of a store, and how that is spread over all of the
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from kair_engine.causes import Cause
+from kair_engine.causes import CAUSES, Cause
 from kair_engine.ranks import Rank
 from kair_engine.results.ledger import LedgerSummary
 from kair_engine.results.step_bar import StepBar
@@ -48,7 +48,8 @@ class ListedJob:
     slowdown: float | None = None
     """S, of all its steps; null, as the five below, before `kair jobs --whatif` or `kair fleet`."""
     waste: float | None = None
-    """Of the job's time, what undoing all findings together saves; 0 where nothing was found."""
+    """Of the job's time, what undoing all findings together saves; 0 where nothing was found; null where that is
+    unknown, as the job hangs or its verdict is open."""
     gpu_hours_per_day: float | None = None
     """The same in hours of all devices of the job."""
     cost_per_day: float | None = None
@@ -155,6 +156,13 @@ class StragglerCost:
     """Of the mean step: replayed without any delay, against measured [W]; None where the job cannot be replayed."""
     hangs: bool = False
     """Whether the job stood still or lost a rank: what that costs is unknown, and no part of `waste`."""
+
+    @property
+    def is_priced(self) -> bool:
+        """Whether `waste` is known: the job does more than hang, and its verdict is not open without any finding."""
+        if self.cause is None:
+            return self.verdict != "inconclusive"
+        return not CAUSES[self.cause].stops_job
 
 
 @dataclass(frozen=True, kw_only=True)

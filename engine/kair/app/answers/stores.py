@@ -99,10 +99,13 @@ def jobs(given: OpenStore, *, priced: Priced = NOTHING_PRICED, gpu_cost: float |
 
 
 def _cost(cost: StragglerCost | None, gpu_cost: float | None) -> dict[str, Any]:
-    """Return the fields of a listed job that tell what stragglers cost it."""
+    """Return a listed job's fields about the cost of stragglers."""
     if cost is None:
         return {}
-    known = {name: getattr(cost, name) for name in ("slowdown", "waste", "gpu_hours_per_day", "cause", "bar")}
+    known = {name: getattr(cost, name) for name in ("slowdown", "cause", "bar")}
+    if not cost.is_priced:
+        return known
+    known |= {"waste": cost.waste, "gpu_hours_per_day": cost.gpu_hours_per_day}
     return {**known, "cost_per_day": _money_per_day(cost, gpu_cost), "currency": currency_of(gpu_cost)}
 
 
