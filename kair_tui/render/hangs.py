@@ -4,10 +4,12 @@ import re
 from typing import Final
 
 from kair_engine.causes import CAUSES
+from kair_engine.results.evidence_kinds import StandsAt
+from kair_engine.results.stuck import waiting_in
 from kair_engine.results.triage import Finding, TriageResult
 from kair_tui.render.sentences import sentence_of
 from kair_tui.render.text import short_name
-from kair_tui.render.units import count
+from kair_tui.render.units import count, ranks_in_words
 
 
 def stands_still(finding: Finding) -> bool:
@@ -23,13 +25,17 @@ def held_up_at(finding: Finding) -> str:
 
 
 def stuck_in_words(finding: Finding) -> str:
-    """Return `the job is stuck at all_gather number 4; rank 1 is in step 9, at train.py:33 loss_of`.
+    """Return `stuck in step 9, in forward, at train.py:33 loss_of; 2 ranks wait in all_gather number 4`.
 
-    A rank's place is left out where nobody is accused, or its place is not known.
+    If nobody is accused, or the rank's place is unknown, return `the job is stuck at all_gather number 4`.
     """
-    places = (one for one in finding.evidence if one.kind == "stands_at" and set(one.ranks) <= set(finding.ranks))
-    place = next((f"; {sentence_of(one)}" for one in places), "")
-    return f"the job is stuck at {held_up_at(finding)}{place}"
+    places = (one for one in finding.evidence if isinstance(one, StandsAt) and set(one.ranks) <= set(finding.ranks))
+    if (place := next(places, None)) is None:
+        return f"the job is stuck at {held_up_at(finding)}"
+    who = "" if set(place.ranks) == set(finding.ranks) else f"{ranks_in_words(place.ranks)} "
+    step = "" if place.step is None else f" in step {count(int(place.step))}"
+    at = f", {place.about}" if place.about else ""
+    return f"{who}stuck{step}{at}; {waiting_in(finding) or f'others wait in {held_up_at(finding)}'}"
 
 
 def nobody_to_blame(finding: Finding) -> str:

@@ -74,7 +74,8 @@ def alert_in_words(alert: Alert) -> str:
 
 def _headline(result: WatchResult) -> str:
     hang = None if result.hang is None or result.hang.over else result.hang
-    parts = [f"{result.job}: {state_in_words(result.state, None if hang is None else hang.kind)}"]
+    stands = f"{hang.told}; " if hang is not None and hang.told else ""
+    parts = [f"{result.job}: {stands}{state_in_words(result.state, None if hang is None else hang.kind)}"]
     if result.age_s > FRESH_S:
         parts.append(f"figures are {result.age_s:.0f} s old")
     if result.unwritten_because is not None:
@@ -90,10 +91,9 @@ def _headline(result: WatchResult) -> str:
     if result.unheard_because is not None:
         return f"{', '.join(parts)}: {result.unheard_because}"
     slow = tuple(row.rank for row in result.ranks if row.slow)
-    if slow:
+    if slow and (hang is None or hang.kind != "stalled"):
         parts.append(f"{ranks_in_words(slow)} {'is' if len(slow) == 1 else 'are'} slow")
-    stands = f": {hang.told}" if hang is not None and hang.told else ""
-    return ", ".join(parts) + stands
+    return ", ".join(parts)
 
 
 def _excess(row: WatchedRank) -> str:

@@ -3,6 +3,7 @@
 from typing import Final
 
 from kair_engine.results.evidence_kinds import signal_name
+from kair_engine.results.stuck import stuck_at
 from kair_engine.results.watch import Alert, StandingRank
 
 _UNKNOWN_END: Final = "died (by SIGKILL or for want of memory: it left no trace of anything else)"
@@ -67,13 +68,13 @@ def standing_in_words(one: StandingRank) -> str:
     if one.state == "untold":
         return f"{text} does not say where it is, in step {one.step}"
     step = f" in step {one.step}" if one.step >= 0 else ""
-    phase = f", in {one.phase}" if one.phase else f", after {one.after}" if one.after else ""
-    where = f"{step}{phase}{f', at {one.where}' if one.where else ''}"
+    at = stuck_at(one)
+    where = f"{step}{f', {at}' if at else ''}"
     if one.state == "ended":
         return f"{text} ended in order{step}, before the others"
     if one.state == "died":
         return f"{text} {_end_in_words(one)}{where}"
-    return f"{text} {f'is stopped ({signal_name(one.signal)})' if one.signal else 'is stuck'}{where}"
+    return f"{text} is stuck{where}"
 
 
 def _end_in_words(one: StandingRank) -> str:

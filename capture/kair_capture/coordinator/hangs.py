@@ -22,6 +22,7 @@ from kair_capture.places import JobPlaces
 from kair_capture.wire import Standing
 from kair_engine.ranks import Rank
 from kair_engine.readers.flight_recorder import progress_of
+from kair_engine.results.stuck import waiting_in
 from kair_engine.results.triage import TriageResult
 from kair_engine.results.watch import Hang, HangKind, StandingKind, StandingRank
 from kair_engine.trace.calls import GroupProgress
@@ -219,6 +220,7 @@ def _in_words(ranks: Sequence[StandingRank], named: set[Rank], found: TriageResu
     operator = next((one.operator for one in found.findings if one.operator), None)
     waiting = sum(one.state == "lives" and one.rank not in named for one in ranks)
     wait = f"; {waiting} {'rank waits' if waiting == 1 else 'ranks wait'}{f' in {operator}' if operator else ''}"
+    wait = next((f"; {known}" for one in found.findings if (known := waiting_in(one))), wait)
     if who:
         return "; ".join(who) + more + (wait if waiting else "")
     return "nobody is known to be missing" + (wait if waiting and operator else "")

@@ -10,6 +10,7 @@ from typing import Final
 
 from kair_engine.ranks import Rank, in_order
 from kair_engine.results.evidence_kinds import Died, EndedEarly, Evidence, OtherStep, StandsAt, Unheard
+from kair_engine.results.stuck import stuck_at
 from kair_engine.results.triage import Finding, TriageResult
 from kair_engine.results.watch import StandingRank
 from kair_engine.trace.model import Trace, short_warning
@@ -105,27 +106,21 @@ def _known(step: int) -> float | None:
 
 def _places(ranks: Sequence[StandingRank], first: Sequence[int]) -> list[Evidence]:
     """Where ranks stand, those that are named first; of the others the ranks at one place together."""
-    named = [_place(one) for one in ranks if one.rank in first and (one.where or one.phase or _is_stopped(one))]
-    rest: dict[tuple[str, str, int], list[int]] = {}
+    named = [_place(one) for one in ranks if one.rank in first and stuck_at(one)]
+    rest: dict[tuple[str, int], list[int]] = {}
     for one in ranks:
         if one.rank not in first and one.state == "lives" and (one.where or one.phase):
-            rest.setdefault((one.phase, one.where, one.step), []).append(one.rank)
-    others = [_at(phase, where and f"at {where}", step, some) for (phase, where, step), some in rest.items()]
+            rest.setdefault((stuck_at(one), one.step), []).append(one.rank)
+    others = [_at(at, step, some) for (at, step), some in rest.items()]
     return [*named, *others][:_MOST_TOLD]
 
 
 def _place(one: StandingRank) -> Evidence:
-    where = "stopped by SIGSTOP" if _is_stopped(one) else one.where and f"at {one.where}"
-    return _at(one.phase, where, one.step, (one.rank,), was=one.state == "died")
+    return _at(stuck_at(one), one.step, (one.rank,), was=one.state == "died")
 
 
-def _is_stopped(one: StandingRank) -> bool:
-    return one.state == "lives" and one.signal != 0
-
-
-def _at(phase: str, where: str, step: int, ranks: Sequence[int], *, was: bool = False) -> Evidence:
-    parts = (f"in {phase}" if phase else "", where)
-    return StandsAt(_known(step), 1.0 if was else None, ranks=in_order(ranks), about=", ".join(filter(None, parts)))
+def _at(where: str, step: int, ranks: Sequence[int], *, was: bool = False) -> Evidence:
+    return StandsAt(_known(step), 1.0 if was else None, ranks=in_order(ranks), about=where)
 
 
 def _with(found: TriageResult, findings: tuple[Finding, ...]) -> TriageResult:

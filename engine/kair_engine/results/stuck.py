@@ -1,0 +1,23 @@
+"""Words of a hang that alerts and `kair triage` share: where a rank is stuck, and how many ranks wait for it."""
+
+from kair_engine.results.evidence_kinds import NotArrived, signal_name
+from kair_engine.results.triage import Finding
+from kair_engine.results.watch import StandingRank
+
+
+def stuck_at(one: StandingRank) -> str:
+    """Return `in forward, at train.py:33 loss_of`, `after input, stopped by SIGSTOP`; empty if nothing is known."""
+    last = f"after {one.after.partition(',')[0]}" if one.after else ""
+    phase = f"in {one.phase}" if one.phase else last
+    where = f"at {one.where}" if one.where else ""
+    stopped = f"stopped by {signal_name(one.signal)}" if one.signal and one.state == "lives" else ""
+    return ", ".join(filter(None, (phase, where, stopped)))
+
+
+def waiting_in(finding: Finding) -> str:
+    """Return `2 ranks wait in all_reduce number 4`; empty if the calls are unknown."""
+    missed = next((one for one in finding.evidence if isinstance(one, NotArrived)), None)
+    if missed is None or finding.operator is None:
+        return ""
+    ranks = f"{missed.waiting:,.0f} {'rank waits' if missed.waiting == 1 else 'ranks wait'}"
+    return f"{ranks} in {finding.operator} number {missed.sequence:,.0f}"
