@@ -47,14 +47,14 @@ _TEXT: Final = "white-space:pre;font-family:monospace"
 
 
 class Written:
-    """An answer that can be written as its command writes it; the rest is the record itself."""
+    """An answer: the record of its command, which can also be written in that command's formats."""
 
     _answer: Answer
     _session: Session | None
 
     @classmethod
     def of(cls, answer: Answer, session: Session | None = None) -> Self:
-        """Make a record of this class of an answer's result."""
+        """Return a record of this class with the fields of an answer's result."""
         made = object.__new__(cls)
         vars(made).update(vars(answer.result), _answer=answer, _session=session)
         return made
@@ -84,7 +84,7 @@ class Written:
 
 
 class Triage(Written, TriageResult):
-    """The whole investigation."""
+    """The whole investigation: who is slow, why, at what price, and what to do."""
 
     def report(self) -> str:
         """Return the report as one HTML page, as `kair triage --report incident.html` writes it."""
@@ -98,7 +98,7 @@ class Triage(Written, TriageResult):
         return page(report_of(asker, self, question.argument("gpu_cost")))
 
     def certificate(self) -> bytes:
-        """Return what the verdict follows from, as `kair triage --certificate` writes it; `kair verify` checks it."""
+        """Return the certificate of the verdict, as `kair triage --certificate` writes it; `kair verify` checks it."""
         from kair_tui.commands.verify import certificate_of
 
         assert self._session is not None
@@ -114,7 +114,7 @@ class Blame(Written, BlameResult):
 
     @property
     def graph(self) -> "DiGraph":
-        """Who waits for whom, and what made them late: the graph of `kair blame -o graphml`."""
+        """The graph of `kair blame -o graphml`: who waits for whom, and what made them late."""
         from kair.app.waiting_graph import waiting_graph
 
         return waiting_graph(self)
@@ -172,9 +172,9 @@ Record = TypeVar("Record", bound=Written)
 
 
 class Job:
-    """An open job. Its tables are Polars frames; its methods are the analyses of the command line.
+    """An open job. Its tables are Polars frames, and its methods are the analyses of the command line.
 
-    Equal questions are answered once. Nothing is written: `kair import` and `kair triage` keep jobs and verdicts.
+    The same question is computed once. Nothing is written; only `kair import` and `kair triage` keep anything.
     """
 
     def __init__(self, session: Session) -> None:
@@ -196,44 +196,44 @@ class Job:
 
     @property
     def operations(self) -> "pl.LazyFrame":
-        """Every operation: a LazyFrame, as there may be more than fit into memory; `.collect()` reads them."""
+        """Every operation, one per row; lazy, because they may exceed the memory: `.collect()` reads them."""
         return self._table("operations")
 
     @property
     def steps(self) -> "pl.DataFrame":
-        """Every step on every rank."""
+        """Every step on every rank: one row for each step and rank."""
         return self._table("steps").collect()
 
     @property
     def ranks(self) -> "pl.DataFrame":
-        """Every rank: where it runs, and how long its steps took."""
+        """Every rank, one per row: where it runs, and how long its steps took."""
         return self._table("ranks").collect()
 
     @property
     def collectives(self) -> "pl.DataFrame":
-        """Every matched collective on every rank, with its transfer and its waiting."""
+        """Every matched collective, one row for each rank in it, with its transfer and its waiting."""
         return self._table("collectives").collect()
 
     @property
     def account(self) -> "pl.DataFrame":
-        """Where each step's time went on each rank: rows of a step and rank add up to the step."""
+        """Where each step's time went on each rank; the rows of one step and rank add up to the step."""
         return self._table("account").collect()
 
     @property
     def findings(self) -> "pl.DataFrame":
-        """What triage found, a row for each finding and rank."""
+        """The findings of triage, one row for each finding and rank."""
         return self._table("findings").collect()
 
     def query(self, sql: str) -> "pl.DataFrame":
-        """Return all rows of a query over these tables (`kair query`). Raises UsageError for SQL that is wrong."""
+        """Return all rows of an SQL query over these tables (`kair query`). Raises UsageError for invalid SQL."""
         from kair.app.querying import select
 
         return select(sql, self._session.trace, self._findings).whole.collect(engine="streaming")
 
     def ask(self, command: str, step: Steps = None, *, baseline: str | None = None, **arguments: Any) -> Any:  # noqa: ANN401
-        """Return the record that answers any question; arguments are the command's options by their long names.
+        """Answer any question and return its record; the arguments are the command's options by their long names.
 
-        Raises KairError where it cannot be answered.
+        Raises KairError if it cannot be answered.
         """
         return self._asked(command, step, baseline, **arguments).result
 
@@ -247,9 +247,9 @@ class Job:
     ) -> Triage:
         """Find the straggler: who, in which operator, why, what it costs, what to do.
 
-        `gpu_cost` is the price of a GPU hour: 2.5, or "2.5USD". `baseline` names a saved one, `none` for none; None for
-        the one in use.
-        Raises InputError where named evidence cannot be read.
+        `gpu_cost` is the price of a GPU hour: 2.5, or "2.5USD". `baseline` names a saved baseline; "none" means no
+        baseline, None the one in use.
+        Raises InputError if a named piece of evidence cannot be read.
         """
         named = tuple(map(str, evidence))
         return self._made(Triage, "triage", step, baseline=baseline, gpu_cost=_price(gpu_cost), evidence=named)
@@ -262,7 +262,7 @@ class Job:
         baseline: str | None = None,
         **more: Any,  # noqa: ANN401
     ) -> Localize:
-        """Score every rank."""
+        """Score every rank by how much slower it is than its peers."""
         return self._made(Localize, "localize", step, baseline=baseline, method=method, **more)
 
     def pinpoint(self, rank: Rank, step: Steps = None, *, method: Method = "robust", limit: int = 50) -> Pinpoint:
@@ -270,7 +270,7 @@ class Job:
         return self._made(Pinpoint, "pinpoint", step, rank=rank, method=method, limit=limit)
 
     def blame(self, step: Steps = None, *, rank: Rank | None = None, **more: Any) -> Blame:  # noqa: ANN401
-        """Lead waiting back to its root causes; `.graph` is a networkx graph."""
+        """Trace waiting back to its root causes; `.graph` is a networkx graph."""
         return self._made(Blame, "blame", step, rank=rank, **more)
 
     def whatif(
@@ -297,7 +297,8 @@ class Job:
     ) -> Mitigation:
         """Replay mitigation policies on the recorded steps, as `kair mitigate simulate JOB` does.
 
-        `sizes` are the ranks' samples of a step, `most` what one has memory for. Raises UsageError for another policy.
+        `sizes` are each rank's samples per step, `most` is the most that a rank has memory for. Raises
+        UsageError for an unknown policy.
         """
         asked = {"policy": tuple(policy), "sizes": tuple(sizes), "most": most, "fixed_share": fixed_share}
         return self._made(Mitigation, "mitigate", step, **asked)
@@ -324,7 +325,7 @@ class Job:
         return self._made(Forecast, "forecast", None, ranks=",".join(map(str, ranks)), **options)
 
     def confirmed(self) -> Confirmed:
-        """Show what delays of the running job proved, or show so far. Raises InputError where no rank was delayed."""
+        """Show what delaying the running job has proved so far. Raises InputError if no rank was delayed."""
         return self._made(Confirmed, "confirm", None)
 
     def info(self) -> Info:
@@ -353,8 +354,8 @@ def open(  # noqa: A001  (as httpx.get or polars.read_csv: it is meant to be cal
 ) -> Job:
     """Open a folder of traces, a trace file, or a job of the store; None for the job in use.
 
-    With `progress` long reading is shown, in notebooks too; a function is called with (done, total, what) instead.
-    Raises InputError where there is no such job, or it is unreadable.
+    `progress=True` shows the progress of long reading, in notebooks too; a function is called with (done, total, what).
+    Raises InputError if there is no such job, or it is unreadable.
     """
     from kair_tui.cli.asking import open_session
 
@@ -372,7 +373,7 @@ def compare(
     store: str | Path | None = None,
     progress: Watcher | bool = True,
 ) -> Comparison:
-    """Find what changed between two runs, each a path or a job of the store. Raises InputError where one is none."""
+    """Find what changed between two runs, each a path or a job of the store. Raises InputError for anything else."""
     with _store(store, progress) as opened:
         question = Question.of("compare", base=str(base), new=str(new), base_step=base_step, step=step)
         return Comparison.of(opened.ask(question))
@@ -381,9 +382,9 @@ def compare(
 def fleet(
     *, gpu_cost: float | str | None = None, store: str | Path | None = None, progress: Watcher | bool = True
 ) -> Fleet:
-    """Put all jobs of the store together, those first priced that `kair fleet` has not priced yet.
+    """Summarise all jobs of the store; jobs that `kair fleet` has not priced yet are priced first.
 
-    `gpu_cost` is the price of a GPU hour: 2.5, or "2.5USD". Raises InputError where the store has no job.
+    `gpu_cost` is the price of a GPU hour: 2.5, or "2.5USD". Raises InputError if the store has no job.
     """
     from kair.app.acts.jobs import price_jobs
 
@@ -405,7 +406,7 @@ def _price(gpu_cost: float | str | None) -> GpuCost | None:
 
 
 def _chosen(step: Steps, session: Session) -> tuple[int, ...] | None:
-    """Raise UsageError for what is no choice of these steps."""
+    """Return the chosen steps. Raises UsageError for an invalid choice."""
     if step is None:
         return None
     if isinstance(step, str):

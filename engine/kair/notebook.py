@@ -1,4 +1,4 @@
-"""`%kair COMMAND` in IPython and notebooks: an analysis of a job is shown and is a value, all else is printed."""
+"""Provides `%kair COMMAND` for IPython and notebooks: an analysis of a job is a value, all else is printed."""
 
 import shlex
 from pathlib import Path
@@ -18,7 +18,7 @@ _HELP: Final = {"-h", "--help"}
 def kair(line: str) -> api.Written | None:
     """Run the command `line`, typed as in a shell; its record is what the notebook shows.
 
-    What is no analysis of a job, or is wanted as text (`--json`, `-o csv`), is printed. Errors are a line on stderr.
+    Commands that do not analyse a job, and text (`--json`, `-o csv`), are printed. An error is one line on stderr.
     """
     from kair_tui.cli.failures import report
 

@@ -35,6 +35,7 @@ DESCRIBED = (
             "whatif",
         )
     ),
+    "engine/kair",
     "capture",
     *(f"kair_tui/{room}" for room in ("cli", "commands", "render", "shell", "tui")),
     "mitigate",

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def places_of(job: Job) -> "JobPlaces | None":
-    """Where the steps of a captured job are; None of any other."""
+    """Return where the steps of a captured job are; None for any other job."""
     places = None if job.stored_in is None else capture_places(job.stored_in)
     return places if places is not None and places.steps.is_dir() else None
 
@@ -23,7 +23,7 @@ _OF_ATTEMPTS = ("rank", "step", "begin_us", "step_us", "process_s", "attempt")
 
 
 def rows_of(places: "JobPlaces") -> "Rows":
-    """Every rank's last steps, of all attempts. Raises InputError where they cannot be read."""
+    """Return every rank's last steps, of all attempts. Raises InputError if they cannot be read."""
     import pyarrow as pa
 
     from kair_capture.coordinator.step_log import MOST_ROWS, read_all
@@ -35,7 +35,7 @@ def rows_of(places: "JobPlaces") -> "Rows":
 
 
 def rows_of_attempts(places: "JobPlaces") -> "StepColumns":
-    """Return what of the rows tells attempts apart. Raises InputError where they cannot be read."""
+    """Return the columns that separate attempts. Raises InputError if they cannot be read."""
     import pyarrow as pa
 
     from kair_capture.coordinator.step_log import MOST_ROWS, read_columns
@@ -51,7 +51,7 @@ def _unreadable(places: "JobPlaces", error: Exception) -> InputError:
 
 
 def attempts_of(job: Job) -> tuple[Attempt, ...]:
-    """Of a job that was not captured, none. Raises InputError where its steps cannot be read."""
+    """Return a captured job's attempts, none for another job. Raises InputError if its steps cannot be read."""
     places = places_of(job)
     if places is None:
         return ()

@@ -56,7 +56,7 @@ def candidates(result: WhatifResult, findings: Sequence[Finding]) -> tuple[Candi
 
 
 def workers(result: WhatifResult, step: StepPrice | None = None) -> tuple[Worker, ...]:
-    """Every rank that is priced, in the mean or in one step, the costliest first."""
+    """Return every priced rank, for the mean step or for one step, the costliest first."""
     if step is not None:
         exact, at_most, step_us = step.saved_by_rank_us, {}, step.replayed_us
     else:
@@ -68,7 +68,7 @@ def workers(result: WhatifResult, step: StepPrice | None = None) -> tuple[Worker
 
 
 def workers_alone(result: WhatifResult, step: StepPrice | None = None) -> tuple[Worker, ...]:
-    """Return what every rank adds by itself to an ideal job, in the mean or in one step, the most first."""
+    """Return what every rank adds by itself to an ideal job, for the mean step or for one step, the largest first."""
     of = result if step is None else step
     ideal_us = result.ideal_step_time_us if step is None else step.ideal_us
     known = dict.fromkeys(of.by_rank, True)

@@ -1,4 +1,4 @@
-"""The evidence of a job: what is kept with it, what lies beside its traces, and what the command line names."""
+"""Finds the evidence of a job: kept with it, next to its traces, or named on the command line."""
 
 import math
 import os
@@ -26,16 +26,16 @@ _MOST_VALUES: Final = 10_000
 
 
 def has_evidence(job: Job, named: Sequence[str]) -> bool:
-    """Whether there may be any: a triage without evidence loads nothing that reads it."""
+    """Return whether there may be evidence; without any, triage does not load the readers."""
     return bool(named) or _by_itself(job).is_dir()
 
 
 def evidence_of(job: Job, named: Sequence[str]) -> "tuple[EvidenceFile, tuple[KairWarning, ...]]":
-    """All evidence of a job, in order of time: what is stored with it or lies beside its traces, and what is named.
+    """Return all evidence of a job in order of time: stored with it, next to its traces, or named.
 
-    Telemetry is read for the time of the job alone where that is known; the sources tell what there is of other times.
-    Raises InputError where something that is named is missing, is no evidence, or is a server that cannot be asked;
-    UsageError for a URL of another kind. Other damaged files are left out with a warning.
+    Telemetry is read for the job's time alone, if that is known; the sources state which times they cover.
+    Raises InputError if something named is missing, not evidence, or a server that does not answer; UsageError for a
+    URL of another kind. Other damaged files are left out with a warning.
     """
     if not all(place.strip() for place in named):
         raise UsageError("--evidence names nothing", "leave it out, or name a file, a folder or a URL")
@@ -54,17 +54,17 @@ def evidence_of(job: Job, named: Sequence[str]) -> "tuple[EvidenceFile, tuple[Ka
 
 
 def is_url(place: str) -> bool:
-    """Whether what was named is a server rather than a file."""
+    """Return whether the name is a server's rather than a file's."""
     return _URL.match(place) is not None
 
 
 def without_password(url: str) -> str:
-    """Return the URL without the user and the password that may stand in it."""
+    """Return the URL without a user name and a password."""
     return re.sub(r"(?<=://)[^/]*@", "", url)
 
 
 def recorded_time(job: Job) -> tuple[int, int] | None:
-    """When the job's first recorded step began and its last one was over, Unix ns; None where that is not known."""
+    """Return when the job's first recorded step began and its last one ended, Unix ns; None if unknown."""
     of = job.step_times
     if not job.absolute_time or not of.begin_ns:
         return None
@@ -72,10 +72,10 @@ def recorded_time(job: Job) -> tuple[int, int] | None:
 
 
 def fetched(url: str, job: Job) -> "EvidenceFile":
-    """Return what a Prometheus server knows of the time of the recording, and ten minutes before and after.
+    """Return a Prometheus server's readings of the recording's time, and of ten minutes before and after.
 
-    Raises InputError where the server cannot be asked, or the job does not say when it ran, UsageError for a URL that
-    is not of http.
+    Raises InputError if the server does not answer, or the recording has no date; UsageError for a URL that is not
+    http.
     """
     shown = without_password(url)
     if not url.lower().startswith(("http://", "https://")):
@@ -92,7 +92,7 @@ def fetched(url: str, job: Job) -> "EvidenceFile":
 
 
 def folder_of(job: Job) -> Path:
-    """Return the folder of evidence that nobody has to name; it need not exist."""
+    """Return the folder whose evidence is read without being named; it need not exist."""
     if job.stored_in is not None:
         return Path(job.stored_in).parent / FOLDER
     source = sources_of(job)[0]

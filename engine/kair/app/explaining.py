@@ -1,4 +1,4 @@
-"""A verdict with what telemetry, logs and identities say of it: of those kept with the job, beside it, and named."""
+"""Explains a verdict by telemetry, logs and identities that are kept with the job, next to it, or named."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,7 +9,7 @@ from kair_engine.trace.model import Trace
 
 
 def with_evidence(trace: Trace, found: TriageResult, named: Sequence[str]) -> TriageResult:
-    """Return the same verdict, explained. Raises InputError where what is named cannot be read."""
+    """Return the verdict with its explanations. Raises InputError if named evidence cannot be read."""
     if not has_evidence(trace.job, named):
         return found
     from kair.app.identities import identities_of

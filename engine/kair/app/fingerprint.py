@@ -1,4 +1,4 @@
-"""What identifies the recording that an answer is about, for whoever is handed the answer."""
+"""Computes the fingerprint by which a reader of an answer recognises its recording."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ from kair_engine.trace.model import Trace
 
 
 def fingerprint(trace: Trace, triaged: TriageResult, version: str) -> Fingerprint:
-    """Return the fingerprint of the steps that were triaged, by which `version` of Kair."""
+    """Return the fingerprint of the analysed steps, with the `version` of Kair."""
     job = trace.job
     if job.is_recorded_only:
         from kair.app.step_history import step_times_of

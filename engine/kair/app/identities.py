@@ -1,4 +1,4 @@
-"""Who the ranks of a job are: what capture left in the job's folder, and what the recordings say."""
+"""Finds who the ranks of a job are, from the job's folder and the recordings."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,7 +17,7 @@ _SCHEDULERS: Final[Mapping[str, str]] = {"job": "slurm", "pod": "kubernetes"}
 
 @dataclass(frozen=True)
 class Scheduling:
-    """What runs a job, as its recording and the evidence next to it show."""
+    """Names a job's schedulers, as its recording and the evidence next to it show them."""
 
     schedulers: frozenset[str]
     """`slurm`, `kubernetes`; empty where nothing shows one."""
@@ -25,14 +25,14 @@ class Scheduling:
     """The names of its ranks' pods: such a rank's host is called so unless its node's name is recorded."""
 
     def knowing(self, host: str) -> frozenset[str]:
-        """Return the schedulers that know the host by this name: Kubernetes drains nodes, and no pods."""
+        """Return the schedulers that know the host by this name; Kubernetes drains nodes, not pods."""
         return self.schedulers - {"kubernetes"} if host in self.pods else self.schedulers
 
 
 def scheduling_of(job: Job, sources: Sequence[EvidenceSource]) -> Scheduling:
-    """Return what ranks recorded of their scheduler, and which scheduler's evidence is about the job's hosts.
+    """Return the schedulers that ranks recorded, and those whose evidence is about the job's hosts.
 
-    Raises InputError where the job is of a store behind a URL that is away.
+    Raises InputError if the job's store is behind a URL that does not answer.
     """
     names = [name.partition(":") for one in identities_of(job).values() for name in one.scheduled]
     recorded = {_SCHEDULERS[kind] for kind, _, _ in names if kind in _SCHEDULERS}
@@ -43,9 +43,9 @@ def scheduling_of(job: Job, sources: Sequence[EvidenceSource]) -> Scheduling:
 
 
 def identities_of(job: Job) -> dict[int, RankIdentity]:
-    """rank → who it is: its last process as capture knew it, completed by the recordings where these mean the same one.
+    """Return rank → identity: its last captured process, completed by the recordings if they mean the same one.
 
-    Damaged files are passed over. Raises InputError where the job is of a store behind a URL that is away.
+    Damaged files are skipped. Raises InputError if the job's store is behind a URL that does not answer.
     """
     found = dict(job.identity)
     for one in all_identities_of(job):  # the last process comes last
@@ -55,9 +55,9 @@ def identities_of(job: Job) -> dict[int, RankIdentity]:
 
 
 def all_identities_of(job: Job) -> list[RankIdentity]:
-    """Of every process that capture knew, in order of ranks, and of each in order of time: its attempts.
+    """Return the identities of all captured processes by rank; several attempts of a rank in order of time.
 
-    Damaged files are passed over. Raises InputError where the job is of a store behind a URL that is away.
+    Damaged files are skipped. Raises InputError if the job's store is behind a URL that does not answer.
     """
     files = _files(job)
     if not files:
@@ -77,7 +77,7 @@ def all_identities_of(job: Job) -> list[RankIdentity]:
 
 
 def may_be_same(one: RankIdentity, other: RankIdentity) -> bool:
-    """Whether two identities of a rank can be of one process: nothing that both say of it differs."""
+    """Return whether two identities may be of one process: no field that both have differs."""
     told = (
         (one.host, other.host),
         (one.pid, other.pid),

@@ -19,7 +19,7 @@ _OF_PLUGIN: Final = re.compile(r"_\d{1,20}_\d{1,7}\.json(\.gz|\.zst)?$")
 
 
 def inspector_logs(paths: Sequence[Path]) -> list[Path]:
-    """Return the named files if NCCL's Inspector, or its example profiler plug-in, wrote all of them."""
+    """Return the named files if NCCL Inspector or its example profiler plug-in wrote all of them."""
     files = [file for path in paths for file in (find_files(path).files if path.is_dir() else (path,))]
     if not files or not all(map(_may_be, files)):
         return []
@@ -40,9 +40,9 @@ def _may_be(file: Path) -> bool:
 
 
 def job_of_inspector(files: Sequence[Path], name: str, paths: Sequence[Path], progress: "Watcher") -> Trace:
-    """Return a job of which collectives are all that was recorded: its steps are their cycles, without operators.
+    """Return a job of which only collectives were recorded: their cycles are its steps, without operators.
 
-    Raises InputError where no two ranks met in any of them.
+    Raises InputError if no two ranks met in any of them.
     """
     from kair_engine.readers.inspector_calls import read_calls
     from kair_engine.triage.inspector.rows import log_of
@@ -76,7 +76,7 @@ def job_of_inspector(files: Sequence[Path], name: str, paths: Sequence[Path], pr
 
 
 def history_of_collectives(trace: Trace) -> "StepHistory | None":
-    """Return what ranks waited in the chosen steps' collectives; None of a job without logs of the Inspector."""
+    """Return the waiting in the chosen steps' collectives; None for a job without Inspector logs."""
     from kair_engine.triage.inspector.rows import InspectorLog
 
     if not isinstance(trace.lines, InspectorLog):

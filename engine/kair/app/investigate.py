@@ -1,6 +1,6 @@
-"""The whole investigation of a job, in order and once: what `triage` answers on every face.
+"""Runs the whole investigation of a job, once and in order: `triage` on every face.
 
-The engine judges the recording. What lies beside it is joined here: the history of steps, a baseline, devices,
+The engine judges the recording. What lies next to it is joined here: the history of steps, a baseline, devices,
 evidence, differences between ranks, experiments and the ledger.
 """
 
@@ -31,10 +31,10 @@ Result = TypeVar("Result", bound=TriageResult)
 def triage(
     given: Given, *, gpu_cost: float | None = None, evidence: Sequence[str] = (), only_rank: Rank | None = None
 ) -> tuple[TriageResult, Callable[[TriageResult], None] | None]:
-    """Return the verdict with all that is known of the job, and what writes what is worth keeping of it.
+    """Return the verdict with all that is known of the job, and a function that keeps it.
 
-    That is nothing of chosen steps, and of a job in no store. `only_rank` is checked and left to whoever shows the
-    answer (`about`): verdict and ledger are the job's. Raises InputError where named evidence cannot be read,
+    Nothing is kept for chosen steps, or for a job outside the store. `only_rank` is only checked here, because verdict
+    and ledger are the whole job's; `about` narrows the answer. Raises InputError if named evidence cannot be read,
     UsageError for a rank that left no trace.
     """
     from kair.app.explaining import with_evidence
@@ -69,7 +69,7 @@ def triage(
 
 
 def about(result: Result, rank: Rank) -> Result:
-    """Return the answer with what is found about one rank; the verdict, and what all costs together, stay the job's."""
+    """Return the answer with the findings about one rank; the verdict and the joint price stay the job's."""
     findings = tuple(finding for finding in result.findings if rank in (*finding.ranks, *finding.seen_on))
     ranking = sorted(result.ranking, key=lambda row: row.rank != rank)
     return replace(result, findings=findings, ranking=tuple(ranking))
@@ -88,9 +88,9 @@ def _write(
 
 
 def state_beside(job: "Job") -> Hashable:
-    """Return what changes whenever anything does that lies beside a recording and has a say in its verdict.
+    """Return a value that changes with anything next to a recording that its verdict depends on.
 
-    That is evidence, and of a stored job also the steps that capture records, and experiments.
+    That is its evidence; for a stored job also the steps that capture records, and experiments.
     """
     from kair.app.evidence import folder_of
     from kair.app.places import capture_places, state_of_files
@@ -103,7 +103,7 @@ def state_beside(job: "Job") -> Hashable:
 
 
 def is_captured(job: "Job") -> bool:
-    """Return whether a coordinator watches the job, or watched it."""
+    """Return whether a coordinator watches the job, or has watched it."""
     from kair.app.places import capture_places
 
     return job.stored_in is not None and capture_places(job.stored_in).status.exists()

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class JobSource:
-    """Where a job is."""
+    """States where a job is: files, or an entry of a store."""
 
     name: str
     """As a command names it: a name in the store, or a path."""
@@ -44,17 +44,17 @@ class JobSource:
 
     @property
     def key(self) -> tuple[Path | str | None, ...]:
-        """What is read, and how: equal ones are the same job."""
+        """Return what is read and how; equal keys mean the same job."""
         return (*self.paths, self.log_pattern)
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """All that was named."""
+        """Return all named paths."""
         return (self.path, *self.more)
 
 
 def tidy(chosen_store: Path | None) -> None:
-    """Remove what commands that were killed left in the store, in the cache and among the user's own."""
+    """Remove what killed commands left in the store, in the cache and in the user's data folder."""
     from kair_engine.recording.cache import tidy_cache
     from kair_engine.recording.job_file import tidy_store
     from kair_engine.trace.files import remove_unwritten
@@ -66,9 +66,9 @@ def tidy(chosen_store: Path | None) -> None:
 
 
 def locate(job: str | None, chosen_store: Path | None, files: Sequence[Path] = ()) -> JobSource:
-    """Where `job`, or the job in use, is; with more `files`, where the one job is that they are together.
+    """Return where `job`, or the job in use, is; with more `files`, they are one job together.
 
-    Raises InputError where there is none, UsageError for an empty name, or several jobs.
+    Raises InputError for an unknown job, UsageError for an empty name or several jobs.
     """
     root = store_root(chosen_store)
     if job is not None and files:
@@ -129,7 +129,7 @@ def names_a_job(word: str) -> bool:
 def sources_of(job: "Job") -> list[str]:
     """Return the files and folders that a job was read from, as they were named.
 
-    Of several `source` has a list; a name that has a comma of its own is told by what there is.
+    `source` lists several with commas; a name with a comma of its own is recognised because it exists.
     """
     parts = job.source.split(", ")
     return parts if len(parts) > 1 and all(map(os.path.exists, parts)) else [job.source]
@@ -146,7 +146,7 @@ def _fetch(root: Path, job: str | None) -> None:
 
 
 def open_source(source: JobSource, *, progress: "Watcher") -> "Trace":
-    """Return the trace of a job that was located. Raises InputError where it is unreadable or none."""
+    """Return the trace of a located job. Raises InputError if it is unreadable or not a job."""
     from kair_engine.recording.job_file import holds_job, is_watched
     from kair_engine.trace.batches import (
         keep_freed_memory,  # loads ctypes, as numpy does
@@ -190,7 +190,7 @@ def _opened_files(source: JobSource, progress: "Watcher") -> "Trace":
 
 
 def nothing_recorded(folder: Path) -> InputError:
-    """Return the error for a watched job of which nothing is known, with what works then."""
+    """Return the error for a watched job without any recorded step, with a hint of what works."""
     if (folder / "capture" / "status.json").exists():
         hint = f"kair watch {folder.name} shows its ranks"
         return InputError(f"job {folder.name} is watched, and no step of it was recorded yet", hint)
@@ -199,7 +199,7 @@ def nothing_recorded(folder: Path) -> InputError:
 
 
 def files_of(source: JobSource) -> Hashable:
-    """Return how a job's files look now, None where they are gone; of a job that is only watched what is recorded."""
+    """Return the state of a job's files, None if they are gone; for a job that is only watched, of its records."""
     from kair_engine.recording.job_file import holds_job, is_watched
     from kair_engine.recording.opening import state_of
 
@@ -209,13 +209,13 @@ def files_of(source: JobSource) -> Hashable:
 
 
 def read_source(source: JobSource, *, progress: "Watcher") -> "tuple[Trace, Hashable]":
-    """Open a job, and return how its files looked before, too. Raises InputError where it is unreadable or none."""
+    """Open a job, and return the state of its files before. Raises InputError if it is unreadable or not a job."""
     state = files_of(source)
     return open_source(source, progress=progress), state
 
 
 def committed_at(job: str, chosen_store: Path | None) -> int | None:
-    """Return when the store's job of that name was written last, ns; None where it has none."""
+    """Return when the store's job of that name was last written, Unix ns; None without such a job."""
     from kair_engine.recording.job_file import JOB_FILE
 
     with suppress(OSError):
@@ -225,7 +225,7 @@ def committed_at(job: str, chosen_store: Path | None) -> int | None:
 
 @contextmanager
 def blaming_files(*traces: "Trace") -> Iterator[None]:
-    """Raise InputError where what is done within fails since a trace's files are gone, or no such as Kair writes."""
+    """Raise InputError if the body fails because a trace's files are gone or damaged."""
     try:
         yield
     except KairError:
@@ -266,14 +266,14 @@ def _store(root: Path) -> "Store":
 
 
 def is_stored(job: str, root: Path) -> bool:
-    """Whether the store at `root` has a job of that name, imported, sampled or only watched."""
+    """Return whether the store at `root` has a job of that name, imported, sampled or only watched."""
     from kair_engine.recording.job_file import holds_job, is_watched
 
     return not _looks_like_path(job) and (holds_job(root / job) or is_watched(root / job))
 
 
 def unknown_job(job: str, root: Path) -> InputError:
-    """Return the error for a name that is no job's, with the nearest names that are."""
+    """Return the error for an unknown job, with the most similar names."""
     from difflib import get_close_matches
 
     store = _store(root)

@@ -1,4 +1,4 @@
-"""The ledger of a store: what a triage predicts, and what came of earlier predictions."""
+"""Keeps the ledger of a store: what triage predicts, and the outcome of earlier predictions."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from kair_engine.triage.history.rows import StepHistory
 
 _SAME_S: Final = 2
-"""The begin of a process, told by two."""
+"""Two records of one process's start differ by no more than this, s."""
 _LATEST_S: Final = 253_402_300_799
 _MOST_PROPOSALS: Final = 1000
 
 
 @dataclass(frozen=True)
 class Ledger:
-    """The ledger of a store, as far as is known today."""
+    """Holds the ledger of a store, as far as it is known today."""
 
     entries: tuple[LedgerEntry, ...]
     runs: tuple[JobRun, ...]
@@ -48,12 +48,12 @@ class Ledger:
 def with_ledger(
     job: Job, found: TriageResult, history: "StepHistory | None"
 ) -> tuple[TriageResult, Callable[[], None]]:
-    """Return the verdict with how earlier prices came out and the records of its devices, hosts and links; and what
-    writes its predictions, and the run, into the ledger.
+    """Return the verdict with the outcome of earlier prices and the records of its devices, hosts and links; and a
+    function that writes its predictions, and the run, into the ledger.
 
-    `found` is a triage of all steps of a stored job, `history` the job's, if it is captured. What the job has come to
-    run without since is settled first: it is not predicted anew. A store that cannot be written goes without. Raises
-    InputError where the job's steps are damaged.
+    `found` is a triage of all steps of a stored job, `history` is the job's if it was captured. Faults that have gone
+    since are settled first and not predicted again. A store that cannot be written is left as it is. Raises InputError
+    if the job's steps are damaged.
     """
     assert job.stored_in is not None
     folder = Path(job.stored_in).parent
@@ -87,7 +87,7 @@ def with_ledger(
 
 
 def looked_up(store: Path) -> tuple[Ledger, Callable[[], None]]:
-    """Return what came of all predictions, by what is known of the jobs today; and what writes it down."""
+    """Return the outcome of all predictions by today's jobs, and a function that writes it."""
     of_jobs, warnings = whole_ledger(store)
     histories = dict[str, JobHistory]()
     for name, of in of_jobs.items():
@@ -122,7 +122,7 @@ def _steps_and_samples(history: "StepHistory") -> "tuple[np.ndarray[tuple[int], 
 
 
 def _run_and_begin(job: Job) -> tuple[str, str | None]:
-    """Return what a run of a job is called, and when it began; None where that is not told."""
+    """Return a run's name, and when it began; None if that is unknown."""
     places = places_of(job)
     if places is not None and (names := _attempts(rows_of_attempts(places))):
         return names[max(names)]
@@ -132,10 +132,7 @@ def _run_and_begin(job: Job) -> tuple[str, str | None]:
 
 
 def _attempts(rows: "Rows | StepColumns") -> dict[int, tuple[str, str]]:
-    """Return the attempts by their numbers: (what the attempt is called, when it began).
-
-    The begin tells it from one of a job of the same name.
-    """
+    """Return each attempt's name and start by its number; the start separates it from jobs of the same name."""
     found = {}
     for number in np.unique(rows["attempt"]).tolist():
         is_of = rows["attempt"] == number

@@ -22,9 +22,9 @@ FORMAT: Final = "log"
 
 
 def log_of(paths: Sequence[Path], pattern: str | None) -> "StepLines | None":
-    """Return the lines of steps of the files that are named, all of them text; None where none has any.
+    """Return the lines about steps in the named text files; None if there are none.
 
-    Raises UsageError for a pattern that is none, InputError where no line is of it, or a file cannot be read.
+    Raises UsageError for an invalid pattern, InputError if no line matches it or a file cannot be read.
     """
     files = [file for path in paths for file in (find_files(path).files if path.is_dir() else (path,))]
     if len(files) > _MOST_FILES or not files or not all(map(_is_text, files)):
@@ -58,9 +58,9 @@ def _by_numbers(file: Path) -> list[tuple[int, str]]:
 
 
 def job_of_log(lines: "StepLines", name: str, paths: Sequence[Path]) -> Trace:
-    """Return a job of which its log is all that is known: it has no steps that any other analysis could use.
+    """Return a job of which only a log is known; it has no steps for other analyses.
 
-    `name` is the path as it was named, or what stands for one that was not.
+    `name` is the path as given, or a stand-in if none was.
     """
     warnings = []
     if lines.dropped:
@@ -88,7 +88,7 @@ def job_of_log(lines: "StepLines", name: str, paths: Sequence[Path]) -> Trace:
 
 
 def with_log(found: "TriageResult", trace: Trace, gpu_cost: float | None = None) -> "TriageResult":
-    """Return the verdict with what the log says of steps; it accuses ranks whose own lines set them apart."""
+    """Return the verdict with what the log says of steps; ranks that stand out by their own lines are accused."""
     from kair_engine.steplog.analysis import judge
     from kair_engine.steplog.lines import StepLines
     from kair_engine.triage.of_log import findings_of_log
@@ -103,14 +103,14 @@ def with_log(found: "TriageResult", trace: Trace, gpu_cost: float | None = None)
 
 
 def verdict_of_log() -> "TriageResult":
-    """Return the verdict on a job of which nothing but its log is known: who is slow stays open."""
+    """Return the verdict on a job of which only a log is known: who is slow stays open."""
     from kair_engine.results.triage import TriageResult
 
     return TriageResult("inconclusive", (), (), 0.0, None, None, (), ())
 
 
 def steps_of_log(trace: Trace) -> "StepsResult":
-    """Return the time of every step that the log has, those that took longer marked."""
+    """Return the time of every step in the log, and mark those that took longer."""
     from kair_engine.steplog.analysis import steps_of
     from kair_engine.steplog.lines import StepLines
 

@@ -1,4 +1,4 @@
-"""What a person made of a job, kept with it: notes, and bookmarks of screens worth coming back to."""
+"""Keeps a person's notes and bookmarked screens with a job."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Bookmark:
-    """A screen, what it was about, and the steps that were chosen (None for all)."""
+    """Names a screen, its subject, and the chosen steps (None for all)."""
 
     title: str
     screen: str
@@ -39,13 +39,13 @@ class _KeptWithJob(Generic[Kept]):
 
     @classmethod
     def of(cls, job: "Job") -> Self:
-        """Take the file in the folder of a job of the store; of raw traces one in the user's data folder."""
+        """Return those in the folder of a job of the store; for raw traces, in the user's data folder."""
         if job.stored_in is not None:
             return cls(Path(job.stored_in).with_name(f"{cls.name}.json"), in_store=True)
         return cls(kept_with(Path(job.source), cls.name))
 
     def all(self) -> tuple[Kept, ...]:
-        """Return them in the order they were made; none where the file is missing or damaged."""
+        """Return them in the order in which they were made; none if the file is missing or damaged."""
         import msgspec
 
         from kair_engine.trace.files import read_kept
@@ -67,29 +67,29 @@ class _KeptWithJob(Generic[Kept]):
 
 
 class Notes(_KeptWithJob[Note]):
-    """Keep what a person wrote about one job."""
+    """Keeps a person's notes on one job."""
 
     kind = Note
     name = "notes"
 
     def on(self, about: str, screen: str) -> str:
-        """Return what is noted on that already."""
+        """Return the text of the note on that, if there is one."""
         return next((note.text for note in self.all() if (note.about, note.screen) == (about, screen)), "")
 
     def write(self, note: Note) -> None:
-        """Put a note in the place of the one on the same; one without text takes it away. Raises OSError."""
+        """Replace the note on the same thing; a note without text removes it. Raises OSError."""
         subject = note.about, note.screen
         self._replace(lambda other: (other.about, other.screen) == subject, note if note.text else None)
 
 
 class Bookmarks(_KeptWithJob[Bookmark]):
-    """Keep the bookmarks of one job."""
+    """Keeps the bookmarks of one job."""
 
     kind = Bookmark
     name = "bookmarks"
 
     def toggle(self, bookmark: Bookmark) -> bool:
-        """Set a bookmark, or take it away where it was set; True where it is set now. Raises OSError."""
+        """Set a bookmark, or remove it if it was set; return whether it is set now. Raises OSError."""
         is_set = bookmark not in self.all()
         self._replace(lambda other: other == bookmark, bookmark if is_set else None)
         return is_set

@@ -31,7 +31,7 @@ def store_root(chosen: Path | None) -> Path:
 
 
 def capture_places(stored_in: str) -> "JobPlaces":
-    """Return where capture keeps what it saw of the job whose recording is stored there."""
+    """Return where capture keeps its records of the job whose recording is stored there."""
     from kair_capture.places import JobPlaces
 
     folder = Path(stored_in).parent
@@ -39,7 +39,7 @@ def capture_places(stored_in: str) -> "JobPlaces":
 
 
 def state_of_files(place: Path) -> Hashable:
-    """Return what changes whenever a file, or any below a folder, does."""
+    """Return a value that changes whenever the file, or any file below the folder, does."""
     files = sorted(place.rglob("*")) if place.is_dir() else [place]
     found = []
     for file in files:
@@ -50,7 +50,7 @@ def state_of_files(place: Path) -> Hashable:
 
 
 def is_mirror(store: Path) -> bool:
-    """Whether a store's folder mirrors one behind a URL, and is to be brought up to date before it is read."""
+    """Return whether a store's folder mirrors one behind a URL, which is refreshed before it is read."""
     return (store / ".remote").exists()
 
 
@@ -62,14 +62,14 @@ def _mirror(chosen: Path) -> Path:
 
 
 def data_root() -> Path:
-    """Return what the user made and would miss: the user's data folder."""
+    """Return the user's data folder, which holds what the user made and would miss."""
     from platformdirs import user_data_path
 
     return user_data_path("kair", appauthor=False)
 
 
 def kept_with(source: Path, kind: OfTraces) -> Path:
-    """Return the file of what the user made of traces that are in no store: beside the traces nothing is written."""
+    """Return the file for notes on traces outside a store; nothing is written next to traces."""
     from hashlib import blake2b
 
     key = blake2b(str(source.resolve()).encode("utf-8", "surrogateescape"), digest_size=12).hexdigest()
@@ -77,9 +77,9 @@ def kept_with(source: Path, kind: OfTraces) -> Path:
 
 
 def cache_root() -> Path:
-    """Return what was parsed: $KAIR_CACHE, else the user's cache folder.
+    """Return the folder of parsed traces: $KAIR_CACHE, else the user's cache folder.
 
-    The engine goes without where it cannot write.
+    If it is not writable, the engine works without it.
     """
     if named := os.environ.get("KAIR_CACHE"):
         return Path(named)
@@ -89,7 +89,7 @@ def cache_root() -> Path:
 
 
 def cache_limit() -> int:
-    """How many bytes the cache may take: $KAIR_CACHE_LIMIT (20G, 500M), else the engine's limit. Raises UsageError."""
+    """Return the cache's limit in bytes: $KAIR_CACHE_LIMIT (20G, 500M), else the engine's. Raises UsageError."""
     from kair_engine.recording.cache import LIMIT
 
     named = os.environ.get("KAIR_CACHE_LIMIT")
@@ -99,7 +99,7 @@ def cache_limit() -> int:
 
 
 def memory_limit() -> int | None:
-    """How many bytes a step may take in memory: $KAIR_MAX_MEMORY; None: what there is. Raises UsageError."""
+    """Return the bytes that a step may take in memory: $KAIR_MAX_MEMORY; None for all there is. Raises UsageError."""
     named = os.environ.get("KAIR_MAX_MEMORY")
     return _size("KAIR_MAX_MEMORY", named) if named else None
 

@@ -36,13 +36,13 @@ _PLAN: Final = "Logical Plan"
 
 
 class Selection(QueryResult):
-    """The answer to a query, which holds the first rows and can give all of them."""
+    """Answers a query: it holds the first rows and can return all of them."""
 
     whole: "pl.LazyFrame"
 
     @classmethod
     def holding(cls, result: QueryResult) -> "Selection":
-        """Return an answer that holds all of its rows as one that can write them."""
+        """Return a selection of an answer that holds all of its rows."""
         if isinstance(result, Selection):
             return result
         import polars as pl
@@ -56,7 +56,7 @@ class Selection(QueryResult):
         return made
 
     def all_rows(self) -> QueryResult:
-        """Return the answer with all rows. Raises InputError where they are too many to hold."""
+        """Return the answer with all rows. Raises InputError if they do not fit into memory."""
         if self.total_rows == len(self.rows):
             return self
         if self.total_rows > MOST_IN_DOCUMENT:
@@ -68,7 +68,7 @@ class Selection(QueryResult):
         return QueryResult(self.sql, self.columns, rows, len(rows))
 
     def write(self, file: IO[bytes], form: WholeFormat) -> None:
-        """Write all rows, a part of them in memory at a time. Raises OSError where there is no room."""
+        """Write all rows, with only some in memory at a time. Raises OSError if the disk is full."""
         import polars as pl
 
         from kair_engine.export.harmless import harmless
@@ -93,7 +93,7 @@ class Selection(QueryResult):
 
 
 def format_of(path: Path) -> WholeFormat:
-    """Return the format that a file's name asks for. Raises UsageError for another ending."""
+    """Return the format for a file's ending. Raises UsageError for an unknown ending."""
     form = next((form for form in FORMATS if path.name.lower().endswith(f".{form}")), None)
     if form is None:
         raise UsageError(
@@ -119,10 +119,10 @@ def described() -> QueryResult:
 
 
 def select(sql: str, trace: Trace, findings: Findings) -> Selection:
-    """Return what a query gives. Raises UsageError for one that is wrong or does anything but read the tables.
+    """Return the rows of a query. Raises UsageError for invalid SQL, or a query that does not only read the tables.
 
-    Triage runs only for a query that names the table of findings. Rows of groups and joins, which come in any order,
-    are sorted by their columns where the query has no ORDER BY.
+    Triage runs only if the query names the table of findings. Without ORDER BY, the rows of groups and joins are sorted
+    by their columns, because they come in any order.
     """
     import polars as pl
 
@@ -146,7 +146,7 @@ def select(sql: str, trace: Trace, findings: Findings) -> Selection:
 
 
 def require_read_only(sql: str) -> None:
-    """Raise UsageError for a query that changes something, or may open a file, before anything parses it."""
+    """Raise UsageError for a query that changes something or opens a file, before it is parsed."""
     if len(sql) > LONGEST:
         raise UsageError(f"the query has {len(sql):,} characters, more than {LONGEST:,}")
     if not _READS_ONLY.match(sql):

@@ -1,4 +1,4 @@
-"""What is asked and what is answered: the records that every face and the session exchange."""
+"""Defines the records that every face and the session exchange: questions and answers."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -69,7 +69,7 @@ BY_LOG: Final = frozenset({"triage", "steps", "info"})
 
 @dataclass(frozen=True)
 class Question:
-    """One question about a job; equal questions have equal answers as long as nothing they rest on changes."""
+    """States one question about a job; equal questions have equal answers while the data stay the same."""
 
     command: str
     """A name of `ANSWERED_BY`, or of a command about the store."""
@@ -84,18 +84,18 @@ class Question:
 
     @classmethod
     def of(cls, command: str, steps: tuple[int, ...] | None = None, **arguments: Any) -> "Question":  # noqa: ANN401
-        """Return a question whose arguments that are None, False or empty are left at their defaults."""
+        """Return a question; arguments that are None, False or empty keep their defaults."""
         given = {name: tuple(value) if isinstance(value, list) else value for name, value in arguments.items()}
         stated = ((name, value) for name, value in given.items() if value is not None and value is not False)
         return cls(command, tuple((name, value) for name, value in stated if value != ()), steps)
 
     def argument(self, name: str) -> Any:  # noqa: ANN401
-        """Return an argument that was stated; None for any other."""
+        """Return an argument's stated value; None if it was not stated."""
         return dict(self.arguments).get(name)
 
 
 def answering(command: str) -> Callable[..., Any]:
-    """Return the function that answers a question. Raises UsageError where there is none of that name."""
+    """Return the function that answers a question. Raises UsageError for an unknown name."""
     if command not in ANSWERED_BY:
         raise UsageError(f"no such question {command!r}", f"there are {', '.join(ANSWERED_BY)}")
     module, _, function = ANSWERED_BY[command].partition(":")
@@ -104,7 +104,7 @@ def answering(command: str) -> Callable[..., Any]:
 
 
 def result_type(command: str) -> type[Any]:
-    """Return the class of a question's result. Raises UsageError where there is no such question."""
+    """Return the class of a question's result. Raises UsageError for an unknown question."""
     kind: type[Any] = answering(command).__annotations__["return"]
     return get_args(kind)[0] if get_origin(kind) is tuple else kind
 
@@ -114,9 +114,9 @@ Writes = Callable[[Any], None] | None
 
 
 def answered(question: Question, given: Any) -> tuple[Any, Writes]:  # noqa: ANN401
-    """Return the result, and what keeps it. Raises what the question raises (KairError).
+    """Return the result, and a function that keeps it. Raises what the question raises (KairError).
 
-    UsageError for a question about the store that is asked of a job.
+    Raises UsageError for a question about the store that is asked of a job.
     """
     if question.command in ABOUT_STORE and isinstance(given, Given):
         raise UsageError(f"{question.command} is a question about the store", f"kair {question.command}")
@@ -125,24 +125,24 @@ def answered(question: Question, given: Any) -> tuple[Any, Writes]:  # noqa: ANN
 
 
 def unchanged(answer: "Answer") -> "Answer":
-    """Return an answer as the engine gave it: in no words."""
+    """Return an answer as the engine gave it, without sentences."""
     return answer
 
 
 class Watcher(Protocol):
-    """Whom long work reports to, the reading of files and all else."""
+    """Receives the progress of long work, such as reading files."""
 
     def __call__(self, done: int, total: int, what: str, outcome: "ImportOutcome | None" = None) -> None:
-        """Report that `done` of `total` are finished, the last of them `what`; of a file with what came of it."""
+        """Receive that `done` of `total` parts are finished, the last of them `what`, with a file's result."""
 
 
 def unwatched(done: int, total: int, what: str, outcome: "ImportOutcome | None" = None) -> None:
-    """Report to nobody."""
+    """Ignore all progress."""
 
 
 @dataclass(frozen=True)
 class Given:
-    """What an answering function works with besides the question's own arguments."""
+    """Holds what an answering function uses in addition to the question's arguments."""
 
     trace: "Trace"
     """Narrowed to the question's steps."""
@@ -152,7 +152,7 @@ class Given:
     """Where a face that asks again keeps what serves the next question; None where nothing is kept in memory."""
 
     def require_rank(self, rank: Rank | None) -> None:
-        """Raise UsageError for a rank that left no trace; None names none."""
+        """Raise UsageError for a rank that left no trace; None is allowed."""
         from kair_engine.trace.model import require_rank
 
         if rank is not None:
@@ -165,7 +165,7 @@ InWords = Callable[["Answer"], "Answer"]
 
 @dataclass(frozen=True)
 class Note:
-    """What a person wrote about something in the job, on the full screen."""
+    """Holds a person's note on something in the job, written on the full screen."""
 
     text: str
     """A sentence for people."""
@@ -189,7 +189,7 @@ class Note:
 
 @dataclass(frozen=True)
 class Answer:
-    """What came of a question."""
+    """Holds a question's result, and what is worth keeping of it."""
 
     question: Question
     result: Any
@@ -205,22 +205,22 @@ class Answer:
     """Writes what of it is worth keeping, given the result as it is shown; only `keep` calls it."""
 
     def with_result(self, result: Any) -> "Answer":  # noqa: ANN401
-        """Return the answer with its result in other words."""
+        """Return the answer with another result."""
         return replace(self, result=result)
 
 
 def write(answer: Answer) -> None:
-    """Write what of an answer is worth keeping, unless $KAIR_READ_ONLY is set."""
+    """Write the part of an answer that is worth keeping, unless $KAIR_READ_ONLY is set."""
     if answer.writes is not None and not is_read_only():
         answer.writes(answer.result)
 
 
 def is_read_only() -> bool:
-    """Return whether nothing is to be kept."""
+    """Return whether $KAIR_READ_ONLY forbids writing."""
     return bool(os.environ.get(READ_ONLY))
 
 
 def warnings_of(result: Any) -> "Sequence[KairWarning]":  # noqa: ANN401
-    """Return the warnings of a result, which need not have any."""
+    """Return the warnings of a result; none if it has no such field."""
     found: Sequence[KairWarning] = getattr(result, "warnings", ())
     return found

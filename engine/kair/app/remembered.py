@@ -8,7 +8,7 @@ Thing = TypeVar("Thing")
 
 
 class OneEntryCache:
-    """One thing, the last that was made: two may not fit into memory. Safe for several threads."""
+    """Keeps the last object made, because two may not fit into memory. Safe for several threads."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -16,11 +16,11 @@ class OneEntryCache:
         self._thing: Any = None
 
     def holds(self, key: Hashable) -> bool:
-        """Whether what was made for `key` is at hand."""
+        """Return whether the object for `key` is kept."""
         return self._thing is not None and key == self._key
 
     def of(self, key: Hashable, make: Callable[[], Thing], fits: Callable[[Thing], bool] = lambda _: True) -> Thing:
-        """Return what was made for `key`, made now where something else is kept or it does not fit.
+        """Return the object for `key`; make it if another one is kept.
 
         Raises what `make` raises.
         """

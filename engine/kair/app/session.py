@@ -51,12 +51,12 @@ Wanted = Callable[[], bool]
 
 
 def always() -> bool:
-    """Want the answer to the end."""
+    """Return True: the answer is wanted to the end."""
     return True
 
 
 class JobChangedError(InputError):
-    """The files of the open job are no longer those that it was opened from."""
+    """Raised if the open job's files have changed since it was opened."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"{name} was replaced or deleted while it was open", "ctrl+r reads it again")
@@ -75,14 +75,14 @@ class _Asked:
         return any(one() for one in tuple(self.wanted))  # others come and go meanwhile
 
     def take_turn(self, wanted: Wanted) -> None:
-        """Raise Cancelled where it is no longer wanted by then."""
+        """Wait for a turn. Raises Cancelled if the answer is no longer wanted by then."""
         while not self.turn.acquire(timeout=_LOOK_S):
             if not wanted():
                 raise Cancelled
 
 
 class Session:
-    """One open job. Questions may be asked from several threads at once; equal ones are computed once."""
+    """Keeps one job open. Several threads may ask at once; equal questions are computed once."""
 
     watches_files = False
     """Whether the job is to stay the same while it is open: then a question fails once its files are others."""
@@ -100,9 +100,9 @@ class Session:
     ) -> None:
         """Take a job that was read.
 
-        `store` is the store that was named, None for the default one. With `remembers` models and answers stay in
-        memory for the next question. `in_words` makes of an answer what a face shows. `read_from` is how the job's
-        files looked before they were read; None where nobody minds.
+        `store` is the named store, None for the default one. With `remembers`, models and answers stay in memory for
+        the next question. `in_words` adds the sentences that a face shows. `read_from` is the state of the job's files
+        before they were read; None if changes do not matter.
         """
         self.trace, self.source, self.store = trace, source, store
         self.progress, self.read_from = progress, read_from
@@ -128,23 +128,23 @@ class Session:
         progress: Watcher = unwatched,
         **how: Any,  # noqa: ANN401
     ) -> Self:
-        """Open a job: a name in the store, a path, or None for the job in use; `how` as of the class.
+        """Open a job: a name in the store, a path, or None for the job in use; `how` as for the class.
 
-        Raises InputError where there is none, or it is unreadable.
+        Raises InputError for a job that is missing or unreadable.
         """
         source = job if isinstance(job, JobSource) else locate(None if job is None else str(job), store)
         trace, read_from = read_source(source, progress=progress)
         return cls(trace, source, store=store, progress=progress, read_from=read_from, **how)
 
     def renew(self, trace: "Trace", read_from: Hashable) -> None:
-        """Take the job as it was read again: whatever was answered is forgotten."""
+        """Take the job as it was read again, and forget all answers."""
         with self._lock:
             self.trace, self.read_from = trace, read_from
             self._answers, self._caches = {}, defaultdict(OneEntryCache)
             self._fleeting.clear()
 
     def files_now(self) -> Hashable:
-        """Return how the job's files look now: `read_from` while nothing changed, None where they are gone."""
+        """Return the state of the job's files now: `read_from` while nothing changed, None if they are gone."""
         return files_of(self.source)
 
     @property
@@ -153,9 +153,9 @@ class Session:
         return self.trace.job.name
 
     def ask(self, question: Question, wanted: Wanted = always) -> Answer:
-        """Answer a question, computing it once for as long as one of those who ask for it wants it.
+        """Answer a question; equal ones share a computation, which goes on while one caller wants it.
 
-        Raises what the question raises (KairError), and Cancelled where this one no longer wants it.
+        Raises what the question raises (KairError), and Cancelled if this caller no longer wants it.
         """
         with self._lock:
             asked = self._asking[question]
@@ -170,38 +170,38 @@ class Session:
             asked.wanted.remove(wanted)
 
     def tell(self, question: Question, share: float, what: str) -> None:  # noqa: ARG002 - faces show it by question
-        """Hear how far the computing of an answer is, from 0 to 1; in the thread that computes it."""
+        """Receive how far an answer is computed, from 0 to 1, in the thread that computes it."""
         self.progress(int(100 * share), 100, what)
 
     def keep(self, answer: Answer) -> None:
-        """Write what of an answer is worth keeping: verdict, result and predictions of a stored job's whole triage.
+        """Keep verdict, result and predictions of a stored job's triage of all steps.
 
-        The result is read again only where recording, evidence, baseline, price, history and code are the same. Nothing
-        is written of any other answer, into a store that cannot be written, or where $KAIR_READ_ONLY is set.
+        The result is used again only while recording, evidence, baseline, price, history and code stay the same.
+        Nothing is written for other answers, into a store that is not writable, or if $KAIR_READ_ONLY is set.
         """
         if answer is not self._kept:
             write(answer)
             self._kept = answer if answer.writes is not None else self._kept
 
     def keep_steps(self) -> None:
-        """Read each step once from now on, where all of them fit into memory: many questions will come."""
+        """Keep all steps in memory from now on, if they fit, because many questions will come."""
         from kair_engine.trace.batches import keeping_steps
 
         self.trace = keeping_steps(self.trace)
 
     def known(self, question: Question) -> Answer | None:
-        """Return the answer where it was computed already, and nothing that it rests on has changed since."""
+        """Return an answer that was computed before, if nothing that it depends on has changed since."""
         rests_on, answer = self._answers.get(question, (None, None))
         return answer if answer is not None and rests_on == self._rests_on(question) else None
 
     def has_ready(self, command: str, key: Hashable) -> bool:
-        """Whether what a command's answers are made from is at hand."""
+        """Return whether the model behind a command's answers is in memory."""
         return self._caches[command].holds(key)
 
     def narrowed(self, steps: tuple[int, ...] | None) -> "Trace":
-        """Return the trace, of these steps alone; None: of all. Raises UsageError for one that cannot be analysed.
+        """Return the trace of these steps, None for all. Raises UsageError for a step that cannot be analysed.
 
-        Of a captured job they may be steps that were not sampled: then it has their recorded times, and no operation.
+        A captured job may have steps that were not sampled: the trace then has their times and no operations.
         """
         if steps is None or self.trace.job.stored_in is None or not set(steps) - set(self.trace.job.steps):
             return self.trace if steps is None else self.trace.select(steps)
@@ -211,9 +211,9 @@ class Session:
         return (recorded if recorded.steps else self.trace).select(steps)
 
     def chosen(self, choice: "StepChoice") -> tuple[int, ...] | None:
-        """Return the sampled steps of a choice, else the recorded ones of a captured job; None for all.
+        """Return the sampled steps of a choice, else a captured job's recorded ones; None for all.
 
-        Raises UsageError for a range that holds none.
+        Raises UsageError for a range without any step.
         """
         try:
             return choice.among(self.trace.job.steps)
@@ -255,7 +255,7 @@ class Session:
         return not wanted() or trace is not self.trace
 
     def _rests_on(self, question: Question) -> Hashable:
-        """Return what the answer rests on besides the trace: the baseline's file, and what lies beside the recording.
+        """Return what the answer depends on besides the trace: the baseline's file, what lies next to the recording.
 
         What capture writes of a running job changes all the time: an open job stays as it was read, until `renew`.
         """
@@ -302,7 +302,7 @@ class Session:
         return self._in_words(Answer(question, result, job, steps, warnings, self.notes.all(), writes))
 
     def given(self, question: Question) -> Given:
-        """Return what a question is answered with. Raises UsageError for steps or a baseline that there are none of."""
+        """Return the inputs of an answering function. Raises UsageError for unknown steps or an unknown baseline."""
         trace, baseline = self.narrowed(question.steps), None
         by_collectives = BY_COLLECTIVES if trace.job.is_of_collectives else BY_HISTORY
         if question.command not in (BY_LOG if trace.job.is_log else by_collectives):
@@ -332,11 +332,11 @@ _LIVE: Final = frozenset({"confirm"})
 _COMPARED: Final = frozenset({"triage", "localize", "query"})
 """Compared with a baseline; a query can be about triage's findings."""
 _BESIDE: Final = _COMPARED | {"evidence"}
-"""These rest on what lies beside the recording, too."""
+"""These depend on what lies next to the recording, too."""
 
 
 def chosen_baseline(wanted: str | None, store: Path) -> "ChosenBaseline | None":
-    """Return the baseline of that name, or the one in use; None for `none`, or where none is in use.
+    """Return the baseline of that name, or the one in use; None for `none`, or if none is in use.
 
     Raises UsageError for an unknown one.
     """
@@ -352,7 +352,7 @@ def chosen_baseline(wanted: str | None, store: Path) -> "ChosenBaseline | None":
 
 @contextmanager
 def _on_workers(address: str | None, given: Given) -> Iterator[Given]:
-    """Yield what is given with the cluster that was asked for; it is left again in the end."""
+    """Yield the inputs with the requested cluster, and leave the cluster in the end."""
     if address is None:
         yield given
         return

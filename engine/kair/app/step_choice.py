@@ -12,7 +12,7 @@ _PART = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?")
 
 @dataclass(frozen=True)
 class StepChoice:
-    """`all`, `last`, or ranges of step numbers, both ends included."""
+    """Holds a choice of steps: `all`, `last`, or ranges of step numbers, both ends included."""
 
     ranges: tuple[tuple[int, int], ...] = ()
     last: bool = False
@@ -20,7 +20,7 @@ class StepChoice:
     def among(self, steps: Sequence[int]) -> tuple[int, ...] | None:
         """Return the chosen ones of `steps`, or None for all. A single number is kept even if it is not among them.
 
-        Raises UsageError for a range that holds none.
+        Raises UsageError for a range without any step.
         """
         if self.last:
             return tuple(steps[-1:])
@@ -30,7 +30,7 @@ class StepChoice:
 
 
 def parse_steps(text: str) -> StepChoice:
-    """`40`, `40-60`, `40,45,50-52`, `last` or `all`. Raises UsageError for anything else."""
+    """Parse `40`, `40-60`, `40,45,50-52`, `last` or `all`. Raises UsageError for anything else."""
     wanted = text.strip().lower()
     if wanted in ("all", "last"):
         return StepChoice(last=wanted == "last")
@@ -38,7 +38,7 @@ def parse_steps(text: str) -> StepChoice:
 
 
 def step_text(steps: Sequence[int]) -> str:
-    """Return the same grammar the other way: `40,45,50-52`."""
+    """Return step numbers in the same grammar: `40,45,50-52`."""
     return ",".join(f"{first}" if first == last else f"{first}-{last}" for first, last in runs(steps))
 
 

@@ -1,4 +1,4 @@
-"""The history of steps that capture keeps of a job, and a job, or steps of one, of which nothing was sampled."""
+"""Reads the history of steps that capture keeps, also of jobs and steps that were not sampled."""
 
 from collections.abc import Hashable
 from dataclasses import replace
@@ -31,9 +31,9 @@ _STEP_FUNCTION = "step function"
 
 
 def unsampled(folder: Path) -> Trace | None:
-    """Return a job of the store that is watched: its recorded steps, and no operation of any.
+    """Return a watched job of the store with its recorded steps, without operations.
 
-    Return None where nothing is known of its steps, either. Raises InputError where they are damaged.
+    Return None if no step is known, either. Raises InputError if they are damaged.
     """
     from kair_capture.places import JobPlaces
 
@@ -63,7 +63,7 @@ def unsampled(folder: Path) -> Trace | None:
 
 
 def recorded_only(job: Job) -> Trace:
-    """Return the steps of a captured job that its coordinator recorded and nobody sampled, without operations."""
+    """Return a captured job's recorded steps that were not sampled, without operations."""
     rows = _rows_of(job)
     steps = () if rows is None else tuple(np.unique(rows["step"]).tolist())
     known = replace(job, format="steps", steps=steps, step_times=StepTimes((), (), (), (), ()), operations=0)
@@ -71,7 +71,7 @@ def recorded_only(job: Job) -> Trace:
 
 
 def require_sampled(trace: Trace, what: str) -> None:
-    """Raise InputError where no step was sampled: what needs operations cannot be answered."""
+    """Raise InputError if no step was sampled, because the command needs operations."""
     job = trace.job
     if job.is_log:
         hint = f"kair triage {job.source} says what to record"
@@ -89,13 +89,13 @@ def require_sampled(trace: Trace, what: str) -> None:
 
 
 def trains(job: Job) -> bool:
-    """Return whether steps of a captured job can be sampled, by what its coordinator wrote last."""
+    """Return whether steps of a captured job can be sampled now, by its coordinator's last status."""
     status = None if job.stored_in is None else status_in(capture_places(job.stored_in))
     return status is not None and status.state == "training"
 
 
 def steps_of_history(trace: Trace, only_rank: Rank | None = None) -> StepsResult:
-    """Return the recorded time of every step on every rank. Raises InputError where the rows are damaged."""
+    """Return the recorded time of every step on every rank. Raises InputError if the rows are damaged."""
     from kair_capture.agent.step_rows import parts_every
     from kair_engine.views.overview import MOST_ROWS, steps_of_rows
 
@@ -131,7 +131,7 @@ def _steps_of_collectives(history: StepHistory, only_rank: Rank | None) -> Steps
 
 
 def step_times_of(job: Job) -> StepTimes:
-    """Return the recorded steps of a captured job as a recording has them, by which it is known again."""
+    """Return a captured job's recorded steps in the form of a recording, which identifies the job."""
     rows = _rows_of(job)
     if rows is None:
         return StepTimes()
@@ -142,9 +142,9 @@ def step_times_of(job: Job) -> StepTimes:
 
 
 def history_of_steps(trace: Trace) -> StepHistory | None:
-    """Return the history of a captured job, of steps that were chosen and not sampled alone.
+    """Return the history of a captured job, or of chosen steps that were not sampled.
 
-    None of chosen sampled steps, and of a job that was not captured. Raises InputError where it is damaged.
+    Return None for chosen sampled steps, and for a job that was not captured. Raises InputError if it is damaged.
     """
     if (of_collectives := history_of_collectives(trace)) is not None:
         return of_collectives
@@ -156,10 +156,9 @@ def history_of_steps(trace: Trace) -> StepHistory | None:
 
 
 def history_of(job: Job, attempt: int | None = None) -> StepHistory | None:
-    """Return what the coordinator keeps beside the recording, of the last attempt or that one; None of a job that was
-    not captured.
+    """Return the coordinator's history of the last or the given attempt; None for a job that was not captured.
 
-    Raises InputError where it is damaged.
+    Raises InputError if it is damaged.
     """
     rows = _rows_of(job, attempt)
     if rows is None or job.stored_in is None:
@@ -195,10 +194,9 @@ def history_of(job: Job, attempt: int | None = None) -> StepHistory | None:
 
 
 def course_of_job(job: Job, *, hides_waiting: bool = False) -> "Course | None":
-    """Return the job's steps over time, sampled or not, with what ranks told of each; None where no time of a step is
-    known.
+    """Return the job's steps over time, sampled or not, with each rank's records; None if no step's time is known.
 
-    Raises InputError where what is kept of them is damaged.
+    Raises InputError if the records are damaged.
     """
     from kair_engine.evidence.course import course_of, course_of_times
 
@@ -212,7 +210,7 @@ def course_of_job(job: Job, *, hides_waiting: bool = False) -> "Course | None":
         "process_run_delay": np.where(told, us["delay"], np.nan),
     }
     if not (job.has_device or hides_waiting):
-        # Beside a device a thread sleeps for it as well, and in a compiled program for other ranks.
+        # With a device a thread also sleeps for it, and in a compiled program for other ranks.
         asleep = np.maximum(us["self"] - us["cpu"] - us["delay"], 0.0)
         spent["process_blocked_time"] = np.where(told, asleep, np.nan)
     begin, length = (np.asarray(rows[f"{name}_us"], np.int64) * 1000 for name in ("begin", "step"))
@@ -221,9 +219,9 @@ def course_of_job(job: Job, *, hides_waiting: bool = False) -> "Course | None":
 
 
 def time_of_job(job: Job) -> "JobTime | None":
-    """Return when the job's steps ran, sampled or not, with as long before and after as the longest of them takes.
+    """Return when the job's steps ran, sampled or not, widened by the longest step on both sides.
 
-    None where that is not known. Raises InputError where what is kept of them is damaged.
+    Return None if that is unknown. Raises InputError if the records are damaged.
     """
     from kair_engine.trace.evidence_time import JobTime
 
@@ -239,7 +237,7 @@ def time_of_job(job: Job) -> "JobTime | None":
 
 
 def without_steps(job: Job) -> TriageResult:
-    """Return what is known of a job of which no step's times are: where its ranks are before its first step."""
+    """Return the verdict on a job without any step's times: where its ranks are before the first step."""
     from kair_capture.places import JobPlaces
     from kair_engine.triage.hangs.analysis import nothing_known
 
@@ -260,7 +258,7 @@ def without_steps(job: Job) -> TriageResult:
 
 
 def hang_of(job: Job) -> TriageResult | None:
-    """Return the verdict on a job that is captured and stands still, or lost a rank and has not gone on; else None."""
+    """Return the verdict on a captured job that hangs, or lost a rank and has not gone on; else None."""
     if job.stored_in is None:
         return None
     from kair_capture.coordinator.hangs import verdict_of
@@ -301,7 +299,7 @@ def _rows_in(folder: Path, _state: Hashable, attempt: int | None) -> "StepColumn
 
 
 def status_in(places: "JobPlaces") -> WatchResult | None:
-    """Return what the coordinator wrote last; None where it is missing or damaged."""
+    """Return the coordinator's last status; None if it is missing or damaged."""
     import msgspec
 
     from kair_engine.trace.files import read_kept

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Priced:
-    """What stragglers cost jobs of which that was worked out just now, and why it could not be of others."""
+    """Holds the jobs' costs that were computed just now, and why others could not be."""
 
     costs: "Mapping[str, StragglerCost]" = field(default_factory=dict)
     warnings: "tuple[KairWarning, ...]" = ()
@@ -46,24 +46,23 @@ NOTHING_PRICED: Final = Priced()
 
 
 class OpenStore:
-    """The store below one folder, and whom long work on it reports to."""
+    """Holds the store below one folder, and the watcher of long work on it."""
 
     def __init__(self, root: Path, progress: Watcher = unwatched, in_words: InWords = unchanged) -> None:
-        """Take the store at `root`; `in_words` makes of an answer about one of its jobs what a face shows."""
+        """Take the store at `root`; `in_words` adds the sentences that a face shows to an answer."""
         from kair_engine.store.jobs import Store
 
         self.store, self.root, self.progress, self._in_words = Store(root), root, progress, in_words
 
     @property
     def address(self) -> str:
-        """The store's name for people: its folder, or the URL that this mirrors."""
+        """The store's name for people: its folder, or the URL that it mirrors."""
         return self.store.address
 
     def listing(self) -> "tuple[list[StoredJob], list[KairWarning]]":
-        """Return every job by name, and a warning for each that is damaged and left out.
+        """Return every job by name, and a warning for each damaged job that is left out.
 
-        Those that a coordinator watched have the verdict that triage gives now; of which nothing was sampled, the cost
-        too.
+        Watched jobs have the present verdict of triage; if no step was sampled, their cost too.
         """
         from kair_engine.trace.model import short_warning
 
@@ -123,14 +122,14 @@ class OpenStore:
         )
 
     def refresh(self) -> None:
-        """Bring the list of jobs up to date, of a store behind a URL. Raises InputError where that is away."""
+        """Refresh the list of jobs of a store behind a URL. Raises InputError if the URL does not answer."""
         if is_mirror(self.root):
             from kair_engine.store.remote import fetch_jobs
 
             fetch_jobs(self.root)
 
     def open(self, job: "str | JobSource | None", **how: Any) -> "Session":  # noqa: ANN401
-        """Open a job of the store, or a path. Raises InputError where there is none; `how` as of `Session`."""
+        """Open a job of the store, or a path; `how` as for `Session`. Raises InputError for an unknown one."""
         from kair.app.session import Session
 
         return Session.open(job, store=self.root, progress=self.progress, in_words=self._in_words, **how)
@@ -143,11 +142,11 @@ class OpenStore:
         return Answer(question, result, None, warnings=tuple(warnings_of(result)), writes=writes)
 
     def keep(self, answer: Answer) -> None:
-        """Write what came of predictions. Nothing is written of any other answer, or where $KAIR_READ_ONLY is set."""
+        """Keep the outcome of predictions; nothing of other answers, and nothing if $KAIR_READ_ONLY is set."""
         write(answer)
 
     def confirmed(self, job: str, file: str) -> "ConfirmRun | None":
-        """Return what delays of a running job showed, as its coordinator wrote it; None where that is not there yet."""
+        """Return what delaying a running job showed, by its coordinator's record; None without one."""
         from kair_engine.store.confirmed import read_confirmed
         from kair_engine.store.remote import fetch_confirmed
 

@@ -28,7 +28,7 @@ US_IN_NS: Final = 1e3
 
 @dataclass(frozen=True)
 class TableColumn:
-    """One column of a table."""
+    """Describes one column of a table: name, type, unit."""
 
     name: str
     about: str
@@ -37,12 +37,12 @@ class TableColumn:
 
     @property
     def type(self) -> ColumnType:
-        """Return what it holds."""
+        """Return the type of its values in words."""
         return self.holds or ("number" if self.unit == "µs" else "integer")
 
     @property
     def unit(self) -> str:
-        """Return the unit that its name ends with; empty for numbers without one, and for texts."""
+        """Return the unit at the end of its name; empty for text, and for numbers without a unit."""
         return next((unit for end, unit in _UNITS.items() if end in self.name), "")
 
 
@@ -51,7 +51,7 @@ _UNITS: Final = {"_us": "µs", "_ns": "ns", "bytes": "bytes"}
 
 @dataclass(frozen=True)
 class Table:
-    """One table, and how it is made of a trace."""
+    """Describes one table, and how it is made from a trace."""
 
     name: str
     about: str
@@ -59,7 +59,7 @@ class Table:
     make: "Callable[[Trace, Findings], pl.LazyFrame]"
 
     def frame(self, trace: Trace, findings: Findings) -> "pl.LazyFrame":
-        """Return the table of the chosen steps. Raises UsageError where there is none."""
+        """Return the table of the chosen steps. Raises UsageError if no step is chosen."""
         require_steps(trace)
         return self.make(trace, findings).select(column.name for column in self.columns)
 
@@ -183,7 +183,7 @@ _FINDINGS: Final = (
 
 
 def table(name: str, trace: Trace, findings: Findings) -> "pl.LazyFrame":
-    """Return the table of that name. Raises UsageError where no step is chosen."""
+    """Return the table of that name. Raises UsageError if no step is chosen."""
     return TABLES[name].frame(trace, findings)
 
 
@@ -364,7 +364,7 @@ def _utf8(text: str | None) -> str | None:
 
 
 def schema_of(columns: "Iterable[TableColumn | QueryColumn]") -> "dict[str, pl.DataType]":
-    """Return the names and types of columns as Polars has them."""
+    """Return Polars' names and types of the columns."""
     import polars as pl
 
     types = {"integer": pl.Int64(), "number": pl.Float64(), "text": pl.String(), "boolean": pl.Boolean()}

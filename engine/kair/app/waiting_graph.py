@@ -17,7 +17,7 @@ _Key = tuple[int, str | None, Cause, bool]
 
 
 def waiting_graph(result: BlameResult) -> "DiGraph":
-    """All waiting of an answer as a `networkx.DiGraph`, small enough to look at: nodes are ranks and root causes.
+    """Return an answer's waiting as a `networkx.DiGraph`, small enough to look at: nodes are ranks and root causes.
 
     Nodes by their `kind`:
     `rank` (id `rank2`): rank; blamed_us, share, arrived_last as in `by_rank`;
@@ -57,7 +57,7 @@ def rank_id(rank: int) -> str:
 
 
 def cause_id(result: BlameResult, cause: RootCause) -> str | None:
-    """Return a root cause's node; None where nobody was late by it."""
+    """Return a root cause's node; None if it made nobody late."""
     return _ids(_by_cause(result)).get(_key(cause))
 
 

@@ -18,7 +18,7 @@ def list_baselines(store: OpenStore) -> BaselineResult:
 
 
 def save_baseline(store: OpenStore, name: str, job: str | None, *, step: str, replace: bool) -> BaselineResult:
-    """Save what the chosen steps of a job spent their time on. Raises UsageError, InputError."""
+    """Save the time that the chosen steps of a job spend in each operator. Raises UsageError, InputError."""
     from kair_engine.comparison.profile import profile_of
 
     trace = open_source(locate(job, store.root), progress=store.progress)

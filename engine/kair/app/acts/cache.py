@@ -6,7 +6,7 @@ from kair_engine.results.store import CacheResult
 
 
 def cache_state(*, cleared: bool) -> CacheResult:
-    """Return what the cache takes, emptied first where it is to be `cleared`."""
+    """Return how much space the cache takes; with `cleared`, empty it first."""
     root = cache_root()
     removed = clear(root) if cleared else CacheSize()
     left = cache_size(root)

@@ -1,4 +1,4 @@
-"""The certificate of a verdict: written of an answer, and checked."""
+"""Writes the certificate of a verdict, and checks one."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def certificate(session: "Session", answer: Answer, rules: dict[str, str]) -> bytes:
-    """Return the certificate of a triage. Raises UsageError where there are no times, InputError without files."""
+    """Return the certificate of a triage. Raises UsageError without recorded times, InputError without files."""
     from kair_engine.certificate.making import certificate as made
 
     trace, cost = session.narrowed(answer.question.steps), answer.question.argument("gpu_cost")
@@ -34,7 +34,7 @@ def _files_of(session: "Session") -> list[Path]:
 
 
 def checked(path: Path) -> Certificate:
-    """Return what a certificate proves. Raises InputError where it cannot be read, or anything does not follow."""
+    """Return what a certificate proves. Raises InputError if it is unreadable, or a statement does not follow."""
     try:
         with path.open("rb") as file:
             text = file.read(MOST_BYTES + 1)

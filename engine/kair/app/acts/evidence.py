@@ -15,9 +15,9 @@ from kair_engine.trace.model import Job, KairWarning, short_warning
 
 
 def add_evidence(store: OpenStore, name: str, places: Sequence[str]) -> EvidenceResult:
-    """Keep files, folders, or what servers know, with a job, and list what it has then.
+    """Copy files, folders or a server's readings to a job of the store, and list all of its evidence.
 
-    Raises UsageError for what is no job of the store, InputError where something is missing or is no evidence.
+    Raises UsageError for an unknown job, InputError for a source that is missing or not evidence.
     """
     if is_mirror(store.root):
         raise UsageError("stores behind URLs are written by kair coordinator alone", "name the files with --evidence")
@@ -36,7 +36,7 @@ def add_evidence(store: OpenStore, name: str, places: Sequence[str]) -> Evidence
 
 
 def keep_evidence_beside(sources: Sequence[Path], folder: Path, job: Job) -> Sequence[KairWarning]:
-    """Keep what lies in `evidence/` beside the traces with the job; what is wrong with it fails no import."""
+    """Keep the folder `evidence/` next to the traces with the job; a damaged file does not fail the import."""
     beside = [
         place for source in sources if (place := (source if source.is_dir() else source.parent) / FOLDER).is_dir()
     ]

@@ -38,7 +38,7 @@ def export_job(trace: Trace, file: Path, *, plain: bool = False) -> "Exported":
 
 
 def export_timeline(trace: Trace, file: Path, *, plain: bool = False) -> "Exported":
-    """Write the timeline for Perfetto. Raises UsageError for a name that has another ending, UnwritableError."""
+    """Write the timeline for Perfetto. Raises UsageError for another file ending, UnwritableError."""
     from kair_engine.export.writing import SUFFIXES
 
     endings = [suffix for suffix, kind in SUFFIXES.items() if kind == "timeline"]
@@ -48,10 +48,10 @@ def export_timeline(trace: Trace, file: Path, *, plain: bool = False) -> "Export
 
 
 def donate_job(trace: Trace, file: Path | None) -> "tuple[Donated, TriageResult]":
-    """Write a gift of the job, once it has shown the same verdict and price; nothing without `file`.
+    """Write an anonymous copy of the job, if it has the same verdict and price; without `file`, only check that.
 
-    Raises UsageError where the file is there, or its name is no gift's, InputError where the gift would tell another
-    verdict, UnwritableError.
+    Raises UsageError if the file exists or has another ending, InputError if the copy's verdict differs,
+    UnwritableError.
     """
     from kair.app.step_history import require_sampled
     from kair_engine.export.donation import SUFFIX, donate
@@ -109,7 +109,7 @@ def write_rows(result: "QueryResult", file: Path) -> None:
 def write_timelines(
     given: Given, file: Path, *, fix: Sequence[str] = (), scale: Sequence[str] = (), of_rank: Rank | None = None
 ) -> None:
-    """Write both timelines of the what-if model, recorded and ideal, for Perfetto. Raises UnwritableError."""
+    """Write the recorded and the ideal timeline of the what-if model for Perfetto. Raises UnwritableError."""
     from kair_engine.export import writing
 
     writing.write_timelines(asked_model(given, fix, scale, of_rank), file)

@@ -13,7 +13,7 @@ from kair_engine.trace.model import KairWarning, short_warning
 
 
 def import_job(store: OpenStore, sources: Sequence[Path], name: str, *, replace: bool = False) -> ImportResult:
-    """Put traces into the store under a name, with the evidence beside them. Raises KairError."""
+    """Import traces, and the evidence next to them, into the store under a name. Raises KairError."""
     from kair.app.acts.evidence import keep_evidence_beside
 
     trace = store.store.import_traces(
@@ -34,14 +34,14 @@ def import_job(store: OpenStore, sources: Sequence[Path], name: str, *, replace:
 
 
 def use_job(store: OpenStore, name: str) -> UseResult:
-    """Make a job the one that questions are about when none is named. Raises InputError where there is no such job."""
+    """Make a job the default for questions that name none. Raises InputError if there is no such job."""
     _require_stored(store, name)
     store.store.use(name)
     return UseResult(store.address, name)
 
 
 def remove_jobs(store: OpenStore, names: Sequence[str]) -> None:
-    """Remove jobs, all or none. Raises UsageError where none is named, InputError where there is no such job."""
+    """Remove jobs, all or none of them. Raises UsageError if none is named, InputError for an unknown job."""
     if not names:
         raise UsageError("no job was named", "kair jobs rm NAME")
     for name in names:
@@ -51,10 +51,10 @@ def remove_jobs(store: OpenStore, names: Sequence[str]) -> None:
 
 
 def price_jobs(store: OpenStore, *, keep: bool = True) -> Priced:
-    """Work out what stragglers cost the jobs of which that is not known yet, and keep each cost at once.
+    """Compute what stragglers cost each job whose cost is unknown, and keep every cost as soon as it is known.
 
-    A job that cannot be analysed is passed over with a warning. Without `keep`, or with $KAIR_READ_ONLY set, nothing is
-    kept.
+    A job that cannot be analysed is skipped with a warning. Without `keep`, or with $KAIR_READ_ONLY set, nothing is
+    written.
     """
     costs, failed = dict[str, StragglerCost](), list[KairWarning]()
     listing = store.listing()

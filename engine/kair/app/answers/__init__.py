@@ -1,1 +1,1 @@
-"""The functions that answer questions about a job: each asks the engine, with what lies beside the recording."""
+"""Answers questions about a job: each function asks the engine, with what lies next to the recording."""

@@ -16,14 +16,14 @@ _UNHEARD_S: Final = 30.0
 
 
 class NobodyDelayedError(InputError):
-    """No rank of the job was ever delayed."""
+    """Raised if no rank of the job was ever delayed."""
 
     def __init__(self, job: str) -> None:
         super().__init__(f"no rank of job {job} was ever delayed", f"kair confirm {job}")
 
 
 def confirm(given: Given) -> ConfirmRun:
-    """Return the last record of delays. Raises NobodyDelayedError where there is none."""
+    """Return the last record of delays. Raises NobodyDelayedError without one."""
     job, run = given.trace.job, None
     if job.stored_in is not None:
         places = capture_places(job.stored_in)

@@ -1,4 +1,4 @@
-"""The answer of `evidence`: what there is of logs, metrics and counters about a job."""
+"""Answers `evidence`: which logs, metrics and counters there are about a job."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from kair_engine.trace.model import Job, KairWarning
 
 
 def evidence(given: Given, *, evidence: Sequence[str] = ()) -> EvidenceResult:
-    """Return what is kept with the job, lies beside its traces, or is named. Raises InputError, UsageError."""
+    """Return the evidence that is kept with the job, is next to its traces, or named. Raises InputError, UsageError."""
     return evidence_listed(given.trace.job, evidence)
 
 

@@ -24,9 +24,9 @@ _LONGEST: Final = 8
 
 
 def info(given: Given, *, operators: bool = False, only_rank: Rank | None = None) -> InfoResult:
-    """Return what the recording holds.
+    """Return what the recording holds: ranks, steps, hosts, software.
 
-    Raises InputError where the steps of a captured job cannot be read, UsageError for a rank that left no trace.
+    Raises InputError if the steps of a captured job are unreadable, UsageError for a rank that left no trace.
     """
     from kair.app.attempts import attempts_of
     from kair.app.identities import identities_of
@@ -91,7 +91,7 @@ def steps(
 
 
 def lateness(given: Given) -> "Lateness":
-    """Return who was late when: of a captured job's steps as their history has it, else as the recording does."""
+    """Return how late each rank was in each step: by the history of a captured job, else by the recording."""
     from kair.app.step_history import history_of_steps
     from kair_engine.views.lateness import lateness as of_recording
     from kair_engine.views.lateness import lateness_of_history
@@ -106,7 +106,7 @@ def lateness(given: Given) -> "Lateness":
 def rank(given: Given, *, rank: Rank | None = None) -> RankProfileResult:
     """Return where one rank's step time goes, and how its operations complete compared with its peers'.
 
-    Without a rank it is the one that `localize` ranks first. Raises UsageError for a rank that left no trace.
+    The default is the rank that `localize` puts first. Raises UsageError for a rank that left no trace.
     """
     from kair_engine.localize.analysis import localize
     from kair_engine.views.rank_profile import rank_profile
@@ -192,9 +192,9 @@ def forecast(
     draws: int = 200,
     seed: int = 0,
 ) -> ForecastResult:
-    """Return what ordinary noise would cost on more ranks: of all steps by their history, where capture keeps one.
+    """Return what ordinary noise would cost on more ranks, by the history of all steps if capture keeps one.
 
-    Raises UsageError for too few ranks or steps, InputError where the history is damaged.
+    Raises UsageError for too few ranks or steps, InputError for a damaged history.
     """
     from kair.app.step_history import history_of_steps
     from kair_engine.forecast.analysis import forecast as extrapolate
@@ -215,7 +215,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def _with_scopes(result: StepsResult, job: "Job", wanted: int | None) -> StepsResult:
-    """From what the coordinator keeps beside the recording."""
+    """Add the scopes that the coordinator keeps next to the recording."""
     import pyarrow as pa
 
     from kair.app.attempts import places_of, rows_of

@@ -28,10 +28,10 @@ def mitigate(
     most: int | None = None,
     fixed_share: float | None = None,
 ) -> MitigateResult:
-    """Return what the policies would save, by all steps' history where capture keeps one, else by the sampled steps.
+    """Return what each policy would save, by the history of all steps if capture keeps one, else by the sampled steps.
 
-    `sizes` are the ranks' samples of a step, `most` the most that one has memory for, `fixed_share` what of a rank's
-    own time does not depend on its batch. Raises UsageError or InputError.
+    `sizes` are each rank's samples per step, `most` is the largest number that a rank has memory for, `fixed_share`
+    (0 to 1) is the share of a rank's own time that does not depend on its batch. Raises UsageError or InputError.
     """
     from kair_mitigate.controller import LARGER
     from kair_mitigate.policy.policies import ASSUMED_SHARE

@@ -15,7 +15,7 @@ def processes_of_launch() -> int:
 
 
 def measured(seconds: float, device: str, rank: int | None, progress: Watcher) -> ProbeResult:
-    """Measure this machine. Raises UsageError for a device that there is none of."""
+    """Measure this machine. Raises UsageError for a device that it does not have."""
     from kair_engine.probe.measuring import measured as measure
 
     recording = measure(seconds, device, rank, progress)
@@ -25,7 +25,7 @@ def measured(seconds: float, device: str, rank: int | None, progress: Watcher) -
 
 
 def compared(suspect: Path, peers: Sequence[Path]) -> ProbeResult:
-    """Compare a suspect's probe with its peers'. Raises InputError where one is none, or they measured other things."""
+    """Compare a suspect's probe with its peers'. Raises InputError for other files or kinds of probe."""
     from kair_engine.probe.comparison import compared as compare
     from kair_engine.probe.comparison import read_probe
 

@@ -6,9 +6,9 @@ from kair_engine.results.query import QueryResult
 
 
 def query(given: Given, *, sql: str | None = None, tables: bool = False) -> QueryResult:
-    """Return the rows of a query, or what the tables are.
+    """Return the rows of a query; without one, describe the tables.
 
-    Triage runs only for a query that names its findings. Raises UsageError for a query that does anything but read.
+    Triage runs only if the query names the findings. Raises UsageError for a query that does not only read.
     """
     from kair.app.investigate import triage
     from kair.app.querying import described, select

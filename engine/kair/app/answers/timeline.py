@@ -32,7 +32,7 @@ def timeline(
     fix: Sequence[str] = (),
     scale: Sequence[str] = (),
 ) -> TimelineResult:
-    """Return what every rank did over time, around a delay; the step made ready serves the next question."""
+    """Return what every rank did over time around a delay, and keep the prepared step for the next question."""
     from kair_engine.views.timeline import View, asked_ranks, covers, step_to_show
     from kair_engine.views.timeline import timeline as draw
     from kair_engine.views.timeline_prepared import prepare

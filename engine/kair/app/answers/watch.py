@@ -24,9 +24,9 @@ _LOOK_S: Final = 0.2
 
 
 def watch(store: Path, job: str | None, say: Callable[[str], None]) -> WatchResult:
-    """Return the status of a job as it is now; without a name, of $KAIR_JOB, else of the job watched last.
+    """Return the present status of a job; without a name, of $KAIR_JOB, else of the job watched last.
 
-    Raises InputError where it has no coordinator. `say` is told where one is waited for.
+    Raises InputError if it has no coordinator. `say` is called with a sentence while one is waited for.
     """
     places = _found(store, job or os.environ.get("KAIR_JOB"), say)
     try:

@@ -26,7 +26,7 @@ def whatif(
     only_fixes: bool = False,
     remedy: Sequence[str] = (),
 ) -> WhatifResult:
-    """Return the prices; the job's model, and what it found, serve the next question. Raises UsageError for a fix."""
+    """Return the prices, and keep the job's model for the next question. Raises UsageError for an invalid fix."""
     from kair_engine.whatif.analysis import leads, price_fixes, whatif_of, with_absorbed
 
     texts, fixes = _fixes(fix, scale, of_rank)
@@ -61,7 +61,7 @@ def _measured(trace: "Trace") -> tuple[PricedRanks, ...]:
 
 
 def asked_model(given: Given, fix: Sequence[str], scale: Sequence[str], of_rank: Rank | None) -> "Model":
-    """Return the job's model, the one that stays in memory where there is one. Raises UsageError for a fix."""
+    """Return the job's model, from memory if it is kept there. Raises UsageError for an invalid fix."""
     from kair_engine.whatif.analysis import model_asked_of
 
     _, fixes = _fixes(fix, scale, of_rank)
@@ -78,7 +78,7 @@ def _fixes(fix: Sequence[str], scale: Sequence[str], of_rank: Rank | None) -> tu
 
 
 def _remedies(texts: Sequence[str]) -> list[RemedyName]:
-    """Return the remedies, each once. Raises UsageError for a name that is none."""
+    """Return the remedies, each once. Raises UsageError for an unknown name."""
     by_text: dict[str, RemedyName] = {name.replace("_", "-"): name for name in ASKED_REMEDIES}
     found = []
     for text in texts:

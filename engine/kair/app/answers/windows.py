@@ -28,7 +28,7 @@ _S: Final = 1_000_000_000
 
 
 def windows(given: Given) -> tuple[WindowsResult, Writes]:
-    """Return the last windows, and what keeps their prices with a watched job: each is worked out once."""
+    """Return the last priced windows, and a function that keeps their prices, so that each is computed once."""
     job = given.trace.job
     place = None if job.stored_in is None else capture_places(job.stored_in).windows
     known = (None if place is None else kept_json(place, dict[str, PricedWindow])) or {}
@@ -50,7 +50,7 @@ def windows(given: Given) -> tuple[WindowsResult, Writes]:
 
 
 def with_windows(status: WatchResult, found: WindowsResult) -> WatchResult:
-    """Return the status with its priced windows, and an alert for each time that S became high, or no longer is."""
+    """Return the status with its priced windows, and an alert for each time that S became high or normal again."""
     others = (one for one in status.alerts if one.kind != "high_slowdown")
     alerts = sorted((*others, *high_slowdowns(found.windows)), key=lambda alert: alert.at)
     warnings = (*status.warnings, *found.warnings)
