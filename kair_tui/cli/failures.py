@@ -104,8 +104,8 @@ def _usage(error: click.UsageError) -> str:
 def _way_out(error: click.UsageError) -> str:
     if isinstance(error, click.NoSuchCommand) and (meant := _command_meant(error)):
         return f"did you mean {meant}?"
-    if isinstance(error, click.MissingParameter) and error.ctx is not None and error.ctx.info_name == "compare":
-        return "kair compare BASE NEW takes two runs; kair jobs lists those of the store"
+    if isinstance(error, click.MissingParameter) and (hint := _what_is_missing(error)):
+        return hint
     if isinstance(error, click.NoSuchOption) and error.option_name in _OF_WORKERS:
         taking_part = [f"kair {entry.name}" for entry in COMMANDS if entry.on_workers]
         return f"a cluster works for {', '.join(taking_part)}; this command works in its own process alone"
@@ -114,6 +114,15 @@ def _way_out(error: click.UsageError) -> str:
     if isinstance(error, click.NoSuchOption) and (option := _option_meant(error)):
         return f"did you mean {option}?"
     return f"{error.ctx.command_path if error.ctx else 'kair'} --help"
+
+
+def _what_is_missing(error: click.MissingParameter) -> str | None:
+    """Return where to look for a missing value."""
+    if error.ctx is not None and error.ctx.info_name == "compare":
+        return "kair compare BASE NEW takes two runs; kair jobs lists those of the store"
+    if error.param is not None and error.param.name == "rank":
+        return "kair localize lists the ranks, the most suspicious first; --rank R chooses one"
+    return None
 
 
 def _command_meant(error: click.NoSuchCommand) -> str | None:

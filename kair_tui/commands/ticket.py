@@ -164,7 +164,9 @@ def _not_by_draining(triaged: TriageResult, accused: Finding | None) -> str | No
         return f"{row.words} of {who}: {row.not_by_draining}"
     explained = next((one for one in accused.explanations if one.word == "explains"), None)
     if explained is not None and _goes_with_job(explained.part):
-        return f"{spaced(explained.part)} makes {who} slow, and goes with the job to any host"
+        from kair_tui.render.explanations import part_in_words
+
+        return f"the cause ({part_in_words(explained.part)}) goes with the job to any host"
     return None if accused.hosts else f"the recording does not say on which host {who} runs"
 
 

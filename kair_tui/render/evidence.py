@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from kair_engine.results.evidence import EvidenceResult
@@ -35,7 +34,8 @@ def sources_in_words(sources: Sequence[EvidenceSource]) -> str:
 def _kind(kind: str, alike: Sequence[EvidenceSource]) -> str:
     known = [one.interval_s for one in alike if one.interval_s is not None]
     number = f"{count(len(alike))} × " if len(alike) > 1 else ""
-    return f"{number}{kind}" + (f" every {_seconds(median(known))}" if known else "")
+    every = " to ".join(dict.fromkeys(map(_seconds, (min(known), max(known))))) if known else ""
+    return f"{number}{kind}" + (f" every {every}" if every else "")
 
 
 def _headline(result: EvidenceResult) -> str:

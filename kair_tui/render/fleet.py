@@ -172,7 +172,7 @@ def _body(result: FleetResult, page: Page) -> None:
     if not result.jobs:
         return
     if result.bar is not None:
-        page.line("where the steps of all jobs go", DIM)
+        page.line(f"where the steps of {_jobs_with_bar(result)} go", DIM)
         page.step_bar(result.bar)
         page.line()
     page.line(shares_in_words(result))
@@ -182,10 +182,19 @@ def _body(result: FleetResult, page: Page) -> None:
         page.line()
     if hosts := accused_hosts(result):
         page.table(HOST_COLUMNS, hosts, limit=_SHOWN)
+        page.line(
+            "p: how often chance alone would accuse some host in as many jobs; one job says nothing about a host", DIM
+        )
         page.line()
     page.table(COLUMNS, result.jobs, limit=_SHOWN)
     for line in ledger_lines(result):
         page.line(line)
+
+
+def _jobs_with_bar(result: FleetResult) -> str:
+    """Return `all jobs`, or `3 of 4 jobs` if the steps of some were never sampled."""
+    known = sum(job.bar is not None for job in result.jobs)
+    return "all jobs" if known == len(result.jobs) else f"{count(known)} of {plural(len(result.jobs), 'job')}"
 
 
 def ledger_lines(result: FleetResult) -> list[str]:

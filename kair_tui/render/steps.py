@@ -63,7 +63,7 @@ _SCOPES = (
     Column[ScopeTime]("since_step", "since step", lambda row: or_dash(row.since_step), weight=9),
     Column[ScopeTime]("before_us", "before", lambda row: or_dash(row.before_us, duration), weight=5),
     Column[ScopeTime]("after_us", "after", lambda row: or_dash(row.after_us, duration), weight=5),
-    Column[ScopeTime]("change_us", "than peers", lambda row: or_dash(row.change_us, signed_duration), weight=8),
+    Column[ScopeTime]("change_us", "change vs peers", lambda row: or_dash(row.change_us, signed_duration), weight=8),
     Column[ScopeTime]("waits", "", _slower, align="left", weight=8),
 )
 
@@ -76,7 +76,12 @@ def _in_words(scopes: Sequence[ScopeTime]) -> str:
     who = "all ranks" if first.rank is None else f"rank {first.rank}"
     than = "than before" if first.peers_us is None else "than before, compared with its peers"
     take = "take" if first.rank is None else "takes"
-    return f"since step {first.since_step} {who} {take} {duration(first.change_us)} longer in {first.scope} {than}"
+    where = (
+        f"by {'themselves' if first.rank is None else 'itself'} (self)"
+        if first.scope == "self"
+        else f"in {first.scope}"
+    )
+    return f"since step {first.since_step} {who} {take} {duration(first.change_us)} longer {where} {than}"
 
 
 def _body(result: StepsResult, page: Page) -> None:

@@ -182,7 +182,7 @@ def fingerprint_facts(of: Fingerprint) -> list[tuple[str, str]]:
     ]
     if of.begin_ns is not None and of.end_ns is not None:
         facts_of.append(("time", f"{utc(of.begin_ns)} to {utc(of.end_ns)} UTC"))
-    facts_of += [("evidence", ", ".join(of.sources) or "the recording alone"), ("kair", of.kair)]
+    facts_of += [("evidence", "; ".join(of.sources) or "the recording alone"), ("kair", of.kair)]
     return facts_of
 
 
