@@ -177,6 +177,8 @@ def mean_of(steps: int | tuple[int, ...], *, sampled: bool = True) -> str:
     if isinstance(steps, int):
         return f"mean of {plural(steps, 'step')}"
     recorded = "" if sampled else ", recorded and not sampled"
+    if len(steps) == 1:
+        return f"of step {steps[0]} alone{recorded}"
     return f"mean of {plural(len(steps), 'step')} ({spans(steps)}{recorded})"
 
 

@@ -91,7 +91,7 @@ def _headline(result: WatchResult) -> str:
     if result.unheard_because is not None:
         return f"{', '.join(parts)}: {result.unheard_because}"
     slow = tuple(row.rank for row in result.ranks if row.slow)
-    if slow and (hang is None or hang.kind != "stalled"):
+    if slow and (hang is None or hang.kind == "ended"):
         parts.append(f"{ranks_in_words(slow)} {'is' if len(slow) == 1 else 'are'} slow")
     return ", ".join(parts)
 

@@ -269,11 +269,11 @@ def _with_shared_rows(result: WhatifResult) -> tuple[Part, ...]:
     for rank, saved_us in result.saved_by_rank_us.items():
         alone, last = result.by_rank.get(rank), rows[-1] if rows else None
         if last is not None and 0 < last.saved_us * (1 - _THE_SAME) <= saved_us:
-            ranks = (*last.ranks, rank)
+            ranks = (*last.ranks, Rank(rank))
             alone = max(filter(None, (alone, last.slowdown)), default=None)
             rows[-1] = replace(last, part=ranks_in_words(ranks), ranks=ranks, slowdown=alone)
         else:
-            rows.append(replace(_part(result, "rank", f"rank {rank}", saved_us, alone), ranks=(rank,)))
+            rows.append(replace(_part(result, "rank", f"rank {rank}", saved_us, alone), ranks=(Rank(rank),)))
     return tuple(rows)
 
 

@@ -34,6 +34,7 @@ from kair_capture.wire import BadMessageError, Beat, Host, Standing
 from kair_engine.results.evidence_kinds import StandsAt
 from kair_engine.results.watch import Alert, Hang, JobState, StandingRank
 from kair_engine.triage.hangs.ending import ending_of
+from kair_tui.render.verdict import summary
 
 TRAINS = """
 import ctypes, os, sys
@@ -289,9 +290,9 @@ def test_a_stalled_job_names_who_has_not_called_what_others_wait_in(tmp_path: Pa
     job.lives(2, calls=dump(5), phase="backward")
     hang = job.named(is_stalled=True)
     assert (hang.kind, hang.number, hang.missing) == ("stalled", 1, (1,))
-    assert hang.told == (
-        "rank 1 on node-1 is stuck in step 40, in forward, at train.py:33 loss_of; 2 ranks wait in all_reduce"
-    )
+    stuck = "stuck in step 40, in forward, at train.py:33 loss_of; 2 ranks wait in all_reduce number 5"
+    assert hang.told == f"rank 1 on node-1 is {stuck}"
+    assert summary(verdict_of(job.places, hang)) == f"straggler: rank 1 (hang, {stuck})", "triage says the same"
     assert job.hangs.is_open
     assert job.hangs.turn(200.0, is_stalled=True) is None  # told once
     for rank in range(3):
@@ -329,10 +330,10 @@ def test_a_stopped_rank_is_said_to_be_stopped(tmp_path: Path) -> None:
     hang = job.named(is_stalled=True)
     assert hang.missing == (1,)
     assert hang.told == (
-        "rank 1 on node-1 is stopped (SIGSTOP) in step 40, after augment, 9 s ago; 2 ranks wait in all_reduce"
+        "rank 1 on node-1 is stuck in step 40, after augment, stopped by SIGSTOP; 2 ranks wait in all_reduce number 5"
     )
     [finding] = verdict_of(job.places, hang).findings
-    assert StandsAt(40.0, ranks=(1,), about="stopped by SIGSTOP") in finding.evidence
+    assert StandsAt(40.0, ranks=(1,), about="after augment, stopped by SIGSTOP") in finding.evidence
 
 
 def test_a_silent_hosts_ranks_are_named_and_not_those_that_lost_their_peer(tmp_path: Path) -> None:
@@ -478,8 +479,7 @@ def test_watch_and_triage_say_who_died_where_and_by_what(tmp_path: Path) -> None
     write_status(tmp_path, replace(STATUS, state="failed", hang=HANG, alerts=(alert,)))
     watch = kair("watch", "job123", "--once", "--store", str(tmp_path))
     first = watch.out.splitlines()[0]
-    assert first.startswith("job123: it ended abnormally, step 150")
-    assert first.endswith(HANG.told)
+    assert first.startswith(f"job123: {HANG.told}; it ended abnormally, step 150")
     assert f"step 150: a rank died: {HANG.told}" in watch.out
     assert kair("watch", "job123", "--once", "--fail-on", "rank_died", "--store", str(tmp_path)).status == 10
     triage = kair("triage", "job123", "--store", str(tmp_path), "--fail-on", "straggler")

@@ -57,7 +57,7 @@ def test_sensitivity_of_a_single_step_is_one_clear_line() -> None:
     first, empty, rest, *more = outcome.out.splitlines()
     assert first.startswith("this recording has no smallest fault that can be stated: 1 step")
     assert (empty, more) == ("", [])
-    assert "1 step analysed" in rest
+    assert ", of step 4 alone; " in rest
 
 
 @pytest.mark.slow

@@ -129,7 +129,7 @@ def test_markdown_of_what_has_no_table_is_the_page_as_it_is(traces: Path) -> Non
 def test_the_step_time_is_in_the_first_lines_of_every_triage(traces: Path) -> None:
     for job in (str(traces), files(traces)[0], str(SAMPLES / "healthy"), str(SAMPLES / "busy_host")):
         said = kair(job).out
-        step = re.search(r"\nstep ([\d.]+ .s);", said)
+        step = re.search(r"\nstep ([\d.]+ .s), (?:mean )?of ", said)
         assert step is not None
         assert step[1] in said.splitlines()[0]
 

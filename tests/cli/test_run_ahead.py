@@ -166,12 +166,14 @@ def test_a_report_says_what_costs_nothing() -> None:
 
 def test_steps_have_the_hosts_time_beside_the_devices(tiny: str) -> None:
     said = kair("steps", tiny, "-o", "wide").out.splitlines()
-    assert said[0].startswith("4 steps on 3 ranks: 999 µs a step (mean, on the devices: hosts run ahead); the slowest")
+    assert said[0].startswith(
+        "step 999 µs, mean of 4 steps (2-5) on 3 ranks, on the devices: hosts run ahead; the slowest"
+    )
     assert any(line.split() == ["step", "rank", "begin", "duration", "host", "operations"] for line in said)
     found = data(kair("steps", tiny, "--json"), "steps")
     assert (found["timed_on"], {row["host_us"] for row in found["steps"]}) == ("device", {390})
     other = kair("steps", SYNCHRONISED, "-o", "wide").out.splitlines()
-    assert " a step (mean); the slowest" in other[0]
+    assert "on the devices" not in other[0]
     assert any(line.split() == ["step", "rank", "begin", "duration", "operations"] for line in other)
 
 

@@ -167,3 +167,5 @@ def test_a_hang_has_no_price_and_what_the_job_wastes_besides_is_of_its_own_cause
     cells = {one.key: [one.show(row) for row in (both, alone)] for one in COLUMNS}
     assert cells["cause"] == ["CPU contention, and a hang", "hang"]
     assert (cells["waste"][1], cells["gpu_hours_per_day"][1]) == ("–", "–")
+    open_ = replace(job("open", None), verdict="inconclusive", cause=None)
+    assert [one.is_priced for one in (both, alone, open_, job("calm", None))] == [True, False, False, True]

@@ -1,6 +1,6 @@
 """Words of a hang that alerts and `kair triage` share: where a rank is stuck, and how many ranks wait for it."""
 
-from kair_engine.results.evidence_kinds import NotArrived, signal_name
+from kair_engine.results.evidence_kinds import NoDump, NotArrived, signal_name
 from kair_engine.results.triage import Finding
 from kair_engine.results.watch import StandingRank
 
@@ -16,8 +16,9 @@ def stuck_at(one: StandingRank) -> str:
 
 def waiting_in(finding: Finding) -> str:
     """Return `2 ranks wait in all_reduce number 4`; empty if the calls are unknown."""
-    missed = next((one for one in finding.evidence if isinstance(one, NotArrived)), None)
-    if missed is None or finding.operator is None:
+    missed = next((one for one in finding.evidence if isinstance(one, NotArrived | NoDump)), None)
+    if missed is None or missed.waiting is None or finding.operator is None:
         return ""
+    number = "" if missed.sequence is None else f" number {missed.sequence:,.0f}"
     ranks = f"{missed.waiting:,.0f} {'rank waits' if missed.waiting == 1 else 'ranks wait'}"
-    return f"{ranks} in {finding.operator} number {missed.sequence:,.0f}"
+    return f"{ranks} in {finding.operator}{number}"
