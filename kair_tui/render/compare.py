@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kair_engine.results.compare import CompareResult, PooledChange, SubgraphChange
 from kair_engine.results.localize import OperatorChange
-from kair_tui.render.answer import Column
+from kair_tui.render.answer import DIM, Column
 from kair_tui.render.changes import left_in_words, operator_in_words, pool_in_words, summary, whom
 from kair_tui.render.units import (
     duration,
@@ -78,6 +78,9 @@ def _body(result: CompareResult, page: Page) -> None:
     if result.pools:
         page.table(_POOLS, result.pools)
         page.line()
+    if result.changes or result.pools:
+        page.line("before, now: own time a step; step: what the change adds to the job's step, by replay", DIM)
+        page.line()
     changed = [row for row in result.subgraphs if row.changed or page.options.wide]
     if changed:
         page.table(_SUBGRAPHS, changed)
@@ -89,12 +92,12 @@ def _body(result: CompareResult, page: Page) -> None:
             page.bullet(f"{ranks_in_words(ranks)} {now} [kair localize {result.new.name}]")
     if result.explained_us is not None and (result.changes or result.pools):
         page.bullet(
-            f"by replay the changes explain {signed_duration(result.explained_us)} of the "
-            f"{signed_duration(result.step_change_us)} a step; {left_in_words(result)}"
+            f"the step changed by {signed_duration(result.step_change_us)}; by replay the changes above explain "
+            f"{signed_duration(result.explained_us)}; {left_in_words(result)}"
         )
     for run in (result.base, result.new):
         if run.bar is not None:
-            page.line(f"{run.name}: where a step of {duration(run.bar.step_time_us)} goes")
+            page.line(f"{run.name}: where the step goes")
             page.step_bar(run.bar)
             page.line()
     for title, run in (("base", result.base), ("new", result.new)):

@@ -27,14 +27,14 @@ def _headline(result: StepsResult) -> str:
     complete = [row for row in result.summary if row.complete] or list(result.summary)
     if not complete:
         return "no step was recorded"
-    ranks = f" on {plural(len({row.rank for row in result.steps}), 'rank')}" if result.steps else ""
+    ranks = f"{plural(len({row.rank for row in result.steps}), 'rank')}: " if result.steps else ""
     mean = mean_step(
         result.step_time_us, tuple(row.step for row in complete), sampled=all(row.own_us is None for row in complete)
     )
     device = f", {ON_DEVICES}" if result.timed_on == "device" else ""
     worst = max(complete, key=lambda row: row.max_us)
     on = "" if worst.slowest_rank < 0 else f" (rank {worst.slowest_rank})"
-    return f"{mean}{ranks}{device}; the slowest is step {worst.step} with {duration(worst.max_us)}{on}"
+    return f"{ranks}{mean}{device}; the slowest is step {worst.step} with {duration(worst.max_us)}{on}"
 
 
 COLUMNS = (

@@ -176,10 +176,10 @@ def mean_of(steps: int | tuple[int, ...], *, sampled: bool = True) -> str:
     """
     if isinstance(steps, int):
         return f"mean of {plural(steps, 'step')}"
-    recorded = "" if sampled else ", recorded and not sampled"
+    recorded = "recorded and not sampled"
     if len(steps) == 1:
-        return f"of step {steps[0]} alone{recorded}"
-    return f"mean of {plural(len(steps), 'step')} ({spans(steps)}{recorded})"
+        return f"of step {steps[0]} alone" + ("" if sampled else f" ({recorded})")
+    return f"mean of {plural(len(steps), 'step')} ({spans(steps)}{'' if sampled else f', {recorded}'})"
 
 
 def mean_step(us: float, steps: int | tuple[int, ...], *, sampled: bool = True) -> str:

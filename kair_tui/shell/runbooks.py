@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import shorten
 from typing import Any, Final
 
 from kair_engine.errors import InputError, UsageError
@@ -54,7 +55,8 @@ def _about(file: Path) -> str | None:
     except OSError:
         return None
     first = next((line for line in lines if line.strip() and not line.startswith("#!")), "")
-    return first.lstrip("#").strip()[:_LONGEST_ABOUT] or None if first.startswith("#") else None
+    about = shorten(first.lstrip("#"), _LONGEST_ABOUT, placeholder=" …")
+    return about or None if first.startswith("#") else None
 
 
 def read_runbook(name: str, given: dict[str, Any], *, allow_shell: bool) -> Runbook:

@@ -74,7 +74,7 @@ def test_every_face_opens_a_job_of_which_nothing_was_sampled(
     assert all(0 < row["own_us"] <= row["duration_us"] for row in data["steps"])
     assert {row["own_rank"] for row in data["summary"] if row["step"] >= 100} >= {1}
     assert main(["steps", "job", "--step", "120", *store]) == 0
-    assert "1 step on 4 ranks" in capsys.readouterr().out
+    assert "4 ranks: step 28.8 ms, of step 120 alone (recorded and not sampled)" in capsys.readouterr().out
     assert main(["info", "job", "--json", *store]) == 0
     data = json.loads(capsys.readouterr().out)["data"]
     assert (data["ranks"], data["hosts"], data["operations"]) == ([0, 1, 2, 3], {"node-1": [0, 1, 2, 3]}, 0)

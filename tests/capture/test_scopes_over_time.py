@@ -115,8 +115,8 @@ def test_an_attempt_is_chosen_by_its_number(asked: Asked, store: Path, capsys: p
     assert "kair steps --scopes --attempt 1" in capsys.readouterr().err
     assert main(["info", "job", "--store", str(store)]) == 0
     told = capsys.readouterr().out
-    assert "1 from 2001-09-09 01:46:40 UTC, steps 0-89, 10.0 ms each: ranks 0-2" in told
-    assert "2 from 2033-05-18 03:33:20 UTC, steps 0-119, 10.0 ms each: ranks 0-2" in told
+    assert "1 from 2001-09-09 01:46:40 UTC, steps 0-89, median step 10.0 ms: ranks 0-2" in told
+    assert "2 from 2033-05-18 03:33:20 UTC, steps 0-119, median step 10.0 ms: ranks 0-2" in told
 
 
 def test_people_and_other_programs_see_the_same(asked: Asked) -> None:

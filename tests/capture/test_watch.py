@@ -30,7 +30,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_look_names_the_slow_rank_and_what_was_sampled(store: Path) -> None:
     told = kair("watch", "job123", "--once", "--store", str(store))
     assert told.status == 0
-    assert told.out.startswith("job123: training, step 150, 60.0 ms a step, rank 2 is slow\n")
+    assert told.out.startswith("job123: training, step 150, 60.0 ms a step (median of the last 20), rank 2 is slow\n")
     first = next(line for line in told.out.splitlines() if re.match(r" +\d", line))
     assert re.search(r"2 +node-1 +150 .*\+20.0 % .*▲ slow", first)
     assert "140-147" in told.out

@@ -167,7 +167,7 @@ def test_a_report_says_what_costs_nothing() -> None:
 def test_steps_have_the_hosts_time_beside_the_devices(tiny: str) -> None:
     said = kair("steps", tiny, "-o", "wide").out.splitlines()
     assert said[0].startswith(
-        "step 999 µs, mean of 4 steps (2-5) on 3 ranks, on the devices: hosts run ahead; the slowest"
+        "3 ranks: step 999 µs, mean of 4 steps (2-5), on the devices: hosts run ahead; the slowest"
     )
     assert any(line.split() == ["step", "rank", "begin", "duration", "host", "operations"] for line in said)
     found = data(kair("steps", tiny, "--json"), "steps")
