@@ -354,6 +354,8 @@ def _waits(result: TriageResult) -> str:
     share = f"{waited_of(waiting_us / all_ranks_us, 'their time')} " if all_ranks_us else ""
     if bar is None:
         return f"ranks wait {share}{summed}"
+    if share.startswith(percent(bar.waiting_share)):
+        return f"{waiting_in_words(bar)} {summed}"  # no wait is behind computation
     return f"{waiting_in_words(bar)}; with waits behind computation {share}{summed}"
 
 

@@ -191,8 +191,8 @@ class SlowLink(Evidence):
         """Say whose time it is: of a process group that of its collectives."""
         what = "collectives of {about} take" if str(self.about).startswith("process group") else "{about} takes"
         return (
-            f"{what} {{self_us:duration}} a step, waiting excluded; the {{siblings:plural sibling}} "
-            "{expected_us:duration} (median): {share_of_step:percent} of the step more"
+            f"{what} {{self_us:duration}} a step without waiting, {{share_of_step:percent}} of the step more than the "
+            "{siblings:plural sibling} (median {expected_us:duration})"
         )
 
 
@@ -213,8 +213,8 @@ class UnevenStages(Evidence):
     """A stage against the mean of the stages. About: the slowest stage."""
 
     template = (
-        "{about} computes {self_us:duration} a step, the {stages:count} stages {mean_us:duration} on average "
-        "({times:.2f} times that): {share_of_step:percent} of the step more"
+        "{about} computes {self_us:duration} a step, {times:.2f} times the mean of the {stages:count} stages "
+        "({mean_us:duration}): {share_of_step:percent} of the step more"
     )
     self_us: float
     mean_us: float
