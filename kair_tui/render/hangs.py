@@ -35,7 +35,8 @@ def stuck_in_words(finding: Finding) -> str:
     who = "" if set(place.ranks) == set(finding.ranks) else f"{ranks_in_words(place.ranks)} "
     step = "" if place.step is None else f" in step {count(int(place.step))}"
     at = f", {place.about}" if place.about else ""
-    return f"{who}stuck{step}{at}; {waiting_in(finding) or f'others wait in {held_up_at(finding)}'}"
+    others = "others wait for it" if finding.operator is None else f"others wait in {held_up_at(finding)}"
+    return f"{who}stuck{step}{at}; {waiting_in(finding) or others}"
 
 
 def nobody_to_blame(finding: Finding) -> str:

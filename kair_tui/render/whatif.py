@@ -213,10 +213,6 @@ _SLOWED = 0.1
 """S − 1 of a job that counts as slowed [W]: below it, not even the slowest worker is dark."""
 
 
-_THE_SAME: Final = 0.01
-"""Savings of two ranks that differ by no more than this share are the same: that of what both take part in."""
-
-
 @dataclass(frozen=True)
 class Part:
     """One part of the job, and the saving of its fix in the recorded step."""
@@ -265,15 +261,11 @@ def parts_of(result: WhatifResult) -> dict[str, tuple[Part, ...]]:
 
 def _with_shared_rows(result: WhatifResult) -> tuple[Part, ...]:
     """Return the ranks' parts; ranks that save the same time share a row, as they share its transfers."""
-    rows: list[Part] = []
-    for rank, saved_us in result.saved_by_rank_us.items():
-        alone, last = result.by_rank.get(rank), rows[-1] if rows else None
-        if last is not None and 0 < last.saved_us * (1 - _THE_SAME) <= saved_us:
-            ranks = (*last.ranks, Rank(rank))
-            alone = max(filter(None, (alone, last.slowdown)), default=None)
-            rows[-1] = replace(last, part=ranks_in_words(ranks), ranks=ranks, slowdown=alone)
-        else:
-            rows.append(replace(_part(result, "rank", f"rank {rank}", saved_us, alone), ranks=(Rank(rank),)))
+    rows = []
+    for ranks in result.ranks_by_saving:
+        alone = max((result.by_rank[rank] for rank in ranks if rank in result.by_rank), default=None)
+        row = _part(result, "rank", ranks_in_words(ranks), result.saved_by_rank_us[ranks[0]], alone)
+        rows.append(replace(row, ranks=ranks))
     return tuple(rows)
 
 

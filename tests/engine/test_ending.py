@@ -140,4 +140,4 @@ def test_the_headline_of_a_hang_says_where_the_accused_rank_is() -> None:
     stuck = StandingRank(1, "vm", "lives", 61, where="hang.py:28 <module>", after="input, 30 s ago")
     ranks = [stuck if rank == 1 else StandingRank(rank, "vm", "lives", 61, "collective") for rank in range(4)]
     headline = summary(standing_verdict(job(), ranks))
-    assert headline.endswith("rank 1 is in step 61, at hang.py:28 <module>)")
+    assert headline.endswith("(hang, stuck in step 61, after input, at hang.py:28 <module>; others wait for it)")

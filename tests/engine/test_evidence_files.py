@@ -143,7 +143,7 @@ def test_nothing_at_all_is_an_error_that_says_what_is_read(tmp_path: Path) -> No
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="no evidence in") as failure:
         read_evidence_of([tmp_path / "empty"])
-    assert "dcgm-exporter" in str(failure.value.hint)
+    assert "kair help sources" in str(failure.value.hint)
     assert read_evidence_of([], beside=tmp_path / "empty") == read_evidence_of([])
     assert len(read_evidence_of([])[0].table) == 0
 
@@ -260,7 +260,7 @@ def test_of_added_files_the_damaged_are_told_and_a_full_store_too(tmp_path: Path
     (place / "cut.parquet").write_bytes(b"PAR1 and nothing more")
     added, warnings = add_to_job(job, [place])
     assert (len(added), codes(warnings)) == (1, ["unreadable_evidence"])
-    with pytest.raises(InputError, match="no evidence"):
+    with pytest.raises(InputError, match="not evidence"):
         add_to_job(job, [log(tmp_path / "milk.txt", "milk\n")])
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "evidence").write_text("a file")

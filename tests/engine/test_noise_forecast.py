@@ -220,7 +220,7 @@ def test_the_command_says_what_is_lost_and_turns_down_what_tells_nothing() -> No
     assert found.status == 0
     assert found.out.startswith("at 64 ranks this job would lose ")
     assert re.search(r"(?m)^ranks +lost +interval +predicted step +by$", found.out)
-    assert re.search(r"(?m)^measured step: [\d.]+ ms; 12 steps analysed", found.out)
+    assert re.search(r"(?m)^measured step: [\d.]+ ms, mean of 12 steps \(4-15\)", found.out)
     few = kair("forecast", str(SAMPLES / "healthy"), "--step", "4-6")
     assert (few.status, few.out) == (2, "")
     assert "a forecast takes 8 steps or more, recorded of all ranks: there are 3" in few.err

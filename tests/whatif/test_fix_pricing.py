@@ -96,12 +96,18 @@ def test_candidates_are_findings_then_the_costliest_parts_none_twice() -> None:
         saved_by_operator_type_us={"forward-compute": 25_000.0, "forward-pp-comm": 10_000.0, "gc": 0.0},
         saved_by_stage_us={1: 20_000.0, 0: 10.0},
         saved_by_host_us={"a+b": 20_000.0, "node1": 10_000.0},
-        saved_by_rank_us={1: 20_000.0, 0: 10_000.0, **dict.fromkeys(range(2, 9), 1_000.0)},
+        saved_by_rank_us={
+            1: 20_000.0,
+            0: 10_000.0,
+            2: 1_000.0,
+            3: 999.0,
+            **{4 + at: 900.0 - 50 * at for at in range(5)},
+        },
     )
     proposed = candidates(result, [found, replace(found, fix=())])
     assert [fix_text(*one.fixes) for one in proposed] == [
-        *("rank=1", "op=forward-compute", "stage=1", "host=node1", "rank=0", "rank=2", "rank=3")
-    ]
+        *("rank=1", "op=forward-compute", "stage=1", "host=node1", "rank=0", "rank=4", "rank=5")
+    ], "ranks 2 and 3 share what their fixes save"
     assert (proposed[0].finding, proposed[0].cause) == (1, found.cause)
     assert proposed[1].costs == pytest.approx(0.25)
 

@@ -91,7 +91,11 @@ def _parts(result: WhatifResult) -> Iterator[tuple[Fix, float]]:
     known = {name: value for name, value in of_types.items() if name in (*FIX_KINDS, *TYPES)}
     for name, costs in _costly(known, step_us, _OTHERS):
         yield Fix(kinds=tuple(kind for kind in FIX_KINDS if kind == name)) if kinds else Fix(operators=(name,)), costs
-    stages, hosts, ranks = result.saved_by_stage_us, result.saved_by_host_us, result.saved_by_rank_us
+    stages, hosts = result.saved_by_stage_us, result.saved_by_host_us
+    # Delays that several ranks share are no single rank's to fix.
+    ranks: dict[int, float] = {
+        one[0]: result.saved_by_rank_us[one[0]] for one in result.ranks_by_saving if len(one) == 1
+    }
     yield from ((Fix(stages=(stage,)), costs) for stage, costs in _costly(stages, step_us, _OTHERS))
     yield from ((Fix(hosts=(host,)), costs) for host, costs in _costly(hosts, step_us, _OTHERS))
     yield from ((Fix(ranks=(rank,)), costs) for rank, costs in _costly(ranks, step_us, _RANKS))

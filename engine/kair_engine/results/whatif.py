@@ -3,6 +3,7 @@
 Fixes: what a what-if analysis takes to be as it should be, or scales.
 """
 
+import math
 import re
 from dataclasses import field
 from fnmatch import translate
@@ -322,6 +323,10 @@ class PricedRanks:
     """The last step of what is over; null where it lasts."""
 
 
+THE_SAME: Final = 0.01
+"""Savings of two ranks that differ by no more than this share are of delays that they share, mostly transfers."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class WhatifResult:
     """The job without its stragglers, and what each part of it costs [W].
@@ -440,6 +445,19 @@ class WhatifResult:
     def is_staged(self) -> bool:
         """Whether the heat map has stages as rows and data-parallel ranks as columns; else it is one row of ranks."""
         return len(self.by_dp_rank) == max(map(len, self.heatmap), default=0)
+
+    @property
+    def ranks_by_saving(self) -> tuple[tuple[Rank, ...], ...]:
+        """Priced ranks, the costliest first; ranks that save the same time are together: their delays are shared."""
+        groups: list[tuple[Rank, ...]] = []
+        least_us = math.inf
+        for rank, saved_us in self.saved_by_rank_us.items():
+            if groups and saved_us > 0 and saved_us >= least_us:
+                groups[-1] = (*groups[-1], Rank(rank))
+            else:
+                groups.append((Rank(rank),))
+                least_us = saved_us * (1 - THE_SAME)
+        return tuple(groups)
 
 
 FIX_KINDS: tuple[FixKind, ...] = ("compute", "input", "host", "communication", "gc")
