@@ -94,10 +94,13 @@ class Conditions:
 
     def static_s(self) -> float:
         """Return the seconds of all steps without any action."""
-        never = np.zeros(len(self.sizes), dtype=bool)
-        once = np.ones(len(self.sizes), dtype=np.int64)
-        all_steps = (self.step(step, self.sizes, once, never) for step in range(len(self.rest_s)))
-        return sum(float(compute_s.max()) + rest_s for compute_s, rest_s in all_steps)
+        steps = np.arange(len(self.rest_s))
+        lasting = np.where(steps[:, None] >= self.slow_from, self.factor, 1.0)
+        samples = self.fixed_samples + self.sizes
+        # Rounded as in `step`, so that a policy that does nothing gains nothing.
+        compute_s = self.compute_s * lasting / samples * samples
+        rest_s = self.rest_s * np.where(steps >= self.network_from, self.network_factor, 1.0)
+        return float(sum((compute_s.max(axis=1) + rest_s).tolist()))
 
     def _network_slow(self, step: int, cured: Bools) -> bool:
         return step >= self.network_from and not cured[self.host].any()

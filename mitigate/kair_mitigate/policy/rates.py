@@ -73,6 +73,8 @@ class Rates:
         self._samples = np.ones((2 * LONG_WINDOW, units))
         self._rest = np.zeros(2 * LONG_WINDOW)
         self._rows = 0
+        # How many of the last rows have the same samples.
+        self._alike = 0
         self._sizes: Ints | None = None
         self._plan_from = -LEFT_OUT
         self._counted = 0
@@ -116,10 +118,12 @@ class Rates:
             return
         samples = (sizes if done is None else done).astype(np.float64)
         known = np.isfinite(compute_s) & (samples > 0)
-        rows = self._rows % LONG_WINDOW + np.array([0, LONG_WINDOW])
-        self._compute[rows] = np.where(known, compute_s, self._level)
-        self._samples[rows] = np.where(known, samples, sizes)
-        self._rest[rows] = rest_s
+        row, before = self._rows % LONG_WINDOW, self._samples[(self._rows - 1) % LONG_WINDOW]
+        if not known.all():
+            compute_s, samples = np.where(known, compute_s, self._level), np.where(known, samples, sizes)
+        self._alike = self._alike + 1 if np.array_equal(samples, before) else 1
+        for at in (row, row + LONG_WINDOW):
+            self._compute[at], self._samples[at], self._rest[at] = compute_s, samples, rest_s
         self._rows += 1
         self._counted += 1
         self._lasting = None
@@ -157,8 +161,7 @@ class Rates:
         end = (self._rows - 1) % LONG_WINDOW + 1 + LONG_WINDOW
         rows = slice(end - count, end)
         samples = self._samples[rows]
-        alike = bool((samples == samples[:1]).all())
-        return Recorded(self._compute[rows], samples[:1] if alike else samples, self._rest[rows])
+        return Recorded(self._compute[rows], samples[:1] if count <= self._alike else samples, self._rest[rows])
 
     def _fit(self, slope: Floats) -> Fit:
         return Fit(self._fixed_samples * slope, slope, self._two_sizes.copy())

@@ -32,7 +32,18 @@ def split(fixed_s: Floats, slope_s: Floats, batch: int, lowest: Ints, highest: I
     def times(samples: Floats) -> Floats:
         return fixed + slope * samples
 
-    return _balanced(capacity, times, batch, low, high)
+    least_s = least_time(fixed, slope, batch)
+    # Whole samples last at most one sample longer, but where units are full.
+    return _balanced(capacity, times, batch, low, high, between=(least_s * (1 - _SLACK), least_s + float(slope.max())))
+
+
+def least_time(fixed_s: Floats, slope_s: Floats, batch: int) -> float:
+    """Return the seconds that the slowest unit takes at least, however the batch is divided, in parts of samples too.
+
+    Arrays have one entry per unit: seconds per step and per sample.
+    """
+    speed = 1 / np.maximum(slope_s, _LEAST_SLOPE_S)
+    return float((batch + (fixed_s * speed).sum()) / speed.sum())
 
 
 def split_in_micro_batches(
@@ -96,27 +107,39 @@ def _checked(
 
 
 def _balanced(
-    capacity: Callable[[float], Floats], times: Callable[[Floats], Floats], batch: int, low: Floats, high: Floats
+    capacity: Callable[[float], Floats],
+    times: Callable[[Floats], Floats],
+    batch: int,
+    low: Floats,
+    high: Floats,
+    *,
+    between: tuple[float, float] | None = None,
 ) -> Ints:
-    """Return the samples per unit at the shortest time in which the units' capacities hold the batch."""
+    """Return the samples per unit at the shortest time in which the units' capacities hold the batch.
+
+    It is not below the first of `between`, and seldom above the second.
+    """
 
     def held(time_s: float) -> Floats:
         # No unit takes fewer than its lowest number, however long that lasts.
         return np.minimum(np.maximum(np.floor(capacity(time_s)), low), high)
 
     too_short, enough = 0.0, float(times(high).max()) * (1 + _SLACK)
+    middle = enough / 2
+    if between is not None:
+        too_short, middle = between
     samples = held(enough)
     for _ in range(_HALVINGS):
-        middle = (too_short + enough) / 2
         tried = held(middle)
         excess = tried.sum() - batch
         if excess < 0:
             too_short = middle
-            continue
-        enough, samples = middle, tried
+        else:
+            enough, samples = middle, tried
         if excess == 0:
             # A shorter time cannot hold the same whole samples.
             break
+        middle = (too_short + enough) / 2
     result: Ints = _without_surplus(samples, times, batch, low).astype(np.int64)
     return result
 
