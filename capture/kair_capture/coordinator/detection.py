@@ -195,6 +195,9 @@ class Past:
         """Return (blocks × ranks), NaN where missing."""
         past = np.full((len(self._blocks), len(ranks)), np.nan)
         for row, (of_ranks, values) in enumerate(self._blocks):
+            if np.array_equal(of_ranks, ranks):
+                past[row] = values
+                continue
             there = np.isin(of_ranks, ranks)
             past[row, np.searchsorted(ranks, of_ranks[there])] = values[there]
         return past

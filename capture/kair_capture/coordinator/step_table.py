@@ -150,22 +150,20 @@ class StepTable:
     def recent(self, count: int, until: int) -> Recent:
         """Return steps `until − count + 1 … until` of ranks that reported half of them, without unfit steps."""
         steps = np.arange(until - count + 1, until + 1)
-        place = steps % HISTORY
-        there = (self._held["number"][:, place] == steps + 1) & ((self._held["flags"][:, place] & UNFIT) == 0)
-        there &= steps >= 0
+        held = self._held[: self._ranks, steps % HISTORY]
+        there = (held["number"] == steps + 1) & ((held["flags"] & UNFIT) == 0) & (steps >= 0)
         ranks = np.flatnonzero(there.sum(axis=1) * 2 >= count)
-        there, at = there[ranks], np.ix_(ranks, place)
+        there, held = there[ranks], held[ranks]
         step_us, self_us, cpu_us, device_us, samples, delay_us = (
-            np.where(there & ((held > 0) | (name not in _ABOVE_0)), held, np.nan).astype(np.float64)
+            np.where(there & ((held[name] > 0) | (name not in _ABOVE_0)), held[name], np.nan).astype(np.float64)
             for name in ("step_us", "self_us", "cpu_us", "device_us", "samples", "delay_us")
-            for held in (self._held[name][at],)
         )
         if len(ranks) and not np.isnan(device_us).all(axis=1).any():
             self_us = device_us
         ready_us = self_us - delay_us
         # CPU time above self time means busy waiting; 0.5 ms is clock error. That of a thinned step is another step's:
         # one measurement that is repeated shows no chance between steps.
-        is_thinned = self._held["flags"][at] & StepFlag.THINNED > 0
+        is_thinned = held["flags"] & StepFlag.THINNED > 0
         cpu_us[is_thinned | (cpu_us > self_us + 500)] = np.nan
         tells = len(ranks) > 0 and bool((np.count_nonzero(samples > 0, axis=1) * 2 >= count).all())
         return Recent(ranks, steps, step_us, self_us, cpu_us, ready_us, samples if tells else None)
