@@ -42,6 +42,7 @@ OF_GIFTS: Final = (
 )
 """Words of pseudonyms, of files, and of what stands in the place of messages."""
 _PRINTED: Final = re.compile(rb"[ -~]{4,}")
+_QUOTED: Final = re.compile(r'"([^"\\]*+(?:\\.[^"\\]*+)*+)"')
 TEXTS: Final = ("lane", "name", "group", "inputs")
 
 
@@ -147,7 +148,7 @@ def _strings_of(source: Path) -> Iterator[str]:
         yield from path.parts
         if path.name.endswith((".json", ".json.gz")):
             content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-            yield from {*re.findall(r'"((?:[^"\\]|\\.)*)"', content.decode("utf-8", "replace"))}
+            yield from {*_QUOTED.findall(content.decode("utf-8", "replace"))}
         elif path.suffix == ".sqlite":
             yield from (text.decode() for text in _PRINTED.findall(path.read_bytes()))
         elif path.suffix == ".parquet":

@@ -1,17 +1,18 @@
 """The account of a step: rows that add up exactly, and that bar and `kair rank` read."""
 
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import polars as pl
 import pytest
+from support import answers
 from support.places import CASES, CASES2, MEGATRON, SAMPLES
 from support.trace_builder import trace
 
-from kair_engine.recording.opening import open_trace
 from kair_engine.step_bar import bar_of
 from kair_engine.timeline.account import KINDS, account
 from kair_engine.trace.model import Trace
-from kair_engine.triage.analysis import triage
 from kair_engine.views.overview import steps
 from kair_engine.views.rank_profile import rank_profile
 
@@ -25,11 +26,24 @@ RECORDINGS = {
 HOST_PARTS = ("garbage_collection", "compilation", "allocator", "profiler", "host", "synchronising")
 
 
+@dataclass(frozen=True)
+class Recorded:
+    source: Path
+
+    @cached_property
+    def trace(self) -> Trace:
+        return answers.recorded(self.source)
+
+    @cached_property
+    def account(self) -> pl.DataFrame:
+        return account(self.trace)
+
+
 @pytest.fixture(scope="module", params=list(RECORDINGS))
-def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Trace:
+def recorded(request: pytest.FixtureRequest) -> Recorded:
     if not RECORDINGS[request.param].is_dir():
         pytest.skip("the recording is not beside the checkout")
-    return open_trace(RECORDINGS[request.param], cache=tmp_path_factory.mktemp("cache"), workers=1)
+    return Recorded(RECORDINGS[request.param])
 
 
 def shares(frame: pl.DataFrame) -> dict[str, float]:
@@ -38,23 +52,25 @@ def shares(frame: pl.DataFrame) -> dict[str, float]:
     return {kind: of_kind.get(kind, 0) / whole for kind in KINDS}
 
 
-def test_rows_add_up_to_the_steps_exactly(recorded: Trace) -> None:
-    sums = account(recorded).group_by("rank", "step").agg(pl.col("ns").sum())
+def test_rows_add_up_to_the_steps_exactly(recorded: Recorded) -> None:
+    sums = recorded.account.group_by("rank", "step").agg(pl.col("ns").sum())
     lengths = {(rank, step): ns for rank, step, ns in sums.iter_rows()}
-    times = recorded.job.times_of
+    times = recorded.trace.job.times_of
     assert lengths
     assert all(times[cell][1] == ns for cell, ns in lengths.items())
 
 
-def test_ranks_looked_at_one_by_one_have_the_same_rows(recorded: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
-    of_all = account(recorded)
+def test_ranks_looked_at_one_by_one_have_the_same_rows(
+    recorded: Recorded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_all = recorded.account
     for module in ("kair_engine.timeline.account", "kair_engine.trace.operations"):
         monkeypatch.setattr(f"{module}.ROWS_TOGETHER", 1)
-    assert account(recorded).equals(of_all)
+    assert account(replace(recorded.trace, memory=None)).equals(of_all)
 
 
-def test_the_bar_is_the_account(recorded: Trace) -> None:
-    bar, of = bar_of(recorded), shares(account(recorded))
+def test_the_bar_is_the_account(recorded: Recorded) -> None:
+    bar, of = bar_of(recorded.trace), shares(recorded.account)
     assert bar is not None
     known = {part.part: part.share for part in bar.parts}
     step_us = bar.step_time_us
@@ -68,10 +84,10 @@ def test_the_bar_is_the_account(recorded: Trace) -> None:
         assert step_us * mine == pytest.approx(step_us * theirs, abs=1.0)
 
 
-def test_a_rank_s_profile_is_its_account(recorded: Trace) -> None:
-    rank = recorded.job.ranks[0]
-    of = shares(account(recorded).filter(pl.col("rank") == rank))
-    parts = {part.part: part.share for part in rank_profile(recorded, rank=rank).parts}
+def test_a_rank_s_profile_is_its_account(recorded: Recorded) -> None:
+    rank = recorded.trace.job.ranks[0]
+    of = shares(recorded.account.filter(pl.col("rank") == rank))
+    parts = {part.part: part.share for part in rank_profile(recorded.trace, rank=rank).parts}
     assert parts["compute"] == pytest.approx(of["compute"] + of["copies"], abs=1e-6)
     assert parts["waiting"] == pytest.approx(of["waiting"], abs=1e-6)
     assert parts["input"] == pytest.approx(of["input"], abs=1e-6)
@@ -115,10 +131,10 @@ def per_step_us(frame: pl.DataFrame, kinds: set[str], *, when: str | None = None
     return frame.group_by("step", "rank").agg((ns.sum() / 1e3).alias("us"))
 
 
-def test_what_triage_says_of_hosts_is_the_account(recorded: Trace) -> None:
+def test_what_triage_says_of_hosts_is_the_account(recorded: Recorded) -> None:
     """To the microsecond, whatever of it a recording has: of the median rank, or of whom is accused."""
-    frame, result = account(recorded), triage(recorded)
-    if result.steps != recorded.steps:
+    frame, result = recorded.account, answers.triaged(recorded.source)
+    if result.steps != recorded.trace.steps:
         pytest.skip("some steps are not judged")
     every = {rank for (rank,) in frame.select("rank").unique().iter_rows()}
     for finding in result.findings:
@@ -136,8 +152,8 @@ def test_what_triage_says_of_hosts_is_the_account(recorded: Trace) -> None:
             assert shown["at_step_end"].figures["after_us_per_step"] == pytest.approx(mine, abs=1.0)
 
 
-def test_the_account_s_steps_are_those_that_kair_steps_lists(recorded: Trace) -> None:
-    sums = account(recorded).group_by("step", "rank").agg(pl.col("ns").sum() / 1e3)
+def test_the_account_s_steps_are_those_that_kair_steps_lists(recorded: Recorded) -> None:
+    sums = recorded.account.group_by("step", "rank").agg(pl.col("ns").sum() / 1e3)
     lengths = {(step, rank): us for step, rank, us in sums.iter_rows()}
-    listed = {(one.step, one.rank): one.duration_us for one in steps(recorded).steps}
+    listed = {(one.step, one.rank): one.duration_us for one in answers.once(steps)(recorded.trace).steps}
     assert lengths == pytest.approx(listed, abs=1.0)
