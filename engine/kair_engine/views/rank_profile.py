@@ -28,6 +28,7 @@ from kair_engine.timeline.roles import roles
 from kair_engine.timeline.self_time import unshared_ns
 from kair_engine.timeline.some_ranks import SomeRanks, some_ranks_each
 from kair_engine.timeline.step_parts import PARTS, UNKNOWN, timed_on, with_steps_before
+from kair_engine.trace.batches import derived_once
 from kair_engine.trace.model import KairWarning, Trace, host_of, require_rank, require_steps
 from kair_engine.trace.operations import PHASE_NAMES, SCOPE, Operations
 
@@ -54,8 +55,14 @@ def rank_profile(trace: Trace, *, rank: int) -> RankProfileResult:
     members = np.array([one for one in seen.job.ranks if role_of[one] == role_of[rank]], dtype=np.int64)
     width_ns = max(_longest_ns(trace, members) / POINTS, 1.0)
     alone = len(trace.job.ranks) == 1
-    sums = _Sums(trace.steps, members, width_ns, alone=alone)
-    deque(map(sums.add, some_ranks_each(read, sums.meet, members.tolist())), maxlen=0)
+
+    def passed() -> _Sums:
+        sums = _Sums(trace.steps, members, width_ns, alone=alone)
+        deque(map(sums.add, some_ranks_each(read, sums.meet, members.tolist())), maxlen=0)
+        return sums
+
+    # The next rank is mostly one of the same role.
+    sums = derived_once(trace, f"profiles of {members.tobytes().hex()}", passed)
     of_role = sums.means(rank)
     time_us = float(of_role.parts_us[:, 0].sum())
     return RankProfileResult(
