@@ -60,9 +60,7 @@ def test_rows_add_up_to_the_steps_exactly(recorded: Recorded) -> None:
     assert all(times[cell][1] == ns for cell, ns in lengths.items())
 
 
-def test_ranks_looked_at_one_by_one_have_the_same_rows(
-    recorded: Recorded, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ranks_looked_at_one_by_one_have_the_same_rows(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
     of_all = recorded.account
     for module in ("kair_engine.timeline.account", "kair_engine.trace.operations"):
         monkeypatch.setattr(f"{module}.ROWS_TOGETHER", 1)

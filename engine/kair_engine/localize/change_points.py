@@ -121,11 +121,17 @@ def _chances(logs: Floats, within: Bools, spread: Spread, tests: int, *, relativ
     low, high = median(outside, axis=0), median(inside, axis=0)
     rise, left = high - low, logs - np.where(within[:, None], high, low)
     variance = variance_of_median(left) * (len(left) / len(inside) + len(left) / len(outside))
+
+    def by_noise() -> Floats:
+        t = rise / np.sqrt(np.maximum(variance, 1e-18))
+        return np.asarray(np.minimum(tests * tails(t, max(len(logs) - 2.0, 1.0)), NO_CHANGE))
+
+    # Most show no change even where steps count as independent, which is where a change shows most.
+    if (by_noise() >= NO_CHANGE).all():
+        return np.full(len(rise), NO_CHANGE)
     variance *= inflation_of(len(left), autocorrelation(left, columns_sorted(left)))
     _, by_prior = against_prior(rise, variance, spread, relative=relative)
-    t = rise / np.sqrt(np.maximum(variance, 1e-18))
-    by_noise = np.minimum(tests * tails(t, max(len(logs) - 2.0, 1.0)), NO_CHANGE)
-    chance, middle = np.maximum(by_prior, by_noise), (low + high) / 2
+    chance, middle = np.maximum(by_prior, by_noise()), (low + high) / 2
     asked = np.flatnonzero(chance < FALSE_ALARM_RATE)
     if not len(asked):
         return chance
