@@ -9,10 +9,10 @@ from fault_model import Fault
 from layouts import JobLayout
 from network_faults import SlowEdge
 from simulator import JobSpec, simulate
+from support.answers import triaged
 from support.places import CASES
 from table import write_table
 
-from kair_engine.recording.opening import open_trace
 from kair_engine.results.triage import TriageResult
 from kair_engine.results.whatif import Fix
 from kair_engine.triage.analysis import triage
@@ -70,15 +70,15 @@ def test_work_that_another_rank_has_most_of_each_time_is_nobodys_fault(
 
 
 @needs_cases
-def test_case_sequence_imbalance(tmp_path: Path) -> None:
-    result = triage(open_trace(CASES / "sequence_imbalance_3d" / "input", cache=tmp_path))
+def test_case_sequence_imbalance() -> None:
+    result = triaged(CASES / "sequence_imbalance_3d" / "input")
     (finding,) = result.findings
     assert (result.verdict, finding.cause) == ("job_wide", "sequence_imbalance")
     assert finding.time_lost_us_per_step / result.step_time_us == pytest.approx(1 / 6, rel=0.25)
 
 
 @needs_cases
-def test_case_slow_link(tmp_path: Path) -> None:
-    result = triage(open_trace(CASES / "slow_link_3d" / "input", cache=tmp_path))
+def test_case_slow_link() -> None:
+    result = triaged(CASES / "slow_link_3d" / "input")
     (finding,) = result.findings
     assert (result.verdict, finding.cause, finding.ranks) == ("straggler", "communication", (5, 9))

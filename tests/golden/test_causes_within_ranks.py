@@ -9,7 +9,10 @@ from support.cli_samples import kair
 from support.places import CASES2
 
 ONSET = CASES2.parent / "repro" / "b2_onset_factor"
-pytestmark = pytest.mark.skipif(not CASES2.is_dir(), reason="the cases are not beside the checkout")
+pytestmark = [
+    pytest.mark.skipif(not CASES2.is_dir(), reason="the cases are not beside the checkout"),
+    pytest.mark.usefixtures("own_places"),
+]
 
 
 def triage(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:

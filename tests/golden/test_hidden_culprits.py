@@ -1,13 +1,10 @@
 """Public situations in which one loss belongs to several ranks, or was found twice."""
 
-from pathlib import Path
-
 import pytest
+from support.answers import triaged
 from support.places import CASES
 
-from kair_engine.recording.opening import open_trace
 from kair_engine.results.triage import TriageResult
-from kair_engine.triage.analysis import triage
 from kair_tui.render.verdict import summary
 
 CASES_2 = CASES.parent / "cases2"
@@ -15,12 +12,12 @@ CASES_2 = CASES.parent / "cases2"
 pytestmark = pytest.mark.skipif(not CASES_2.is_dir(), reason="the cases are not beside the checkout")
 
 
-def answered(case: str, cache: Path) -> TriageResult:
-    return triage(open_trace(CASES_2 / case / "input", cache=cache))
+def answered(case: str) -> TriageResult:
+    return triaged(CASES_2 / case / "input")
 
 
-def test_two_equally_slow_ranks_cost_15_percent_together_and_nothing_alone(tmp_path: Path) -> None:
-    result = answered("two_slow_ranks_price", tmp_path)
+def test_two_equally_slow_ranks_cost_15_percent_together_and_nothing_alone() -> None:
+    result = answered("two_slow_ranks_price")
     assert {one.ranks for one in result.findings} == {(1,), (6,)}
     assert result.accused_together is not None
     assert result.accused_together.saved_us == pytest.approx(5_500, rel=0.02)
@@ -35,9 +32,9 @@ def test_two_equally_slow_ranks_cost_15_percent_together_and_nothing_alone(tmp_p
     assert said.endswith("; fixing one gains nothing (each 0.07 to 5.44 ms)")
 
 
-def test_a_slow_host_of_two_ranks_is_found_once(tmp_path: Path) -> None:
+def test_a_slow_host_of_two_ranks_is_found_once() -> None:
     """The median of two ranks is the mean of both: half of what the culprit loses is no loss of all."""
-    result = answered("two_ranks_counted_twice", tmp_path)
+    result = answered("two_ranks_counted_twice")
     (finding,) = result.findings
     assert (result.verdict, finding.ranks) == ("straggler", (1,))
     assert finding.time_lost_us_per_step == pytest.approx(590, rel=0.02)

@@ -2,14 +2,13 @@
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 from kinds import in_words
 from kinds import triage as run
+from support.answers import answered_once, recorded
 from support.places import CASES2
 
-from kair_engine.recording.opening import open_trace
 from kair_engine.results.triage import TriageResult
 
 pytestmark = pytest.mark.skipif(not CASES2.is_dir(), reason="the cases are not beside the checkout")
@@ -35,6 +34,12 @@ class Right:
     """The same of the one-sentence answer."""
     never: tuple[str, ...] = ()
     """What it does not hold."""
+
+
+def answer(case: str) -> TriageResult:
+    """All that `kair triage` says; its verdict is worked out once for all tests of the case."""
+    with answered_once():
+        return run(recorded(CASES2 / case / "input"))
 
 
 UNEVEN = "uneven|imbalance|place"
@@ -108,9 +113,9 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", list(CASES))
-def test_a_reported_situation_is_answered_rightly(case: str, tmp_path: Path) -> None:
+def test_a_reported_situation_is_answered_rightly(case: str) -> None:
     right = CASES[case]
-    result = run(open_trace(CASES2 / case / "input", cache=tmp_path, workers=1))
+    result = answer(case)
     accusing = [finding for finding in result.findings if finding.ranks and finding.pattern != "job_wide"]
     assert (result.verdict, sorted({rank for finding in accusing for rank in finding.ranks})) == (
         right.verdict,
@@ -134,16 +139,15 @@ def test_a_reported_situation_is_answered_rightly(case: str, tmp_path: Path) -> 
         assert not re.search(pattern, text, re.IGNORECASE), pattern
 
 
-def test_one_loss_is_told_once(tmp_path: Path) -> None:
+def test_one_loss_is_told_once() -> None:
     """The median of two ranks is half of what the slow one has: no loss of its own."""
-    result = run(open_trace(CASES2 / "two_ranks_counted_twice" / "input", cache=tmp_path, workers=1))
+    result = answer("two_ranks_counted_twice")
     assert [finding.ranks for finding in result.findings] == [(1,)]
 
 
-def test_a_step_in_the_middle_is_read(tmp_path: Path) -> None:
+def test_a_step_in_the_middle_is_read() -> None:
     """All four ranks recorded step 19 whole; its length is that of rank 0's evaluation."""
-    trace = open_trace(CASES2 / "eval_on_rank0_set_aside" / "input", cache=tmp_path, workers=1)
-    assert 19 in run(trace).steps
+    assert 19 in answer("eval_on_rank0_set_aside").steps
 
 
 def _cost_ms(result: TriageResult) -> float:

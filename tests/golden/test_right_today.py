@@ -1,12 +1,8 @@
 """Situations from public reports that were answered rightly when they were first tried: they stay so."""
 
-from pathlib import Path
-
 import pytest
+from support.answers import recorded, triaged
 from support.places import CASES
-
-from kair_engine.recording.opening import open_trace
-from kair_engine.triage.analysis import triage
 
 pytestmark = pytest.mark.skipif(not CASES.is_dir(), reason="the cases are not beside the checkout")
 
@@ -25,18 +21,16 @@ GEMM = "nvjet_tst_128x256_64x4_1x2_h_bz_coopA_TNT"
         ("json_unescaped", 1, "host", BACKWARD_HOOK, True),
     ],
 )
-def test_the_culprit_is_found(
-    case: str, rank: int, cause: str, operator: str, bad_events: bool, tmp_path: Path
-) -> None:
-    trace = open_trace(CASES / "right_today" / case / "input", cache=tmp_path)
-    result = triage(trace)
+def test_the_culprit_is_found(case: str, rank: int, cause: str, operator: str, bad_events: bool) -> None:
+    source = CASES / "right_today" / case / "input"
+    trace, result = recorded(source), triaged(source)
     (finding,) = result.findings
     assert (result.verdict, finding.ranks, finding.cause, finding.operator) == ("straggler", (rank,), cause, operator)
     assert ("bad_events" in {warning.code for warning in trace.job.warnings}) == bad_events
 
 
-def test_of_one_rank_alone_waiting_is_not_told_from_transfers(tmp_path: Path) -> None:
-    result = triage(open_trace(CASES / "right_today" / "one_rank_of_eight" / "input", cache=tmp_path))
+def test_of_one_rank_alone_waiting_is_not_told_from_transfers() -> None:
+    result = triaged(CASES / "right_today" / "one_rank_of_eight" / "input")
     (finding,) = result.findings
     assert (result.verdict, finding.cause, finding.ranks) == ("job_wide", "exposed_communication", ())
     assert finding.time_lost_us_per_step / result.step_time_us == pytest.approx(0.817, abs=0.01)

@@ -1,19 +1,16 @@
 """Jobs whose hosts run ahead, re-created from public reports: their right answers, by analyses of their own."""
 
-from pathlib import Path
-
 import pytest
+from support.answers import triaged
 from support.places import CASES
 
-from kair_engine.recording.opening import open_trace
 from kair_engine.results.triage import TriageResult
-from kair_engine.triage.analysis import triage
 
 pytestmark = pytest.mark.skipif(not CASES.is_dir(), reason="the cases are not beside the checkout")
 
 
-def answer(case: str, cache: Path) -> TriageResult:
-    return triage(open_trace(CASES / case / "input", cache=cache))
+def answer(case: str) -> TriageResult:
+    return triaged(CASES / case / "input")
 
 
 @pytest.mark.parametrize(
@@ -29,11 +26,9 @@ def answer(case: str, cache: Path) -> TriageResult:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_culprit_is_found_with_what_it_costs(
-    case: str, rank: int, step_ms: float, loss: float, tmp_path: Path
-) -> None:
+def test_a_culprit_is_found_with_what_it_costs(case: str, rank: int, step_ms: float, loss: float) -> None:
     """`loss` is over the same job without it."""
-    result = answer(case, tmp_path)
+    result = answer(case)
     (finding,) = result.findings
     assert (result.verdict, finding.ranks, finding.cause, finding.priced_by) == (
         "straggler",
@@ -46,25 +41,25 @@ def test_a_culprit_is_found_with_what_it_costs(
 
 
 @pytest.mark.parametrize("case", ["healthy", "input_absorbed"])
-def test_nobody_is_accused_of_what_costs_nothing(case: str, tmp_path: Path) -> None:
-    result = answer(f"run_ahead/{case}", tmp_path)
+def test_nobody_is_accused_of_what_costs_nothing(case: str) -> None:
+    result = answer(f"run_ahead/{case}")
     assert (result.verdict, result.findings) == ("no_straggler", ())
     assert [(one.ranks, one.cause) for one in result.absorbed] == (
         [((1,), "input")] if case == "input_absorbed" else []
     )
 
 
-def test_a_server_paced_by_one_host_s_launches_names_that_host(tmp_path: Path) -> None:
+def test_a_server_paced_by_one_host_s_launches_names_that_host() -> None:
     """The other rank waits in all-reduces of its own making, and was put on top."""
-    result = answer("vllm_tp2_custom_ar", tmp_path)
+    result = answer("vllm_tp2_custom_ar")
     first = result.findings[0]
     assert (first.ranks, first.cause) == ((0,), "launch_bound")
     assert first.time_lost_us_per_step == pytest.approx(4100, rel=0.02)
 
 
-def test_a_hot_expert_is_uneven_work_and_no_slow_device(tmp_path: Path) -> None:
+def test_a_hot_expert_is_uneven_work_and_no_slow_device() -> None:
     """44 % more tokens beside weights that are as large on all ranks; a token takes as long as on the others."""
-    result = answer("moe_hot_expert", tmp_path)
+    result = answer("moe_hot_expert")
     (finding,) = (one for one in result.findings if one.ranks)
     assert (finding.ranks, finding.cause) == ((5,), "uneven_work")
     (told,) = (one for one in finding.evidence if one.kind == "larger_inputs")

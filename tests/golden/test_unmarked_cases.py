@@ -1,12 +1,8 @@
 """Recordings in which nothing numbers the steps, re-created from public reports: their right answers."""
 
-from pathlib import Path
-
 import pytest
+from support.answers import recorded, triaged
 from support.places import CASES
-
-from kair_engine.recording.opening import open_trace
-from kair_engine.triage.analysis import triage
 
 pytestmark = pytest.mark.skipif(not CASES.is_dir(), reason="the cases are not beside the checkout")
 
@@ -21,10 +17,9 @@ pytestmark = pytest.mark.skipif(not CASES.is_dir(), reason="the cases are not be
     ],
 )
 def test_iterations_are_found_and_the_slow_rank_in_them(
-    case: str, rank: int, steps: int, step_us: float, lost_us: float, tmp_path: Path
+    case: str, rank: int, steps: int, step_us: float, lost_us: float
 ) -> None:
-    trace = open_trace(CASES / case / "input", cache=tmp_path)
-    result = triage(trace)
+    trace, result = recorded(CASES / case / "input"), triaged(CASES / case / "input")
     (finding,) = result.findings
     assert (result.verdict, finding.ranks, finding.cause, finding.priced_by) == (
         "straggler",
@@ -43,13 +38,13 @@ def test_iterations_are_found_and_the_slow_rank_in_them(
     assert (trace.job.world_size, trace.job.missing_ranks) == (4, ())
 
 
-def test_the_file_of_a_rank_that_is_numbered_by_order_is_named(tmp_path: Path) -> None:
-    (finding,) = triage(open_trace(CASES / "ondemand_no_rank_info" / "input", cache=tmp_path)).findings
+def test_the_file_of_a_rank_that_is_numbered_by_order_is_named() -> None:
+    (finding,) = triaged(CASES / "ondemand_no_rank_info" / "input").findings
     assert [one.about for one in finding.evidence if one.kind == "rank_by_order"] == ["libkineto_activities_4987.json"]
 
 
-def test_a_server_s_own_annotation_tells_its_steps(tmp_path: Path) -> None:
-    trace = open_trace(CASES / "vllm_tp2_custom_ar" / "input", cache=tmp_path)
+def test_a_server_s_own_annotation_tells_its_steps() -> None:
+    trace = recorded(CASES / "vllm_tp2_custom_ar" / "input")
     assert len(trace.steps) == 24
     (told,) = (one.message for one in trace.job.warnings if one.code == "steps_inferred")
     assert "its 24 steps are found by execute_context_" in told
