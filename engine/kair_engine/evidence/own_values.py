@@ -108,6 +108,8 @@ def _numbers_told(texts: Mapping[int, str], identities: Mapping[int, RankIdentit
 def _told(numbers: Sequence[int], who: Sequence[RankIdentity]) -> list[Hashable]:
     """Return the numbers at one position of a text, one per rank, with those that follow from a rank's own replaced."""
     readings: list[list[Hashable]] = [list(numbers)]
+    if len({*numbers}) == 1:
+        return readings[0]
     for name, own in enumerate(_OWN):
         readings.append([("own", name) if n == own(one) else n for n, one in zip(numbers, who, strict=True)])
     for name, place in enumerate(_PLACES):
@@ -120,14 +122,14 @@ def _told(numbers: Sequence[int], who: Sequence[RankIdentity]) -> list[Hashable]
 
 def _line(places: Sequence[int | None], numbers: Sequence[int]) -> list[bool] | None:
     """Return which numbers lie on one line over their ranks; None if more than one lies off it."""
+    if None in places or len({*places}) < _FEWEST_ON_A_LINE:
+        return None
     points = sorted({(place, number) for place, number in zip(places, numbers, strict=True) if place is not None})
     steps = [
         Fraction(after[1] - before[1], after[0] - before[0])
         for before, after in pairwise(points)
         if after[0] > before[0]
     ]
-    if None in places or len({place for place, _ in points}) < _FEWEST_ON_A_LINE or not steps:
-        return None
     slope = Counter(steps).most_common(1)[0][0]
     starts = [number - slope * place for place, number in zip(places, numbers, strict=True) if place is not None]
     start = Counter(starts).most_common(1)[0][0]
