@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 from support.live_status import RANKS, STATUS, write_status
+from support.patience import PATIENCE_S
 
 import kair_capture
 from kair_capture.job.trackers import Follower, values_of
@@ -96,7 +97,7 @@ def test_nothing_stands_in_the_way_of_training(
     assert said in err and bool(said) is bool(err)
 
 
-_FOLLOWED = """
+_FOLLOWED = f"""
 import sys, time
 from pathlib import Path
 import kair_capture.job.trackers as trackers
@@ -109,7 +110,7 @@ def train(tracker, logged):
     kair_capture.log_to(tracker, "job123")
     place = Path(sys.argv[1])
     place.replace(place.with_name("status.json"))
-    until = time.monotonic() + 60
+    until = time.monotonic() + {PATIENCE_S}
     while not logged() and time.monotonic() < until:
         time.sleep(0.01)
 """
