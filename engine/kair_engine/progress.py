@@ -1,4 +1,4 @@
-"""How far long work is, for whoever asked for it: what it is doing, and which share of that is done.
+"""How far long work is, for whoever asked for it: what it is doing, which share of that is done, and what is known.
 
 Who asks says whom to tell (`telling`); without it counting does nothing. As with cancelling, that is known to the
 thread alone in which it was said, so that the analyses between need not hand it on.
@@ -9,11 +9,13 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from time import monotonic
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 Item = TypeVar("Item")
 Tell = Callable[[float, str], None]
 """Takes the share that is done, from 0 to 1, and what is being done."""
+Look = Callable[[Any], None]
+"""Takes an answer of which a part is known: what it says is final, what is not known yet is empty."""
 
 _SELDOM_S: Final = 0.1
 """Nobody is told more often."""
@@ -65,16 +67,32 @@ class _Work:
 
 
 _WORK: Final[ContextVar[_Work | None]] = ContextVar("work", default=None)
+_LOOK: Final[ContextVar[Look | None]] = ContextVar("look", default=None)
 
 
 @contextmanager
-def telling(tell: Tell) -> Iterator[None]:
-    """Have `tell` hear how far the loops are that run in here, in this thread; loops within others count as parts."""
-    before = _WORK.set(_Work(tell))
+def telling(tell: Tell, look: Look | None = None) -> Iterator[None]:
+    """Have `tell` hear how far the loops are that run in here, in this thread; loops within others count as parts.
+
+    `look` takes the answer each time that more of it is known; None where nobody looks before it is whole.
+    """
+    work, looks = _WORK.set(_Work(tell)), _LOOK.set(look)
     try:
         yield
     finally:
-        _WORK.reset(before)
+        _WORK.reset(work)
+        _LOOK.reset(looks)
+
+
+def is_looked_at() -> bool:
+    """Return whether somebody looks at the answer before it is whole: what serves nobody else is worked out then."""
+    return _LOOK.get() is not None
+
+
+def show_so_far(answer: object) -> None:
+    """Show what is known of the answer to whoever looks at it before it is whole."""
+    if (look := _LOOK.get()) is not None:
+        look(answer)
 
 
 def counted(items: Sequence[Item], what: str) -> Iterator[Item]:

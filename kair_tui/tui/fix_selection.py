@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from kair.app.candidates import Candidate, candidates
+from kair_engine.results.evidence_kinds import Replayed
 from kair_engine.results.triage import Finding
 from kair_engine.results.whatif import Fix, FixPrice, WhatifResult
 from kair_tui.render.units import percent, spans
@@ -93,11 +94,17 @@ class FixSelection:
         if len(fixes) == 1 and (price := self._prices.get(fixes[0])) is not None:
             figures = (price.step_time_us, price.saved_us, price.throughput_gain, price.cost_per_day, price.currency)
             return ListedFix(text, fixes, origin, *figures)
+        if self._result is None:
+            return ListedFix(text, fixes, origin)
         # Triage has the price of several fixes that belong together.
-        if len(fixes) > 1 and candidate.finding is not None and self._result is not None:
+        if candidate.finding is not None:
             finding = self._findings[candidate.finding - 1]
             saved = finding.time_lost_us_per_step
-            return ListedFix(text, fixes, origin, self._result.step_time_us - saved, saved, finding.throughput_gain)
+            if len(fixes) > 1:
+                return ListedFix(text, fixes, origin, self._result.step_time_us - saved, saved, finding.throughput_gain)
+            return ListedFix(text, fixes, origin, *priced_by_triage(finding, whole=True))
+        if candidate.costs is not None:
+            return ListedFix(text, fixes, origin, *_figures(self._result.step_time_us, candidate.costs))
         return ListedFix(text, fixes, origin)
 
     def _origin(self, candidate: Candidate) -> str:
@@ -106,6 +113,27 @@ class FixSelection:
         if candidate.costs is not None:
             return f"costs {percent(candidate.costs)}"
         return "typed"
+
+
+def priced_by_triage(finding: Finding, *, whole: bool = False) -> tuple[float, float, float] | tuple[()]:
+    """Return (the step, what is saved, µs, the gain) with a finding fixed; nothing if triage replayed it not at all.
+
+    With `whole` nothing too if some steps or ranks were replayed for all, or other findings were fixed as well.
+    """
+    for one in finding.evidence:
+        if isinstance(one, Replayed) and one.of_samples is None and not (whole and _is_of_part(one)):
+            return _figures(one.before_us, 1 - one.after_us / one.before_us)
+    return ()
+
+
+def _is_of_part(one: Replayed) -> bool:
+    return any(figure is not None for figure in (one.replayed_steps, one.replayed_ranks, one.others_fixed))
+
+
+def _figures(step_us: float, share: float) -> tuple[float, float, float]:
+    """Return (the step, what is saved, µs, the gain) where a fix saves this share of the step."""
+    left = max(1 - share, 1e-9)
+    return step_us * left, step_us * share, 1 / left - 1
 
 
 def in_words(fixes: Sequence[Fix]) -> str:

@@ -1,9 +1,10 @@
 """The job open on the screens, with choices, bookmarks and the recording."""
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kair.app import session as app
 from kair.app.jobs import JobSource
@@ -23,6 +24,10 @@ from kair_tui.tui.question import entry_of, line_of
 
 if TYPE_CHECKING:
     from kair_engine.results.lateness import Lateness
+
+
+_SHOWN_SO_FAR: Final = frozenset({"whatif"})
+"""Questions whose results are shown as they come."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,8 @@ class Session(app.Session):
         """The steps of every question; None for all."""
         self.how_far: dict[Question, str] = {}
         """The progress of each answer's computation."""
+        self.so_far: dict[Question, Any] = {}
+        """What is known of each result while the rest is computed."""
         self.recorder = recorder or Recorder()
         self.bookmarks = Bookmarks.of(trace.job)
         self.fixes = FixSelection()
@@ -67,6 +74,7 @@ class Session(app.Session):
     def renew(self, trace: Trace, read_from: Hashable) -> None:
         """Drop every answer, because the job was read again; fixes, and steps that still exist, stay."""
         super().renew(trace, read_from)
+        self.so_far.clear()
         if self.steps is not None:
             there = tuple(step for step in self.steps if step in trace.job.steps)
             self.steps = there if there and there != trace.job.steps else None
@@ -77,12 +85,18 @@ class Session(app.Session):
             answer = super().ask(question, wanted)
         finally:
             self.how_far.pop(question, None)
+        self.so_far.pop(question, None)
         self.keep(answer)
         return answer
 
     def tell(self, question: Question, share: float, what: str) -> None:
         """Keep the progress of an answer, for the screen that waits for it."""
         self.how_far[question] = f"{what}, {share:.0%}"
+
+    def look(self, question: Question) -> Callable[[Any], None] | None:
+        """Keep what is known of a result, for the screen that waits for it; of an earlier attempt nothing stays."""
+        self.so_far.pop(question, None)
+        return partial(self.so_far.__setitem__, question) if question.command in _SHOWN_SO_FAR else None
 
     @property
     def chosen_steps(self) -> tuple[int, ...]:

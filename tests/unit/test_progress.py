@@ -5,7 +5,7 @@ from support.places import SAMPLES
 
 from kair.app.session import Session
 from kair_engine import progress
-from kair_engine.progress import counted, telling
+from kair_engine.progress import counted, is_looked_at, show_so_far, telling
 from kair_tui.tui import session as screens
 
 
@@ -44,6 +44,19 @@ def test_a_loop_that_is_left_amid_it_leaves_the_next_ones_as_they_are(told: list
 
 def test_nobody_who_did_not_ask_is_told() -> None:
     assert list(counted([1, 2], "work")) == [1, 2]
+
+
+def test_what_is_known_is_shown_to_whoever_looks_and_to_nobody_else() -> None:
+    seen: list[object] = []
+    with telling(lambda *_: None, seen.append):
+        assert is_looked_at()
+        with telling(lambda *_: None):
+            assert not is_looked_at()
+            show_so_far("of a question within")
+        show_so_far("first rows")
+    assert not is_looked_at()
+    show_so_far("afterwards")
+    assert seen == ["first rows"]
 
 
 @pytest.mark.usefixtures("told")

@@ -34,7 +34,7 @@ from kair.app.question import (
 from kair.app.remembered import OneEntryCache
 from kair_engine.cancelling import Cancelled, until
 from kair_engine.errors import InputError, UsageError
-from kair_engine.progress import telling
+from kair_engine.progress import Look, telling
 
 if TYPE_CHECKING:
     from kair.app.step_choice import StepChoice
@@ -173,6 +173,10 @@ class Session:
         """Receive how far an answer is computed, from 0 to 1, in the thread that computes it."""
         self.progress(int(100 * share), 100, what)
 
+    def look(self, question: Question) -> Look | None:  # noqa: ARG002 - faces look by question
+        """Return what takes the result as more and more of it is known; None where nobody looks before it is whole."""
+        return None
+
     def keep(self, answer: Answer) -> None:
         """Keep verdict, result and predictions of a stored job's triage of all steps.
 
@@ -236,7 +240,8 @@ class Session:
                 return known[1]
             trace, answers = self.trace, self._answers
             try:
-                with until(partial(self._is_needless, trace, wanted)), telling(partial(self.tell, question)):
+                heard = telling(partial(self.tell, question), self.look(question))
+                with until(partial(self._is_needless, trace, wanted)), heard:
                     answer = self._compute(question)
             except Cancelled:
                 if wanted():

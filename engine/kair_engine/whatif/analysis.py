@@ -8,8 +8,9 @@ Ranks that meet most often, as those of one model replica do, are taken together
 these, as the data-parallel ones do, some members wait for one another in place of all.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from threading import Lock
 from typing import Any, Final
 
@@ -18,8 +19,9 @@ import numpy as np
 from kair_engine.arrays import NONE, Floats, Ints
 from kair_engine.causes import CAUSES, FixKind
 from kair_engine.errors import UsageError
+from kair_engine.progress import is_looked_at, show_so_far
 from kair_engine.ranks import Rank
-from kair_engine.results.whatif import SLOW, AbsorbedFix, Fix, PartEffect, StepPrice, WhatifResult
+from kair_engine.results.whatif import FIX_KINDS, SLOW, AbsorbedFix, Fix, PartEffect, StepPrice, WhatifResult
 from kair_engine.timeline.clocks import Synchronisation, synchronise
 from kair_engine.timeline.host_time import Leads, leads_of
 from kair_engine.trace.large_steps import LargeStep, large_steps, most_operations
@@ -47,6 +49,8 @@ OF_HOSTS: frozenset[FixKind] = frozenset(("host", "input", "gc"))
 """The kinds of time that a host's lead over its device absorbs."""
 MIN_SAVING = 0.005
 """A fix that changes the replayed step by less than this share is taken to change nothing."""
+_MOST_HOSTS: Final = 64
+"""Of more hosts than these, some are not priced, or not soon."""
 
 
 def whatif(trace: Trace, fixes: Sequence[Fix] = (), *, gpu_cost: float | None = None) -> WhatifResult:
@@ -100,24 +104,29 @@ def _hosts_of(fix: Fix, job: Job) -> tuple[Rank, ...]:
 def whatif_of(model: Model, fixes: Sequence[Fix] = (), *, gpu_cost: float | None = None) -> WhatifResult:
     """Return the same of a model."""
     _require(model, fixes, gpu_cost)
+    first = _shown_first(model)
     found = model.attribute(each_and_all(fixes))
     done = found.replayed
     _, recorded, _, ideal, *_ = done.times
+    result = _answer(model, done, fixes, gpu_cost)
+    result = replace(
+        result,
+        **_by_part(result, "by_{}", found.parts, lambda times: mean_ratios(times, ideal)),
+        by_rank_approximate=dict(found.by_rank_approximate),
+        heatmap=tuple(map(tuple, found.heatmap.tolist())),
+        slowest_ranks=found.slowest,
+    )
+    show_so_far(replace(result, **first))
     host = next(iter(mean_ratios(found.parts.hosts, ideal)), None)
     of_host = tuple(rank for rank, its in model.job.hosts.items() if its == host)
     grouped = [found.slowest, model.last_stage, of_host]
     removed = model.removed(found, [one for pair in _alone_and_without(model, grouped) for one in pair])
     launch, symptoms = model.launch_delays(done), model.symptoms(done)
-    result = _answer(model, done, fixes, gpu_cost)
     result = replace(
         result,
-        **_by_part(result, "by_{}", found.parts, lambda times: mean_ratios(times, ideal)),
         **_by_part(result, "saved_by_{}_us", removed.parts, lambda fixed: _savings(fixed, recorded)),
         **_by_part(result, "launch_by_{}", launch, lambda times: mean_ratios(times, recorded)),
-        by_rank_approximate=dict(found.by_rank_approximate),
         saved_by_rank_at_most_us={rank: ns / 1e3 for rank, ns in removed.at_most_ns.items()},
-        heatmap=tuple(map(tuple, found.heatmap.tolist())),
-        slowest_ranks=found.slowest,
         forward_backward_correlation=symptoms.forward_backward_correlation,
         forward_variation=symptoms.forward_variation,
         remedies=model.remedies(recorded),
@@ -146,6 +155,40 @@ def whatif_of(model: Model, fixes: Sequence[Fix] = (), *, gpu_cost: float | None
         remedies=(*(one for one in result.remedies if one.remedy in treated), *model.planned_gc(recorded)),
         warnings=(*result.warnings, *found.warnings, *of_noise),
     )
+
+
+def _shown_first(model: Model) -> dict[str, Any]:
+    """Show the step and what fixes of kinds of time save, then of stages and hosts; return these savings by field.
+
+    Nothing where nobody looks. All of it is asked for anyway, and remembered: asking for it first costs next to
+    nothing, as long as steps stay ready.
+    """
+    savings: dict[str, Any] = {}
+    if not (is_looked_at() and model.stays_ready):
+        return savings
+    for parts in _few_parts(model):
+        replayed = model.replay([*Baseline, (Fix(),), *((fix,) for fix in parts.all())]).times
+        answer, done = _answer(model, model.replay([*Baseline]), (), None), parts.mapped(replayed[len(Baseline) + 1 :])
+        known = _by_part(answer, "saved_by_{}_us", done, partial(_savings, recorded=replayed[1]))
+        savings.update((name, of) for name, of in known.items() if of)
+        show_so_far(replace(answer, **savings))
+    return savings
+
+
+def _few_parts(model: Model) -> Iterator[OfParts[Fix]]:
+    """Yield parts of which there are few, each with the fix that `Model.removed` replays of it."""
+    if model.ideal_is_published:
+        yield OfParts(kinds={})  # the parts of this model are priced otherwise
+        return
+    job = model.job
+    stages = set() if job.layout is None else {*job.layout.pipeline_stage.values()}
+    hosts = dict.fromkeys(job.hosts.values())
+    yield OfParts(kinds={kind: Fix(kinds=(kind,)) for kind in FIX_KINDS})
+    several = 1 < len(hosts) < min(len(job.ranks), _MOST_HOSTS)
+    of_stages = {stage: Fix(stages=(stage,)) for stage in sorted(stages)} if len(stages) > 1 else {}
+    of_hosts = {host: Fix(hosts=(host,)) for host in hosts} if several else {}
+    if of_stages or of_hosts:
+        yield OfParts(kinds={}, stages=of_stages, hosts=of_hosts)
 
 
 def price_fixes(model: Model, fixes: Sequence[Fix], *, gpu_cost: float | None = None) -> WhatifResult:

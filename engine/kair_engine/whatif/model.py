@@ -213,6 +213,8 @@ class Model(ABC):
     """Whether its ideal is the published one, a mean that has the slow ranks in it, and not the peers'."""
     remedy_names: tuple[RemedyName, ...] = ()
     """The remedies that it can replay."""
+    _keep = True
+    """Whether steps are made ready once."""
     same: tuple[Baseline, Baseline]
     """A baseline that is another one, since its replays have all delays or none; and that other one."""
 
@@ -247,6 +249,11 @@ class Model(ABC):
     @abstractmethod
     def last_stage(self) -> tuple[int, ...]:
         """Return the ranks of the last of several pipeline stages."""
+
+    @property
+    def stays_ready(self) -> bool:
+        """Whether several questions cost no more than one that asks for all, as steps are made ready once."""
+        return self._keep
 
     def fits_memory(self) -> bool:
         """Whether a replay takes no more memory than an analysis of the same steps does anyway."""

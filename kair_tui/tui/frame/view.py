@@ -6,11 +6,12 @@ To write one, derive a class from `ViewScreen`, put it into the list in `kair_tu
   answers and `R` records them;
 - `body()`: its widgets, composed empty;
 - `show(name, result)`: hands a result to the widgets, on the program's own thread;
+- `show_so_far(name, result)`: does the same with what is known of a result while the rest is computed;
 and where they make sense
 - `rank`: the rank under the cursor, to which other screens go from here; `moment`: what `t` shows over time;
-- `FIRST`: the part with the initial focus; `FIELDS` and `SORTS`: the fields of `/`, and the orders of `s`. Both act on
-  the table `MAIN`, whose rows are called `ROWS`; orders in `LARGEST_FIRST` are descending. `filter_by` and `sort_by`
-  serve other parts;
+- `FIRST`: the part with the initial focus; `SOON`: the questions to ask before the others; `FIELDS` and `SORTS`: the
+  fields of `/`, and the orders of `s`. Both act on the table `MAIN`, whose rows are called `ROWS`; orders in
+  `LARGEST_FIRST` are descending. `filter_by` and `sort_by` serve other parts;
 - `about_cursor()`: describes the row under the cursor; `make_room()`: adapts to the screen's size;
 - `copied()`: the text that `y` copies; `about_waiting()`: the reason for a long wait; `offers(action)`: whether a key
   works now. Slow work that is no question runs through `work_out(work, then)`.
@@ -44,7 +45,7 @@ from kair_tui.tui.widgets.table import Table
 if TYPE_CHECKING:
     from kair_tui.tui.figure_words import Figures
 
-_MESSAGE_EVERY_S = 1.0
+_LOOK_EVERY_S = 1.0
 
 
 class FilteredScreen(BaseScreen):
@@ -185,6 +186,9 @@ class ViewScreen(FilteredScreen):
         Binding("C", "ask_again", "ask again"),
     ]
 
+    SOON: ClassVar[frozenset[str]] = frozenset()
+    """Names of questions that are asked before the others, as they are answered sooner."""
+
     def __init__(self, session: Session, place: Place) -> None:
         super().__init__()
         self.session = session
@@ -196,6 +200,8 @@ class ViewScreen(FilteredScreen):
         """The message about them."""
         self.waiting: set[str] = set()
         """Questions without an answer yet."""
+        self._looked_at: dict[str, Any] = {}
+        """What is known of their results, as it was shown last."""
         self._cancelled: Mapping[str, Question] = {}
         """Cancelled questions, asked again only on request."""
         self._waits_since = self._waited_s = 0.0
@@ -211,6 +217,9 @@ class ViewScreen(FilteredScreen):
     def show(self, name: str, result: Any) -> None:  # noqa: ANN401
         """Put the answer to the question of that name on the screen."""
         raise NotImplementedError
+
+    def show_so_far(self, name: str, result: Any) -> None:  # noqa: ANN401
+        """Show what is known of a result whose rest is being computed."""
 
     def about_waiting(self) -> str:
         """Return the known reason for a long wait."""
@@ -299,11 +308,14 @@ class ViewScreen(FilteredScreen):
             if name in known:
                 self._show(name, wanted[name], known[name].result)
         self.waiting = set(unknown)
+        self._looked_at = {}
         self._waits_since = monotonic()
         self.complain(None)
+        self._show_so_far()
         self._say_waiting()
         self.show_header()
         if unknown:
+            unknown.sort(key=lambda name: name not in self.SOON)
             work = partial(self._ask, [(name, wanted[name]) for name in unknown])
             self.kair.in_thread(self, work, group="questions")
 
@@ -358,7 +370,7 @@ class ViewScreen(FilteredScreen):
         elif before and self.said == before:
             self.say("")
         if self.waiting:
-            self._clock = self._clock or self.set_interval(_MESSAGE_EVERY_S, self._tell_time)
+            self._clock = self._clock or self.set_interval(_LOOK_EVERY_S, self._look)
         elif self._clock is not None:
             self._clock.stop()
             self._clock = None
@@ -375,10 +387,20 @@ class ViewScreen(FilteredScreen):
         about = f": {far}" if far else self.about_waiting()
         return f"asking {commands}{about} {self.look.glyphs.ellipsis}{cancel}"
 
-    def _tell_time(self) -> None:
-        """Update the time, unless there is a newer message."""
-        if self.waiting and self.is_whole and self.is_current and self.said == self._said:
-            self._say_waiting()
+    def _look(self) -> None:
+        """Show what is known by now, and update the time unless there is a newer message."""
+        if self.waiting and self.is_whole and self.is_current:
+            is_newest = self.said == self._said
+            self._show_so_far()  # which describes the cursor
+            if is_newest:
+                self._say_waiting()
+
+    def _show_so_far(self) -> None:
+        for name in [name for name in self._asked if name in self.waiting]:
+            known = self.session.so_far.get(self._asked[name])
+            if known is not None and known is not self._looked_at.get(name):
+                self._looked_at[name] = known
+                self.show_so_far(name, known)
 
     # Waiting can be cancelled.
 

@@ -24,7 +24,7 @@ from kair_tui.render.verdict import money_text
 from kair_tui.render.warnings import warnings_in_words
 from kair_tui.render.whatif import absorbed_lines, darker_from, simulation_in_words, sorts_of
 from kair_tui.tui.filtering import Filter
-from kair_tui.tui.fix_selection import in_words
+from kair_tui.tui.fix_selection import in_words, priced_by_triage
 from kair_tui.tui.frame.view import ViewScreen
 from kair_tui.tui.session import Place, Session
 from kair_tui.tui.widgets.bars import PriceBars, StepBars, prices_of
@@ -84,10 +84,13 @@ class WhatifScreen(ViewScreen):
     FIELDS = ("fix", "origin", "saved_us", "chosen")
     SORTS = ("saved", "fix")
     FIRST = "#fixes"
+    SOON = frozenset({"triage"})
 
     def __init__(self, session: Session, place: Place) -> None:
         super().__init__(session, place)
         self._result: WhatifResult | None = None
+        self._so_far: WhatifResult | None = None
+        """What is known of the first result while the rest is replayed."""
         self._fixes = session.fixes
         """They stay chosen when the screen is left."""
         self._together: tuple[Fix, ...] = ()
@@ -149,7 +152,7 @@ class WhatifScreen(ViewScreen):
     def show(self, name: str, result: Any) -> None:  # noqa: ANN401
         """Hand a result to its widgets."""
         if name == "whatif":
-            self._result = result
+            self._result, self._so_far = result, None
             self._at_step = None
             self._fixes.about(result)
             said = [Paragraph(result.verdict, "strong")]
@@ -175,6 +178,19 @@ class WhatifScreen(ViewScreen):
         self._list_fixes()
         self._go_on()
 
+    def show_so_far(self, name: str, result: Any) -> None:  # noqa: ANN401
+        """Show the step and the prices of parts as they are replayed; an older answer stays until all of it is new."""
+        if name == "whatif" and self._result is None:
+            self._so_far = result
+            self._fixes.about(result)
+            self._show_bars()
+            self._show_parts()
+            self._list_fixes()
+
+    @property
+    def _known(self) -> WhatifResult | None:
+        return self._so_far if self._result is None else self._result
+
     def answered(self, name: str, question: Question, result: Any, error: BaseException | None) -> None:  # noqa: ANN401
         """Continue with the next possible questions."""
         super().answered(name, question, result, error)
@@ -194,24 +210,32 @@ class WhatifScreen(ViewScreen):
         return tuple(in_order(fix for fixes in self._fixes.chosen for fix in fixes))
 
     def _show_known(self, triage: TriageResult) -> None:
-        """Show triage's known findings while the replay prices every fix."""
+        """Show triage's known findings, with the prices of its replay, while all else is replayed."""
         if self._result is not None:
             return
         texts = [triage.summary, gain_in_words(triage)]
         said = [Paragraph(text, "strong") for text in texts if text]
         self.query_one("#verdict", Paragraphs).show(*said)
-        found = [ListedFix(f"{number} {title(finding)}") for number, finding in enumerate(triage.findings, 1)]
-        self.query_one(FixList).show_fixes(found, frozenset())
-        self.heading("fixes").say([("what was found; the price of each fix is being worked out", None)])
+        self.query_one(StepBars).show_recorded(triage.step_time_us)
+        if self._so_far is not None:
+            return
+        found = [
+            ListedFix(f"{number} {title(finding)}", (), "", *priced_by_triage(finding))
+            for number, finding in enumerate(triage.findings, 1)
+        ]
+        fixes = self.query_one(FixList)
+        fixes.show_fixes(found, frozenset())
+        about = "found by triage, at its prices:" if found else "being replayed"
+        self.heading("fixes").say([(about, None)], [(fixes.titles, None)] if found else [])
 
     def _show_bars(self) -> None:
-        if self._result is not None:
-            self.query_one(StepBars).show(self._result, self._cost_per_day)
+        if self._known is not None:
+            self.query_one(StepBars).show(self._known, self._cost_per_day)
 
     # Fixes.
 
     def _list_fixes(self) -> None:
-        result = self._result
+        result = self._known
         if result is None:
             return
         fixes = [fix for fix in self._fixes.listed() if self._filter.matches(self._fixes.fields(fix))]
@@ -227,7 +251,8 @@ class WhatifScreen(ViewScreen):
         chosen = f"{len(self._fixes.chosen)} chosen" if self._fixes.chosen else "none chosen"
         noted = [(f"  {glyphs.alarm} {plural(len(warnings), 'warning')}", styles.base)] if warnings else []
         titles = self.query_one(FixList).titles
-        self.heading("fixes").say([(f"{chosen}; each alone:", None), *noted], [(titles, None)])
+        alone = "each alone" if self._so_far is None else "each alone, so far"
+        self.heading("fixes").say([(f"{chosen}; {alone}:", None), *noted], [(titles, None)])
         if self.query_one(FixList).has_focus:
             self.describe_cursor()
 
@@ -305,7 +330,7 @@ class WhatifScreen(ViewScreen):
     # Costs.
 
     def _show_parts(self) -> None:
-        result = self._result
+        result = self._known
         if result is None:
             return
         step = self._step(result)
@@ -313,22 +338,26 @@ class WhatifScreen(ViewScreen):
         found, alone = workers(result, step), workers_alone(result, step)
         self._workers = {one.rank: one for one in found}
         self._slowdowns = {one.rank: one for one in alone}
-        groups = by_position(self._workers, job.layout)
+        ranks = self._workers or self._slowdowns
+        groups = by_position(ranks, job.layout)
         aligned = bool(groups)
-        groups = groups or by_host(self._workers, job.hosts)
+        groups = groups or by_host(ranks, job.hosts)
         heat = self.query_one(WorkerHeat)
-        heat.alone = self._alone and bool(alone)
+        heat.alone = (self._alone or not found) and bool(alone)
         heat.limits = darker_from(1 + one.costs for one in alone) if heat.alone else COST_LIMITS
         heat.show(alone if heat.alone else found)
         heat.group(groups, aligned=aligned)
         if self.place.rank is not None:
             heat.move_to(self.place.rank)
         figures = map(_slowdown_in_legend if heat.alone else percent_in_legend, heat.limits)
-        legend = level_legend(self.look, [*figures])
+        legend = level_legend(self.look, [*figures]) if found or alone else []
         about = "" if step is None else f"step {step.step}: S {slowdown(step.slowdown)}, "
         rows = f"by {position_words(groups)}" if aligned else "by host"
         shown = f"{about}{rows}" if found else f"{about}too many to price each"
-        self.heading("workers").say([(shown, None)], [("S_w " if heat.alone else "costs ", None), *legend])
+        if self._so_far is not None:
+            shown = f"{rows}; savings follow" if alone else "being replayed"
+        what = [("S_w " if heat.alone else "costs ", None)] if legend else []
+        self.heading("workers").say([(shown, None)], [*what, *legend])
         self._show_prices(result, step)
         self.describe_cursor()
 
@@ -339,7 +368,10 @@ class WhatifScreen(ViewScreen):
         now = (result.step_time_us, result.ideal_step_time_us) if step is None else (step.replayed_us, step.ideal_us)
         prices = prices_of(of, alone, label=label, step_us=now[0], ideal_us=now[1], least=MIN_COST)
         self.query_one(PriceBars).show_prices(prices)
-        self.heading("prices").say([(f"by {title}: what the fix of each saves, and S alone", None)])
+        about = f"by {title}: what the fix of each saves, and S alone"
+        if self._so_far is not None:
+            about = f"by {title}: what the fix of each saves; the rest follows" if of else "being replayed"
+        self.heading("prices").say([(about, None)])
 
     def _step(self, result: WhatifResult) -> StepPrice | None:
         return None if self._at_step is None else result.per_step[self._at_step]
@@ -347,8 +379,8 @@ class WhatifScreen(ViewScreen):
     def action_regroup(self) -> None:
         """Show prices by the next sort of parts."""
         self._sort_of_parts += 1
-        if self._result is not None:
-            self._show_prices(self._result, self._step(self._result))
+        if self._known is not None:
+            self._show_prices(self._known, self._step(self._known))
             self.describe_cursor()
 
     def action_alone(self) -> None:
@@ -398,7 +430,9 @@ class WhatifScreen(ViewScreen):
 
     def _about_worker(self, heat: WorkerHeat) -> str:
         layout = self.session.trace.job.layout
-        row = self._workers.get(heat.rank) if heat.rank is not None else None
+        alone = self._slowdowns.get(heat.rank) if heat.rank is not None else None
+        saved = self._workers.get(heat.rank) if heat.rank is not None else None
+        row = saved or alone
         if row is None:
             return ""
         stages, dp_ranks = (layout.pipeline_stage, layout.dp_rank) if layout is not None else ({}, {})
@@ -406,13 +440,12 @@ class WhatifScreen(ViewScreen):
         place += [f"dp {dp_ranks[row.rank]}"] if row.rank in dp_ranks else []
         cell = f" (of {spans(heat.ranks)})" if len(heat.ranks) > 1 else ""
         at_most = "" if row.exact else "at most "
-        alone = self._slowdowns.get(row.rank)
         return self.dotted(
             f"rank {row.rank}{cell}",
             self.session.trace.job.hosts.get(row.rank, ""),
             " ".join(place),
             "" if alone is None else f"S_w {'' if alone.exact else 'at most '}{1 + alone.costs:.3f}",
-            f"costs {at_most}{duration(row.costs_us)} a step ({percent(row.costs)})",
+            "" if saved is None else f"costs {at_most}{duration(saved.costs_us)} a step ({percent(saved.costs)})",
         )
 
     def copied(self) -> str:

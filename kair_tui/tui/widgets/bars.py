@@ -193,6 +193,7 @@ class StepBars(Drawn):
     DEFAULT_CSS = "StepBars { height: 3; width: 1fr; }"
 
     _result: WhatifResult | None = None
+    _recorded_us: float | None = None
     _chosen = 0
     _price: FixPrice | None = None
     _cost: str | None = None
@@ -200,6 +201,11 @@ class StepBars(Drawn):
     def show(self, result: WhatifResult, cost_per_day: str | None) -> None:
         """Show the job as it is and as it could be, with costs per day if the price of a GPU hour is known."""
         self._result, self._cost = result, cost_per_day
+        self.refresh()
+
+    def show_recorded(self, step_us: float) -> None:
+        """Show the job as it is, while it is computed how it could be."""
+        self._recorded_us = step_us
         self.refresh()
 
     def choose(self, number: int, price: FixPrice | None) -> None:
@@ -235,22 +241,25 @@ class StepBars(Drawn):
         ]
 
     def _bars(self) -> list[_Bar]:
-        result, styles = self._result, self.text_styles
+        result, styles, ideal = self._result, self.text_styles, "no straggler"
         if result is None:
-            return []
+            if self._recorded_us is None:
+                return []
+            now = _Bar("now", self._recorded_us, "as recorded", styles.base)
+            return [now, self._fixed(self._recorded_us, ""), _Bar(ideal, None, "being replayed", styles.base)]
         paid = "" if self._cost is None else f" ({self._cost})"
         saved = f"{percent(result.waste)} less: {one_decimal(result.gpu_hours_per_day)} GPU-hours/day{paid}"
         return [
             _Bar("now", result.step_time_us, "as recorded", styles.base),
-            self._fixed(result),
-            _Bar("no straggler", result.ideal_step_time_us, f"S {slowdown(result.slowdown)}, {saved}", styles.base),
+            self._fixed(result.step_time_us, "space chooses a fix below"),
+            _Bar(ideal, result.ideal_step_time_us, f"S {slowdown(result.slowdown)}, {saved}", styles.base),
         ]
 
-    def _fixed(self, result: WhatifResult) -> _Bar:
+    def _fixed(self, now_us: float, how_to_choose: str) -> _Bar:
         styles, price = self.text_styles, self._price
         label = f"with {plural(self._chosen, 'fix', 'fixes')}"
         if not self._chosen:
-            return _Bar("with no fix", result.step_time_us, "space chooses a fix below", styles.dim)
+            return _Bar("with no fix", now_us, how_to_choose, styles.dim)
         if price is None:
             return _Bar(label, None, "being replayed", styles.strong)
         paid = "" if price.cost_per_day is None else f" ({money(price.cost_per_day, price.currency)})"
