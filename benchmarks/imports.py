@@ -55,9 +55,9 @@ def main() -> None:
         for name, command in commands.items()
     }
     libraries = sorted(set().union(*least.values()), key=lambda one: -max(found[one] for found in least.values()))
-    rows = [{"library": one, **{name: round(found[one]) for name, found in least.items()}} for one in libraries]
-    rows.append({"library": "in all", **{name: round(found.total()) for name, found in least.items()}})
-    report("imports, ms", rows, as_json=options.json)
+    rows = [{"library": one, **{f"{name}, ms": round(of[one]) for name, of in least.items()}} for one in libraries]
+    rows.append({"library": "in all", **{f"{name}, ms": round(of.total()) for name, of in least.items()}})
+    report("imports", rows, as_json=options.json)
 
 
 if __name__ == "__main__":
