@@ -320,10 +320,12 @@ class Batch(Together):
         changes = [self._durations.changed(one) for one in scenarios]
         from_ideal = np.array([one.from_ideal for one in changes])
         runs = list(zip(self._runs, self._bounds, self._bounds[1:], strict=False))
-        for run, first, until in counted(runs, f"replaying {len(scenarios):,} variants"):
+        what = f"replaying {len(scenarios):,} variants"
+        for run, first, until in counted(runs, what):
             durations = np.where(from_ideal, self._at_ideal[first:until, None], self._recorded[first:until, None])
-            for at, one in enumerate(changes):
+            for at in counted(range(len(changes)), what):
                 checkpoint()
+                one = changes[at]
                 # Few change in each: a column of its own for every scenario would be mostly zeros.
                 mine = slice(*np.searchsorted(one.node, (first, until)))
                 places = self._place[one.node[mine]] - first
