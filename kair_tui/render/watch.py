@@ -61,7 +61,7 @@ def state_in_words(state: JobState, hang: HangKind | None) -> str:
     A job whose ranks stood still did not end by itself: whatever ended it came after.
     """
     if hang == "stalled" and state == "failed":
-        return "it hung, up to the last that was heard of it"
+        return "it hung until its last report"
     return "it hangs: no step has ended lately" if hang == "stalled" and state == "stalled" else STATES[state]
 
 
