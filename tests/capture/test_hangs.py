@@ -461,7 +461,9 @@ HANG = Hang(
 )
 
 
-@pytest.mark.parametrize(("state", "said"), [("stalled", "it hangs: no step"), ("failed", "it hung until its last report")])
+@pytest.mark.parametrize(
+    ("state", "said"), [("stalled", "it hangs: no step"), ("failed", "it hung until its last report")]
+)
 def test_of_a_job_that_stood_still_info_and_watch_do_not_say_that_it_ended(
     tmp_path: Path, state: JobState, said: str
 ) -> None:

@@ -249,7 +249,7 @@ async def test_commands_run_here_before_a_job_is_open() -> None:
         await type_line(pilot, "colon", "steps night")
         await until(pilot, lambda: isinstance(app.screen, OutputScreen))
         first = screen_lines(app)[2].strip()
-        assert first.startswith("12 steps on ")
+        assert first.startswith("4 ranks: step ")
         assert kair("steps", "night").out.startswith(first)
         await pilot.press("escape")
         await type_line(pilot, "colon", "info")

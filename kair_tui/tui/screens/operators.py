@@ -92,7 +92,7 @@ class OperatorsScreen(ViewScreen):
         said = [Paragraph(operators_headline(result), "strong")]
         said += [Paragraph(f"warning: {one.message}", "dim") for one in warnings_in_words(result.warnings)]
         self.query_one("#about", Paragraphs).show(*said)
-        legend = f"{mean_step(result.step_time_us, result.steps)}; per step least, median and most of a rank "
+        legend = f"per step and rank; {mean_step(result.step_time_us, len(result.steps))} "
         self.heading("types").say([], [(legend, None)])
         self._types.show(result.by_type)
         self.make_room()
