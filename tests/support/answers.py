@@ -8,8 +8,9 @@ reads the job's steps once.
 import os
 import pickle
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from fcntl import LOCK_EX, lockf
 from functools import cache, lru_cache, wraps
 from hashlib import sha256
 from importlib import import_module
@@ -131,14 +132,18 @@ def shared(question: str, answer: Callable[[], Answer]) -> Answer:
     folder = shared_cache() / "answers"
     folder.mkdir(exist_ok=True)
     kept = folder / sha256(question.encode()).hexdigest()
-    if kept.exists():
-        said: Answer = pickle.loads(kept.read_bytes())
+    # Processes that ask the same wait for the first one; threads of a process do not.
+    with kept.with_suffix(".lock").open("w") as asked:
+        with suppress(OSError):  # each would wait for the other: then both work it out
+            lockf(asked, LOCK_EX)
+        if kept.exists():
+            said: Answer = pickle.loads(kept.read_bytes())
+            return said
+        said = answer()
+        beside = kept.with_suffix(f".{os.getpid()}.{get_ident()}")
+        beside.write_bytes(pickle.dumps(said))
+        beside.replace(kept)
         return said
-    said = answer()
-    beside = kept.with_suffix(f".{os.getpid()}.{get_ident()}")
-    beside.write_bytes(pickle.dumps(said))
-    beside.replace(kept)
-    return said
 
 
 def _content(trace: Trace) -> tuple[object, ...]:
