@@ -1,9 +1,12 @@
 """The timeline screen: pictures of it, where it is reached from, and what its keys do."""
 
+from dataclasses import replace
+
 import pytest
 from support.cli_samples import printed
 from support.places import SAMPLES
 from support.screen_text import answered, go, opened, played, screen_text, until
+from textual.geometry import Size
 from textual.pilot import Pilot
 
 from kair_engine.results.whatif import Fix
@@ -120,3 +123,17 @@ async def test_v_draws_the_same_part_of_the_step_with_the_chosen_fixes_and_as_re
         await shown(app, pilot, "v")
         assert screen._result.rows == recorded.rows
         assert "--fix" not in screen.commands()[0]
+
+
+@played
+async def test_a_result_that_comes_while_there_is_no_room_leaves_what_is_drawn() -> None:
+    async with opened(JOB) as (app, pilot):
+        _, rows = await shown(app, pilot, "4", "x")
+        result, lines = rows._result, rows.rows.length
+        assert result is not None and lines > 1
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(type(rows), "size", Size(0, 0))
+            rows.show(replace(result, rows=result.rows[:1]), 0, None, 0.0)
+        last = "".join(text for text, _ in rows.label(lines - 1, 0))
+        rows.rearrange()
+        assert last.strip() == str(result.rows[-1].rank) and rows.rows.length == 1

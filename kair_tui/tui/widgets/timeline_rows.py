@@ -69,6 +69,8 @@ class TimelineRows(Heat, inherit_bindings=False):
     _result: TimelineResult | None = None
     _ranks = 0
     """Rows of ranks, without those of their threads and streams."""
+    _rows_drawn: Sequence[TimelineRow] = ()
+    """The rows of the lines: not of a result that came while there was no room."""
     _lines: Sequence[DrawnLine] = ()
     _label_width = _SHORTEST_LABEL
     at = 0
@@ -170,6 +172,7 @@ class TimelineRows(Heat, inherit_bindings=False):
         result, self._signs_of = self._result, cache(self._signs_of_line)
         if result is None:
             return
+        self._rows_drawn = result.rows
         self._lines = draw_rows(result, self.cells, self.signs, two_a_line=self.two_a_line(self._ranks))
         self.rows, self.columns, self.left, self.right = (
             Axis(len(self._lines)),
@@ -187,7 +190,7 @@ class TimelineRows(Heat, inherit_bindings=False):
         return (), [(0, (self.safe(axis(self._result, self.cells)), dim))], [(f"{'awaited':>{FIGURE}}", dim)]
 
     def _rows_on(self, line: int) -> list[TimelineRow]:
-        return [] if self._result is None else [self._result.rows[at] for at in self._lines[line].rows]
+        return [self._rows_drawn[at] for at in self._lines[line].rows]
 
     def label(self, row: int, line: int) -> Sequence[Piece]:  # noqa: ARG002
         """Return the label: a rank, thread or stream, or several ranks."""
