@@ -44,8 +44,13 @@ LONGEST = (
     "cli/test_gestures.py",
     "engine/test_windows.py",
     "cli/test_analyses.py",
-    "tui/test_blame.py",
     "golden/test_permuted_ranks.py",
+    "whatif/test_times.py",
+    "tui/test_cancelled_anywhere.py",
+    "shell/test_values.py",
+    "whatif/test_ticks.py",
+    "unit/test_words.py",
+    "unit/test_answers_write_nothing.py",
     "unit/test_docs.py",
 )
 """Files of ten seconds and more, or that wait for as long; the first one waits for most of its time."""
