@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from kair_engine.results.stuck import silence
 from kair_engine.results.watch import (
     FRESH_S,
     Alert,
@@ -76,6 +77,8 @@ def _headline(result: WatchResult) -> str:
     hang = None if result.hang is None or result.hang.over else result.hang
     stands = f"{hang.told}; " if hang is not None and hang.told else ""
     parts = [f"{result.job}: {stands}{state_in_words(result.state, None if hang is None else hang.kind)}"]
+    if silent := silence(result):
+        parts.append(silent)
     if result.age_s > FRESH_S:
         parts.append(f"figures are {result.age_s:.0f} s old")
     if result.unwritten_because is not None:

@@ -1,10 +1,13 @@
 """A captured job has one verdict: every face takes the answer of the session, in whatever order they are asked."""
 
 import json
+import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from support.captured import fragment_of
 from support.cli_samples import kair
@@ -17,6 +20,7 @@ from kair_capture.coordinator.committing import Committer
 from kair_capture.places import JobPlaces
 from kair_engine.causes import CAUSES
 from kair_engine.fleet import saved_share
+from kair_engine.results.watch import WatchResult
 from kair_tui.tui.session import Session
 
 KEY = b"k" * 32
@@ -124,6 +128,26 @@ def test_every_face_has_the_verdict_ranks_cause_onset_and_price_that_the_session
         assert of == {name: expected[name] for name in of}, face
     assert result.verdict == "straggler"
     assert 1 in {int(rank) for one in result.findings for rank in one.ranks}
+
+
+def test_before_a_silence_counts_as_a_hang_triage_and_watch_say_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KAIR_STORE", str(tmp_path / "store"))
+    places = watched_job(tmp_path / "store")
+    over = msgspec.json.decode(places.status.read_bytes(), type=WatchResult)
+
+    def warned(**now: Any) -> list[str]:  # noqa: ANN401 - fields of the status
+        places.status.write_bytes(msgspec.json.encode(replace(over, **now)))
+        found = json.loads(kair("triage", "job", "--json").out)["warnings"]
+        return [one["message"] for one in found if one["code"] == "no_step_ends"]
+
+    (said,) = warned(state="training", silent_s=14.0)
+    assert re.fullmatch(r"no step has ended for 1[45] s: the job may hang", said)
+    assert re.search(r"no step has ended for 1[45] s: the job may hang", kair("watch", "job", "--once").out)
+    assert warned(state="training") == warned(silent_s=14.0) == []
+    assert warned(state="training", silent_s=14.0, updated_at="2026-01-01T10:00:00+00:00") == []
+    assert warned(state="training", silent_s=14.0, updated_at="lately") == []
 
 
 def test_an_onset_stays_when_a_window_is_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -406,6 +406,18 @@ def test_a_rank_that_leaves_is_named_though_all_others_died_of_it(tmp_path: Path
     assert hang.told == "rank 1 on node-1 ended in order in step 40, before the others"
 
 
+def test_a_silence_is_said_after_a_third_of_the_time_that_makes_a_hang(tmp_path: Path) -> None:
+    job = Watched(tmp_path)
+    job.hosts.hear(7, Beat(ranks=3), 0.0)
+    watching = Watching(job.table, job.hosts, Sampler(Budget(0.01)), Roles(()), stalled_after_s=30.0)
+    watching.turn(100.0)
+    assert (watching.silent_s(109.0), watching.silent_s(112.0)) == (0.0, 12.0)
+    watching.wait(112.0)  # steps cannot be stored: whether any ends is not known
+    assert watching.silent_s(115.0) == 0.0
+    watching.stalled_after_s = 3.0
+    assert watching.silent_s(115.0) == 3.0
+
+
 def test_nobody_reports_the_job_over_before_it_is_known_who_died(tmp_path: Path) -> None:
     """Followers of `kair watch` leave once it is over."""
     job = Watched(tmp_path)

@@ -277,6 +277,7 @@ def status_of(
         triage=triage,
         unheard_because=unheard_because,
         parts_every=table.parts_every,
+        silent_s=watching.silent_s(now) if state == "training" else 0.0,
     )
 
 

@@ -38,6 +38,8 @@ _MOST_LOOKS: Final = 20
 STALLED_S: Final = 30.0
 """The job counts as hanging after this long without the end of a step."""
 _STALLED_STEPS: Final = 20
+_SILENT: Final = 1 / 3
+"""After this share of that time the silence is said, though it may still be a checkpoint."""
 _SUSPECT_Z: Final = 3.0
 """If the whole job became slower, ranks above this z are sampled first."""
 _MOST_ALERTS: Final = 100
@@ -94,6 +96,15 @@ class Watching:
     def is_stalled(self) -> bool:
         """Return whether no rank has ended a step for long, although agents live."""
         return self._is_stalled
+
+    def silent_s(self, now: float) -> float:
+        """Return for how long no step has ended, where that is long for this job; else 0."""
+        silent_s = now - self._progress[1]
+        return silent_s if self._progress[0] >= 0 and silent_s > _SILENT * self._patience_s else 0.0
+
+    @property
+    def _patience_s(self) -> float:
+        return max(self.stalled_after_s, _STALLED_STEPS * (self.step_us or 0) * 1e-6)
 
     def turn(self, now: float, *, muted: bool = False) -> Window | None:
         """Run due tests; return the window to sample because of them, if any.
@@ -276,9 +287,8 @@ class Watching:
             self._progress = (until, now)
             self._is_stalled = False
             return
-        patience = max(self.stalled_after_s, _STALLED_STEPS * (self.step_us or 0) * 1e-6)
         lives = any(state.beat.ranks and not state.is_silent for state in self._hosts)
-        if until >= 0 and lives and not self._is_stalled and now - self._progress[1] > patience:
+        if until >= 0 and lives and not self._is_stalled and now - self._progress[1] > self._patience_s:
             self._is_stalled = True
 
     def tell_hang(self, hang: Hang) -> None:

@@ -38,7 +38,7 @@ def triage(
     UsageError for a rank that left no trace.
     """
     from kair.app.explaining import with_evidence
-    from kair.app.step_history import hang_of, history_of_steps
+    from kair.app.step_history import hang_of, history_of_steps, silence_of
     from kair_engine.triage.hangs.standing import beside
 
     given.require_rank(only_rank)
@@ -55,6 +55,8 @@ def triage(
 
         judged = with_baseline(judged, trace, baseline)
     whole = judged if stands is None else beside(stands, judged)
+    if is_whole and stands is None and (silent := silence_of(trace.job)) is not None:
+        whole = replace(whole, warnings=(silent, *whole.warnings))
     if trace.lines is not None:
         from kair.app.logs import with_log
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,10 +14,11 @@ from kair.app.places import capture_places
 from kair_engine.arrays import Ints
 from kair_engine.errors import InputError
 from kair_engine.ranks import Rank
+from kair_engine.results.stuck import silence
 from kair_engine.results.triage import TriageResult
 from kair_engine.results.views import StepsResult
-from kair_engine.results.watch import WatchResult
-from kair_engine.trace.model import Job, StepTimes, Trace, listed, short_warning
+from kair_engine.results.watch import FRESH_S, WatchResult
+from kair_engine.trace.model import Job, KairWarning, StepTimes, Trace, listed, short_warning
 from kair_engine.triage.history.rows import COLUMNS, MOST_CELLS, StepHistory, step_history
 
 if TYPE_CHECKING:
@@ -268,6 +270,20 @@ def hang_of(job: Job) -> TriageResult | None:
     if status is None or status.hang is None or status.hang.over:
         return None
     return verdict_of(places, status.hang)
+
+
+def silence_of(job: Job) -> KairWarning | None:
+    """Return a warning where a captured job trains, and no step of it has ended for long; else None."""
+    status = None if job.stored_in is None else status_in(capture_places(job.stored_in))
+    if status is None:
+        return None
+    try:
+        age_s = (datetime.now(UTC) - datetime.fromisoformat(status.updated_at)).total_seconds()
+    except (ValueError, TypeError):
+        return None
+    said = silence(replace(status, age_s=max(age_s, 0.0)))
+    # What is old says nothing of now: its coordinator may be gone.
+    return short_warning("no_step_ends", said) if said and age_s <= FRESH_S else None
 
 
 def _rows_of(job: Job, attempt: int | None = None) -> "StepColumns | None":

@@ -2,7 +2,14 @@
 
 from kair_engine.results.evidence_kinds import NoDump, NotArrived, signal_name
 from kair_engine.results.triage import Finding
-from kair_engine.results.watch import StandingRank
+from kair_engine.results.watch import StandingRank, WatchResult
+
+
+def silence(status: WatchResult) -> str:
+    """Return `no step has ended for 14 s: the job may hang`; empty where none is overdue."""
+    if status.state != "training" or not status.silent_s:
+        return ""
+    return f"no step has ended for {status.silent_s + status.age_s:.0f} s: the job may hang"
 
 
 def stuck_at(one: StandingRank) -> str:

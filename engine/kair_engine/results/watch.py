@@ -289,6 +289,8 @@ class WatchResult:
     """What stragglers cost in each of the last 20 sampled windows; empty unless they are priced (`--whatif`)."""
     triage: WatchedVerdict | None = None
     """What triage answered last; null before it was asked, which is after an alert and at the end of the job."""
+    silent_s: float = 0.0
+    """For how long no step had ended, where that is long for this job; 0 where it is not, or the job does not train."""
     parts_every: int | None = None
     """One step in so many records its parts (forward, backward, …), as steps are short; all record their length and
     what they waited. Of ranks that differ the most; null before the first step."""
