@@ -260,7 +260,7 @@ def parts_of(result: WhatifResult) -> dict[str, tuple[Part, ...]]:
 
 
 def _with_shared_rows(result: WhatifResult) -> tuple[Part, ...]:
-    """Return the ranks' parts; ranks that save the same time share a row, as they share its transfers."""
+    """Return the ranks' parts; those that save the same, which they share, have one row."""
     rows = []
     for ranks in result.ranks_by_saving:
         alone = max((result.by_rank[rank] for rank in ranks if rank in result.by_rank), default=None)
@@ -368,7 +368,7 @@ def _body(result: WhatifResult, page: Page) -> None:
         page.line("saves/step of a rank: all its delays undone; a finding's price: its fix alone", DIM)
         if any(len(part.ranks) > 1 and part.is_worth_a_line for part in parts_of(result)["rank"]):
             page.line(
-                "ranks in one row share these delays, mostly transfers: the time is saved once, by any of them", DIM
+                "ranks in one row save the same, no more than all transfers do: what they share is saved once", DIM
             )
         page.line()
     _heatmap(result, page)

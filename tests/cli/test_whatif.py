@@ -3,12 +3,13 @@
 import gzip
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support import kineto_builder as kb
-from support.cli_samples import Outcome, assert_valid, kair, store_variables
+from support.cli_samples import Outcome, assert_valid, kair, store_variables, whatif
 from support.places import SAMPLES
 
 from kair_engine.causes import CAUSES
@@ -154,3 +155,12 @@ def test_only_damaged_files_are_no_trace(tmp_path: Path) -> None:
     assert (outcome.status, outcome.out) == (3, "")
     assert outcome.err.startswith("kair: error: ")
     assert "\n" not in outcome.err.split("hint:")[0].rstrip("\n")
+
+
+def test_ranks_share_a_row_for_transfers_and_not_for_delays_of_their_own() -> None:
+    saved = {2: 9_000.0, 5: 8_990.0, 0: 1_500.0, 1: 1_495.0, 3: 1_490.0, 4: 0.0}
+    result = replace(whatif("communication"), saved_by_operator_type_us={"communication": 1_500.0})
+    assert replace(result, saved_by_rank_us=saved).ranks_by_saving == ((2,), (5,), (0, 1, 3), (4,))
+    assert replace(result, saved_by_operator_type_us={}, saved_by_rank_us=saved).ranks_by_saving == tuple(
+        (rank,) for rank in saved
+    )

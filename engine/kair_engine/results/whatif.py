@@ -324,7 +324,7 @@ class PricedRanks:
 
 
 THE_SAME: Final = 0.01
-"""Savings of two ranks that differ by no more than this share are of delays that they share, mostly transfers."""
+"""Savings that differ by no more than this share are the same."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -448,11 +448,16 @@ class WhatifResult:
 
     @property
     def ranks_by_saving(self) -> tuple[tuple[Rank, ...], ...]:
-        """Priced ranks, the costliest first; ranks that save the same time are together: their delays are shared."""
+        """Priced ranks, the costliest first; together are those that save the same, and no more than all transfers do.
+
+        A rank's fix holds the transfers that it takes part in. What exceeds those is the rank's alone, even where
+        another saves as much.
+        """
         groups: list[tuple[Rank, ...]] = []
         least_us = math.inf
+        of_transfers_us = self.saved_by_operator_type_us.get("communication", 0.0) * (1 + THE_SAME)
         for rank, saved_us in self.saved_by_rank_us.items():
-            if groups and saved_us > 0 and saved_us >= least_us:
+            if groups and least_us <= saved_us <= of_transfers_us and saved_us > 0:
                 groups[-1] = (*groups[-1], Rank(rank))
             else:
                 groups.append((Rank(rank),))
