@@ -89,8 +89,17 @@ def _measured(one: PricedRanks) -> str:
 
 def _replayed(result: WhatifResult) -> str:
     """Return a sentence with the causes and the heatmap's pattern; the largest price comes first."""
+    off = f"the replay is {percent(result.simulation_error)} off the recording"
+    is_inexact = result.simulation_error > ERROR_GATE
+    if result.pattern == "none" and is_inexact:
+        return f"no straggler shows, but {off} and may miss some"
     if result.pattern == "none":
         return f"stragglers cost little: the job is {percent(result.slowdown - 1)} slower than without any"
+    found = _slower(result)
+    return f"{found}; {off}" if is_inexact else found
+
+
+def _slower(result: WhatifResult) -> str:
     slower = f"{result.slowdown:.2f} times slower than without any straggler"
     if result.only_fixes:
         return f"{slower}; only fixes were priced"
@@ -304,14 +313,14 @@ _REMEDIES = (
 )
 
 
-def _parts(sort: str, parts: Sequence[Part], page: Page) -> None:
+def _parts(sort: str, parts: Sequence[Part], page: Page, *, loses_time: bool) -> None:
     if not parts:
         return
     # A type can slow an ideal job down although fixing it saves nothing in this one.
     slows = 1 + WORTH_A_FIGURE if sort in _TYPES else float("inf")
     worth = [part for part in parts if page.options.wide or part.is_worth_a_line or (part.slowdown or 1.0) >= slows]
     if not worth:
-        page.line(f"No {sort} costs anything by itself: several lose time together.")
+        page.line(f"No {sort} costs anything{' by itself: several lose time together' if loses_time else ''}.")
         page.line()
         return
     columns = (
@@ -362,7 +371,7 @@ def _body(result: WhatifResult, page: Page) -> None:
     _facts(result, page)
     for sort, parts in parts_of(result).items():
         if sort != "data-parallel rank":
-            _parts(sort, parts, page)
+            _parts(sort, parts, page, loses_time=result.waste >= WORTH_A_FIGURE)
     if result.by_operator_type:
         page.line("S_t, S_w, S: the step with only that part as recorded and all else ideal, over the ideal step", DIM)
         page.line("saves/step of a rank: all its delays undone; a finding's price: its fix alone", DIM)

@@ -131,3 +131,11 @@ def test_a_remedy_is_told_with_its_figures() -> None:
     assert remedy_in_words(Remedy("sorted_microbatches", 1.0, 1.0, dp_ranks=4)) == (
         "deal the microbatches of a step to the 4 data-parallel ranks by their length, longest first"
     )
+
+
+def test_a_verdict_by_a_replay_that_is_far_off_says_so() -> None:
+    off = replace(whatif(), simulation_error=0.54, causes=())
+    assert verdict_in_words(replace(off, pattern="none")) == (
+        "no straggler shows, but the replay is 54.0 % off the recording and may miss some"
+    )
+    assert verdict_in_words(replace(off, pattern="diffuse")).endswith("; the replay is 54.0 % off the recording")
