@@ -81,8 +81,8 @@ def _forget_the_user(folder: Path) -> None:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Two for each core: tests of screens and of captured jobs, all slow, wait for half of their time."""
-    return (1 if config.option.markexpr == "not slow and not live" else 2) * (os.cpu_count() or 1)
+    """One for each core, and two where jobs really run: these wait for half of their time, others compute."""
+    return (2 if config.option.markexpr == "live" else 1) * (os.cpu_count() or 1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -61,7 +61,9 @@ def test_who_costs_what_is_drawn_and_told() -> None:
 
 def test_ranks_that_share_delays_have_one_row() -> None:
     saved = {2: 24_000.0, 0: 1550.2, 3: 1549.9, 1: 1549.2, 4: 900.0}
-    lines = shown(replace(whatif(), saved_by_rank_us=saved, by_rank={0: 1.0085, 1: 1.0083, 3: 1.0113}))
+    of_transfers = {"communication": 1550.0}
+    alone = {0: 1.0085, 1: 1.0083, 3: 1.0113}
+    lines = shown(replace(whatif(), saved_by_rank_us=saved, saved_by_operator_type_us=of_transfers, by_rank=alone))
     rows = [line.split("  ")[0] for line in lines if line.startswith("rank")]
     assert rows[1:4] == ["rank 2", "ranks 0-1, 3", "rank 4"]
     assert any(line.endswith("up to 1.0113") for line in lines)

@@ -93,7 +93,7 @@ def test_candidates_are_findings_then_the_costliest_parts_none_twice() -> None:
     found = replace(triage_sample().findings[0], fix=(parse_fix("rank=1"),))
     result = replace(
         whatif_sample(),
-        saved_by_operator_type_us={"forward-compute": 25_000.0, "forward-pp-comm": 10_000.0, "gc": 0.0},
+        saved_by_operator_type_us={"forward-compute": 25_000.0, "forward-pp-comm": 10_000.0, "communication": 1_000.0},
         saved_by_stage_us={1: 20_000.0, 0: 10.0},
         saved_by_host_us={"a+b": 20_000.0, "node1": 10_000.0},
         saved_by_rank_us={
@@ -106,7 +106,7 @@ def test_candidates_are_findings_then_the_costliest_parts_none_twice() -> None:
     )
     proposed = candidates(result, [found, replace(found, fix=())])
     assert [fix_text(*one.fixes) for one in proposed] == [
-        *("rank=1", "op=forward-compute", "stage=1", "host=node1", "rank=0", "rank=4", "rank=5")
+        *("rank=1", "op=forward-compute", "op=communication", "stage=1", "host=node1", "rank=0", "rank=4", "rank=5")
     ], "ranks 2 and 3 share what their fixes save"
     assert (proposed[0].finding, proposed[0].cause) == (1, found.cause)
     assert proposed[1].costs == pytest.approx(0.25)
