@@ -89,17 +89,11 @@ def _measured(one: PricedRanks) -> str:
 
 def _replayed(result: WhatifResult) -> str:
     """Return a sentence with the causes and the heatmap's pattern; the largest price comes first."""
-    off = f"the replay is {percent(result.simulation_error)} off the recording"
-    is_inexact = result.simulation_error > ERROR_GATE
-    if result.pattern == "none" and is_inexact:
-        return f"no straggler shows, but {off} and may miss some"
+    if result.pattern == "none" and result.simulation_error > ERROR_GATE:
+        off = percent(result.simulation_error)
+        return f"no straggler shows, but the replay is {off} off the recording and may miss some"
     if result.pattern == "none":
         return f"stragglers cost little: the job is {percent(result.slowdown - 1)} slower than without any"
-    found = _slower(result)
-    return f"{found}; {off}" if is_inexact else found
-
-
-def _slower(result: WhatifResult) -> str:
     slower = f"{result.slowdown:.2f} times slower than without any straggler"
     if result.only_fixes:
         return f"{slower}; only fixes were priced"

@@ -133,9 +133,6 @@ def test_a_remedy_is_told_with_its_figures() -> None:
     )
 
 
-def test_a_verdict_by_a_replay_that_is_far_off_says_so() -> None:
-    off = replace(whatif(), simulation_error=0.54, causes=())
-    assert verdict_in_words(replace(off, pattern="none")) == (
-        "no straggler shows, but the replay is 54.0 % off the recording and may miss some"
-    )
-    assert verdict_in_words(replace(off, pattern="diffuse")).endswith("; the replay is 54.0 % off the recording")
+def test_a_replay_that_is_far_off_does_not_say_that_stragglers_cost_little() -> None:
+    off = replace(whatif(), simulation_error=0.54, causes=(), pattern="none")
+    assert verdict_in_words(off) == ("no straggler shows, but the replay is 54.0 % off the recording and may miss some")
