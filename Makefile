@@ -35,7 +35,7 @@ check test: $(VENV)/.test
 	cat $(VENV)/.types; \
 	exit $$((tests | types))
 
-$(VENV)/.run: pyproject.toml
+$(VENV)/.run: pyproject.toml hatch_build.py engine/kair_engine/readers/kineto/compiled/scan.c
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable .
 	touch $@
@@ -74,42 +74,52 @@ board: $(VENV)/.run
 clean:
 	rm -rf $(VENV) .venv-oldest .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 
-# What can be handed out, in dist/: the wheel and the source, checked; one executable file; wheels for a host without
-# a network. PLATFORM and TARGET_PYTHON name that host's.
+# What can be handed out, in dist/: the source and a wheel for this host (`wheels`: for those that are released, `none` for
+# all others), checked; one executable file; wheels for a host without a network. PLATFORM and TARGET_PYTHON name that host's.
+TARGETS ?= native
+RELEASED := x86_64-linux-gnu.2.17 aarch64-linux-gnu.2.17 none
 PLATFORM ?= manylinux_2_28_x86_64
 TARGET_PYTHON ?= 3.11
 BUILD := .venv-build
 WHEELHOUSE := dist/kair-wheelhouse-$(TARGET_PYTHON)-$(PLATFORM)
 
-.PHONY: dist wheel pex wheelhouse release
+.PHONY: dist wheel wheels pex wheelhouse release
 
 $(BUILD)/.done: Makefile
 	$(PYTHON) -m venv $(BUILD)
-	$(BUILD)/bin/pip install --quiet --disable-pip-version-check build shiv twine
+	$(BUILD)/bin/pip install --quiet --disable-pip-version-check build 'hatchling>=1.26' shiv twine ziglang
 	touch $@
 
 dist: $(BUILD)/.done
 	rm -rf dist/kair-*.whl dist/kair-*.tar.gz
-	$(BUILD)/bin/python -m build --outdir dist . > /dev/null
+	$(BUILD)/bin/python -m build --no-isolation --sdist --outdir dist . > /dev/null
+	for target in $(TARGETS); do \
+		KAIR_TARGET=$$target $(BUILD)/bin/python -m build --no-isolation --wheel --outdir dist . > /dev/null || exit; \
+	done
 	$(BUILD)/bin/twine check --strict dist/kair-*.whl dist/kair-*.tar.gz
 
 wheel: dist
+
+wheels: TARGETS := $(RELEASED)
+wheels: dist
 
 # One file that any Python of that version starts, without pip; it unpacks itself the first time, to ~/.shiv.
 pex: wheelhouse
 	$(BUILD)/bin/shiv --quiet --compressed --reproducible --console-script kair --python '/usr/bin/env python3' \
 		--output-file dist/kair.pyz --no-index --find-links $(WHEELHOUSE) kair
 
-wheelhouse: dist
+wheelhouse: $(BUILD)/.done
 	rm -rf $(WHEELHOUSE)
+	KAIR_TARGET=$$(echo $(PLATFORM) | sed -E 's/manylinux_([0-9]+)_([0-9]+)_(.+)/\3-linux-gnu.\1.\2/') \
+		$(BUILD)/bin/python -m build --no-isolation --wheel --outdir $(WHEELHOUSE) . > /dev/null
 	$(BUILD)/bin/pip download --quiet --disable-pip-version-check --only-binary :all: --platform $(PLATFORM) \
 		--platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 \
-		--python-version $(TARGET_PYTHON) --dest $(WHEELHOUSE) dist/kair-*.whl
+		--python-version $(TARGET_PYTHON) --dest $(WHEELHOUSE) $(WHEELHOUSE)/kair-*.whl
 	cp deploy/offline/install.sh $(WHEELHOUSE)
 	cd $(WHEELHOUSE) && sha256sum *.whl > SHA256SUMS
 	tar -cf $(WHEELHOUSE).tar -C dist $(notdir $(WHEELHOUSE))
 
 # Everything of a release but the upload, which pushing the tag does (.github/workflows/release.yml).
 release: export KAIR_TEST_RELEASE := 1
-release: test test-live test-oldest dist pex wheelhouse
+release: test test-live test-oldest wheels pex wheelhouse
 	@echo "Built in dist/. Tag it: git tag v$$($(BIN)/kair --version | cut -d' ' -f2) && git push --tags"

@@ -1,10 +1,10 @@
-"""What JSON libraries take for the events of a Kineto file: is there a faster way to read without numba?
+"""What JSON libraries take for the events of a Kineto file: is there a faster way to read without a scan of our own?
 
     python benchmarks/decoders.py FILE.json [--runs 5]
 
-`msgspec, typed` makes the objects that Kair reads without numba, and `msgspec, skipped` parses the same text and makes
-none: no library of this kind takes less. `simdjson, fields` reads the same fields of each event from its parsed text.
-Libraries that are not installed are left out. CPU seconds, the best of the runs; all take turns.
+`msgspec, typed` makes the objects that Kair reads where its scan is not compiled; `msgspec, skipped` parses the same
+text and makes none: no library of this kind takes less. `simdjson, fields` reads the same fields of each event from its
+parsed text. Libraries that are not installed are left out. CPU seconds, the best of the runs; all take turns.
 """
 
 import argparse

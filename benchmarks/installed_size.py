@@ -3,7 +3,7 @@
     python3 -m venv /tmp/kair && /tmp/kair/bin/pip install .
     python benchmarks/installed_size.py /tmp/kair
 
-An extra is measured where it was installed: `pip install '.[fast]'`.
+An extra is measured where it was installed: `pip install '.[mcp]'`.
 """
 
 import argparse

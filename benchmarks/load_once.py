@@ -1,6 +1,6 @@
 """Loads one Kineto file with one reader and prints, as JSON, what that took. loading.py runs it, once per process.
 
-Imports are made, and Kair's machine code is loaded, before the clock starts. Needs no package but the reader's own, so
+Imports are made, and Kair's compiled scan is loaded, before the clock starts. Needs no package but the reader's own, so
 that it runs in a peer's environment too.
 """
 
@@ -105,15 +105,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("reader", choices=READERS)
     parser.add_argument("file", type=Path)
-    parser.add_argument("--decode", action="store_true", help="Kair without machine code")
+    parser.add_argument("--decode", action="store_true", help="Kair without its compiled scan")
     options = parser.parse_args()
     prepare, package = READERS[options.reader]
     load = prepare(options.file)
     if package == "kair":
-        backend = import_module("kair_engine.readers.kineto.compiled.backend")
-        backend.PAYS_FROM = 1 << 62 if options.decode else 0
-        if not options.decode:
-            backend.load()
+        library = import_module("kair_engine.readers.kineto.compiled.library").library
+        if options.decode:
+            import_module("kair_engine.readers.kineto.reader").scan_of = lambda _: None
+        elif library() is None:
+            parser.error("the scan is not compiled: python -m kair_engine.readers.kineto.compiled.build")
     wall, cpu = time.perf_counter(), time.process_time()
     operations = load()
     took = {

@@ -7,7 +7,7 @@ environment with HolisticTraceAnalysis. `kair` reads each file into a fragment o
 stage and launch; `kair-tables` keeps the same in memory; `kair-parse` stops where the JSON has become records in
 memory. Of the peer, which writes no file, `hta` is all of that, into a DataFrame, and `hta-parse` the JSON alone. On
 the largest file all take turns: ratios are medians of the rounds'. MB/s are of CPU time, which other processes on the
-machine disturb least. Without numba, or with --decode, Kair decodes the events instead of scanning them.
+machine disturb least. Without its compiled scan, or with --decode, Kair decodes the events.
 """
 
 import argparse
@@ -124,7 +124,7 @@ def main() -> None:
     parser.add_argument("--peer-python", help="interpreter of an environment with HolisticTraceAnalysis")
     parser.add_argument("--megabytes", type=float, nargs="+", default=SIZES_MB)
     parser.add_argument("--runs", type=int, default=9, help="of each reader on each file")
-    parser.add_argument("--decode", action="store_true", help="no machine code, as where numba is not installed")
+    parser.add_argument("--decode", action="store_true", help="as where the scan is not compiled")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as work:

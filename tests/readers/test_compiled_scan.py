@@ -1,8 +1,11 @@
-"""Scanned by machine code, events are what they are decoded; without numba the same functions run as Python."""
+"""Scanned by compiled code, events are what they are decoded."""
 
 import json
 import random
 import re
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,11 +15,12 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from support.places import ROOT, SAMPLES
 
 from kair_engine.readers.formats import NotATraceError
-from kair_engine.readers.kineto.compiled import backend, scan_columns, scanner
-from kair_engine.readers.kineto.compiled import tokens as keys
-from kair_engine.readers.kineto.compiled.scanner import Scanner
+from kair_engine.readers.kineto.compiled import build, keys, scan_columns
+from kair_engine.readers.kineto.compiled.library import library
+from kair_engine.readers.kineto.compiled.scanner import Scanner, scan_of
 from kair_engine.readers.kineto.event_stream import EventStream
 from kair_engine.readers.kineto.events import RECORD, EventArgs, Records
 from kair_engine.readers.kineto.tables import EventTables
@@ -30,6 +34,19 @@ _COLLECTIVE = {
     "In msg nelems": 1024,
     "dtype": "Float",
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The scan, of the text that is here: `make` compiles it in place."""
+    with pytest.MonkeyPatch.context() as patch:
+        if library() is None:
+            patch.setattr(build, "LIBRARY", tmp_path_factory.mktemp("compiled") / "libscan.so")
+            if failed := build.build(build.LIBRARY):
+                pytest.skip(failed)
+            library.cache_clear()
+        yield
+    library.cache_clear()
 
 
 def event(**fields: object) -> dict[str, Any]:
@@ -121,7 +138,7 @@ def read(blocks: Sequence[bytes], *, scanned: bool, chunk: int = 1 << 20) -> tup
     taken: list[int] = []
 
     def counted(text: bytes, begin: int, end: int) -> Iterator[tuple[Records, int]]:
-        for records, at in of_file.records(text, begin, end):
+        for records, at in of_file.records(text[:end], begin, end):
             taken.append(len(records))
             yield records, at
 
@@ -199,12 +216,12 @@ def test_texts_of_equal_hash_do_not_slow_a_scan() -> None:
     chance = random.Random(1)
     tables = EventTables()
     of_file = Scanner(tables)
-    of_file._tokens.slots[:] = 1  # all taken, by another text
-    of_file._tokens.counts[0] = 2
+    of_file._tokens["slots"][:] = 1  # all taken, by another text
+    of_file._tokens.count = 2
     text = json.dumps([event(name=str(chance.random()))])[1:-1].encode()
     found = list(of_file.records(text, 0, len(text)))
     assert [len(records) for records, _ in found] == [1]
-    assert len(of_file._tokens.slots) > 4 * 4096
+    assert len(of_file._tokens["slots"]) > 4 * 4096
 
 
 @pytest.mark.parametrize(
@@ -223,23 +240,41 @@ def test_the_types_that_are_looked_at_are_those_that_are_decoded() -> None:
     assert {name for name, kind in typed.items() if kind is int} == {"correlation", "External id", "bytes"}
 
 
-def test_where_machine_code_cannot_be_made_events_are_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail() -> None:
-        raise RuntimeError("cannot cache function: no locator available")
+@pytest.mark.parametrize("text", [None, "not a library", "another"])
+def test_events_are_decoded_where_no_scan_of_this_text_is_there(
+    text: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, "LIBRARY", tmp_path / "libscan.so")
+    if text == "another":
+        with monkeypatch.context() as patch:
+            patch.setattr(build, "SOURCE", tmp_path / "scan.c")
+            patch.setattr(build, "checksum", lambda: 7)
+            shutil.copy(Path(build.__file__).with_name("scan.c"), build.SOURCE)
+            assert build.build(build.LIBRARY) is None
+    elif text is not None:
+        build.LIBRARY.write_text(text)
+    library.cache_clear()
+    try:
+        assert scan_of(EventTables()) is None
+    finally:
+        library.cache_clear()
 
-    source = tmp_path / "trace.json"
-    source.write_bytes(json.dumps({"traceEvents": [event()] * 20_000}).encode())
-    monkeypatch.setattr(backend, "PAYS_FROM", 0)
-    monkeypatch.setattr(backend, "find_spec", lambda _: object())
-    monkeypatch.setattr(scanner, "warm_up", fail)
-    monkeypatch.setattr(scanner, "is_ready", False)
-    assert backend.scanner_for(source, EventTables()) is None
-    monkeypatch.setattr(scanner, "is_ready", True)
-    assert backend.scanner_for(source, EventTables()) is not None
+
+def test_who_has_no_compiler_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert build.build(tmp_path / "libscan.so") == "there is no C compiler"
+    monkeypatch.setenv("CC", f"{sys.executable} -c 'raise SystemExit(1)'")
+    assert str(build.build(tmp_path / "libscan.so")).startswith(f"{sys.executable} failed")
+    assert list(tmp_path.iterdir()) == []
 
 
-def test_small_files_load_no_machine_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = tmp_path / "trace.json"
-    source.write_bytes(b"[]")
-    monkeypatch.setattr(backend, "load", lambda: pytest.fail("half a second for nothing"))
-    assert backend.scanner_for(source, EventTables()) is None
+@pytest.mark.slow
+def test_damaged_events_touch_no_memory_but_the_scans_own() -> None:
+    if shutil.which("gcc") is None:
+        pytest.skip("its sanitizers are gcc's")
+    traces = sorted((SAMPLES / "healthy").glob("*.json.gz"))[:2]
+    program = [sys.executable, ROOT / "validation" / "fuzz" / "scan.py", "--each", "10", *traces]
+    ran = subprocess.run(program, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout == "20 parts of 2 traces passed\n"

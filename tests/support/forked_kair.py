@@ -27,7 +27,7 @@ with socket.socket(socket.AF_UNIX) as asked:
     sys.exit(int(asked.recv(16)))
 """
 _LATE = (
-    "kair_engine.readers.kineto.compiled.backend",
+    "kair_engine.readers.kineto.compiled.scanner",
     "kair_engine.recording.opening",
     "kair_engine.recording.job_file",
     "kair_engine.triage.analysis",

@@ -33,7 +33,7 @@ from fuzz.kept_files import JOB, Kept
 from fuzz.logs import log
 from fuzz.names import faults_of_text, named
 from fuzz.others import Others, archive, at_once
-from fuzz.recordings import kineto, parse_seeds, scanned, whatif
+from fuzz.recordings import kineto, parse_seeds, scanned_or_decoded, whatif
 from fuzz.runbooks import runbook
 
 KINDS = {
@@ -100,7 +100,7 @@ class Fuzz:
             environment = {name: os.environ[name] for name in places}
             said = ask_command(case.words, {**environment, "PYTHONPATH": os.pathsep.join(sys.path)})
         else:
-            with at_once(), scanned(chance):
+            with at_once(), scanned_or_decoded(chance):
                 said = ask(case.words)
         wrong = [*faults(case, said), *(faults_of_text(case, said.out, folder) if case.kind == "names" else ())]
         os.chdir(self._folder)

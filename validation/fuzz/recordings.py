@@ -16,7 +16,7 @@ from fuzz import damage
 from fuzz.judging import Case
 from fuzz.seeds import Content, kineto_seeds, whatif_seed
 
-from kair_engine.readers.kineto.compiled import backend, scanner
+from kair_engine.readers.kineto import reader
 from kair_engine.recording.opening import open_trace
 from kair_engine.results.sensitivity import InjectedFault
 
@@ -47,7 +47,7 @@ _MORE = (
 _BOUNDED = ("sensitivity", "--draws", "20", "--fault")
 """It draws recordings by the hundred and puts faults of six kinds into each: a case is of fewer, and of one kind."""
 _RARELY = 0.004
-_SCANNED = 0.04
+_DECODED = 0.5
 
 
 def question(job: str, chance: random.Random) -> tuple[str, ...]:
@@ -96,15 +96,15 @@ def _merged(files: Mapping[str, bytes], names: Sequence[str]) -> bytes:
 
 
 @contextmanager
-def scanned(chance: random.Random) -> Iterator[None]:
-    """Now and then events are found as machine code finds them in large files; without numba it runs as Python."""
-    before = backend._TOO_SMALL, scanner.is_ready
-    if chance.random() < _SCANNED:
-        backend._TOO_SMALL, scanner.is_ready = 0, True
+def scanned_or_decoded(chance: random.Random) -> Iterator[None]:
+    """Now and then events are decoded, as where the scan is not compiled."""
+    before = reader.scan_of
+    if chance.random() < _DECODED:
+        reader.scan_of = lambda _: None
     try:
         yield
     finally:
-        backend._TOO_SMALL, scanner.is_ready = before
+        reader.scan_of = before
 
 
 def parse_seeds(folder: Path, cache: Path) -> None:

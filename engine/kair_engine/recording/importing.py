@@ -21,12 +21,9 @@ from kair_engine.trace.model import FragmentInfo, ImportOutcome
 
 if TYPE_CHECKING:
     from kair_engine.readers.formats import Reader
-    from kair_engine.recording.processes import Answering
 
 # Below this much text, starting worker processes (0.3 s each) costs more than it saves.
 _PARALLEL_FROM: Final = 128 << 20
-_SCAN_OF_A_PROCESS: Final = 512 << 20
-"""Text that one process reads with the compiled scanner: each process has to load it, and is then twice as fast."""
 
 
 @dataclass(frozen=True)
@@ -74,13 +71,8 @@ def import_files(
 
 def _processes(tasks: Sequence[ImportTask], workers: int | None) -> int:
     """Return the number of processes that read the files; 0: this one reads them."""
-    from kair_engine.readers.kineto.compiled.backend import pays
-
-    text, most = _text_of(tasks), min(len(tasks), workers or len(os.sched_getaffinity(0)))
-    if workers is None and pays(text):
-        # Even a single worker is better than this process: compiled code keeps 120 MB, which later work needs.
-        return min(most, 1 + text // _SCAN_OF_A_PROCESS)
-    return most if most > 1 and (workers is not None or text >= _PARALLEL_FROM) else 0
+    most = min(len(tasks), workers or len(os.sched_getaffinity(0)))
+    return most if most > 1 and (workers is not None or _text_of(tasks) >= _PARALLEL_FROM) else 0
 
 
 def _text_of(tasks: Sequence[ImportTask]) -> int:
@@ -142,30 +134,20 @@ def _in_processes(tasks: Sequence[ImportTask], processes: int) -> Iterator[Impor
 
     messages = [pickle.dumps(task) for task in tasks]
     order = sorted(range(len(tasks)), key=lambda at: -text_size(tasks[at].source))
-    text = str(_text_of(tasks) // processes)
-    for task, answer in zip(
-        tasks, answers(messages, processes, f"{__name__}:{answering.__name__}", text, order=order), strict=True
-    ):
+    answered = answers(messages, processes, f"{__name__}:{answer.__name__}", order=order)
+    for task, said in zip(tasks, answered, strict=True):
         # A process was killed, or none can be started: an error in the file shows in this process.
-        yield import_file(task) if answer is None else _outcome(answer, task)
+        yield import_file(task) if said is None else _outcome(said, task)
 
 
-def _outcome(answer: bytes, task: ImportTask) -> ImportOutcome:
-    outcome = msgspec.json.decode(answer, type=ImportOutcome)
+def _outcome(said: bytes, task: ImportTask) -> ImportOutcome:
+    outcome = msgspec.json.decode(said, type=ImportOutcome)
     return outcome if outcome.info is None else replace(outcome, info=replace(outcome.info, source=str(task.source)))
 
 
-def answering(text: str) -> "Answering":
-    """Return the answer function of processes that parse `text` bytes: from a pickled task to its outcome as JSON.
+def answer(message: bytes) -> bytes:
+    """Parse the file of a pickled task, in a process for that; return the outcome as JSON.
 
     Tasks come from this program; an outcome comes from a process that read untrusted files.
     """
-    from kair_engine.readers.kineto.compiled.backend import load, pays
-
-    if pays(int(text)):
-        load(for_nothing_else=True)
-
-    def answer(message: bytes) -> bytes:
-        return encode_json(import_file(pickle.loads(message)))
-
-    return answer
+    return encode_json(import_file(pickle.loads(message)))

@@ -1,8 +1,8 @@
 """Starts processes that answer messages: they start quickly, write to no terminal, and end with their starter.
 
 Messages and answers are bytes, prefixed by their length. A process's task is named as text, so that it watches for its
-end before it loads anything: `module:function`, which takes a text and returns the answering function. Unlike
-`multiprocessing`'s, they run nothing from the current folder and need no `__main__` to import.
+end before it loads anything: `module:function`, which answers a message. Unlike `multiprocessing`'s, they run nothing
+from the current folder and need no `__main__` to import.
 """
 
 import os
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 Answering = Callable[[bytes], bytes]
 
-_PROGRAM: Final = f"import sys; sys.path[:] = sys.argv[4:]; from {__name__} import work; work(*sys.argv[1:4])"
+_PROGRAM: Final = f"import sys; sys.path[:] = sys.argv[3:]; from {__name__} import work; work(*sys.argv[1:3])"
 _PR_SET_PDEATHSIG: Final = 1
 _LENGTH: Final = 8
 """Bytes of the length prefix."""
 
 
 def answers(
-    messages: Sequence[bytes], processes: int, function: str, given: str = "", *, order: Sequence[int] | None = None
+    messages: Sequence[bytes], processes: int, function: str, *, order: Sequence[int] | None = None
 ) -> Iterator[bytes | None]:
     """Yield each message's answer, in order; None if its process ended, or none could be started.
 
@@ -35,7 +35,7 @@ def answers(
     """
     with ExitStack() as running:
         left = deque(range(len(messages)) if order is None else order)
-        free = list(_started(min(processes, len(messages)), function, given, running))
+        free = list(_started(min(processes, len(messages)), function, running))
         yield from _in_order(len(messages), _as_they_come(free, left, messages))
 
 
@@ -69,11 +69,11 @@ def _as_they_come(
                 yield at, answer
 
 
-def _started(count: int, function: str, given: str, running: ExitStack) -> Iterator["_Process"]:
+def _started(count: int, function: str, running: ExitStack) -> Iterator["_Process"]:
     # A file in a folder of recordings may have any module's name: only this process' search path counts.
     flag = "-I" if sys.flags.isolated else "-P"
     path = [place for place in sys.path if isinstance(place, str)]
-    command = [sys.executable or "", flag, "-c", _PROGRAM, str(os.getpid()), function, given, *path]
+    command = [sys.executable or "", flag, "-c", _PROGRAM, str(os.getpid()), function, *path]
     for _ in range(count):
         try:
             with _without_interrupts():
@@ -129,7 +129,7 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
     process.wait()
 
 
-def work(starter: str, function: str, given: str) -> None:
+def work(starter: str, function: str) -> None:
     """Work as such a process until the starter closes the pipe, or dies."""
     _end_with(int(starter))
     from queue import SimpleQueue
@@ -141,7 +141,7 @@ def work(starter: str, function: str, given: str) -> None:
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     module, name = function.split(":")
-    answer: Answering = getattr(import_module(module), name)(given)
+    answer: Answering = getattr(import_module(module), name)
     while True:
         _write(out, answer(messages.get()))
 

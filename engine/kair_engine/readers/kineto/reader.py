@@ -31,7 +31,7 @@ from kair_engine.readers.kineto.collectives import (
     process_groups,
     same_batches,
 )
-from kair_engine.readers.kineto.compiled.backend import scanner_for
+from kair_engine.readers.kineto.compiled.scanner import scan_of
 from kair_engine.readers.kineto.event_stream import SCANNED_CHUNK_SIZE, EventStream
 from kair_engine.readers.kineto.events import RECORD, Records, RowSpill, chosen, joined
 from kair_engine.readers.kineto.identity import busiest_device, host_process, identity_of
@@ -199,7 +199,7 @@ def _collector_paused() -> Iterator[None]:
 
 def _first_pass(source: Path, spill: RowSpill) -> _Recording:
     tables, steps = EventTables(), StepFinder()
-    scan = scanner_for(source, tables)
+    scan = scan_of(tables)
     # A block of a chunk's size is not copied.
     blocks = BlockReader(source, block_size=SCANNED_CHUNK_SIZE if scan else BLOCK_SIZE)
     stream = EventStream(iter(blocks), scan=scan)

@@ -1,1 +1,1 @@
-"""Converts events' text to columns without an object per event, by code that numba compiles (`kair[fast]`)."""
+"""Converts events' text to columns without an object per event, by code in C, where it is compiled."""

@@ -1,8 +1,6 @@
 """Defines the results of a scan of events: why it ended, the columns of its rows, and types of argument values.
 
-Defines also the marks of parsed events, by which similar events need no parsing: one for each number that may differ
-and for the name, in the event's order; the last one for the event itself. Compiled code keeps these numbers: after a
-change, touch scan.py, template_match.py and template_store.py.
+`scan.c` has the same numbers.
 """
 
 from typing import Final
@@ -13,8 +11,6 @@ NO_ROOM: Final = 1
 """The columns are full: the caller takes them, and the scan goes on."""
 UNKNOWN: Final = 2
 """Something in the text is uncertain."""
-ENOUGH: Final = 3
-"""The requested number of events is parsed."""
 
 # Columns of rows: an event's numbers, the positions of its texts and arguments, and the event's own.
 START: Final = 0
@@ -45,28 +41,3 @@ OTHER: Final = -1
 MAYBE_INTEGER: Final = -2
 MAYBE_TEXT: Final = -3
 INPUTS: Final = -4
-
-
-# Columns of marks: begin, end, and kind.
-BEGIN: Final = 0
-END: Final = 1
-WHAT: Final = 2
-ARGS_BEGIN: Final = 3
-ARGS_END: Final = 4
-"""This and the next apply to a whole event: the position of its arguments, else -1."""
-WITHOUT: Final = 5
-"""Missing times, as bits like in a scan."""
-ROW_NUMBER: Final = 6
-MARK_COLUMNS: Final = 7
-
-# Kinds of marks: up to SIZE, the scan's column of the number.
-AN_INTEGER: Final = 5
-"""A whole number without a column."""
-A_NUMBER: Final = 6
-A_NAME: Final = 7
-NOTHING: Final = 8
-A_TEXT: Final = 9
-"""A whole number, without a sign, between the quotes of a text."""
-ROW: Final = 10
-"""An event that becomes a row."""
-NO_ROW: Final = 11

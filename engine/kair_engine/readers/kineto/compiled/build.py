@@ -1,0 +1,57 @@
+"""Compiles the scan of Kineto traces, with the C compiler that is there.
+
+`python -m kair_engine.readers.kineto.compiled.build` does so in place, as for an installation from a checkout.
+"""
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+from typing import Final
+
+SOURCE: Final = Path(__file__).with_name("scan.c")
+LIBRARY: Final = Path(__file__).with_name("libscan.so")
+FLAGS: Final = ("-std=gnu11", "-O3", "-s", "-shared", "-fPIC", "-Wall", "-Wextra")
+
+
+def checksum(source: Path = SOURCE) -> int:
+    """Return what a library says of the text it is compiled from."""
+    return zlib.crc32(source.read_bytes())
+
+
+def compiler(target: str | None = None) -> list[str] | None:
+    """Return the command that compiles: CC, cc, gcc or clang; zig's for another platform (x86_64-linux-gnu.2.17)."""
+    if target is not None:
+        return [sys.executable, "-m", "ziglang", "cc", "-target", target]
+    for name in (os.environ.get("CC", ""), "cc", "gcc", "clang"):
+        command = shlex.split(name)
+        if command and shutil.which(command[0]):
+            return command
+    return None
+
+
+def build(library: Path = LIBRARY, *, target: str | None = None, flags: tuple[str, ...] = FLAGS) -> str | None:
+    """Compile into `library`; return why that is not possible, None if it is done."""
+    command = compiler(target)
+    if command is None:
+        return "there is no C compiler"
+    made = library.with_name(f".{library.name}.{os.getpid()}")
+    given = [*command, *flags, f"-DKAIR_CHECKSUM={checksum()}u", "-o", str(made), str(SOURCE)]
+    try:
+        ran = subprocess.run(given, capture_output=True, text=True, errors="replace", check=False)
+        if ran.returncode:
+            return f"{command[0]} failed: {ran.stderr.strip()}"
+        made.replace(library)
+    except OSError as error:
+        return f"{command[0]} failed: {error}"
+    finally:
+        made.unlink(missing_ok=True)
+    return None
+
+
+if __name__ == "__main__":
+    if failed := build():
+        print(f"Kineto traces will be decoded, at half the speed: {failed}", file=sys.stderr)
