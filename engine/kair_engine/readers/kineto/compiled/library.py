@@ -20,8 +20,8 @@ PIECE: Final = np.dtype(
         )
     ]
 )
-"""A piece of an event's text. `says_all`, of an event's last one: whether only numbers except ids tell one collective
-from another."""
+"""A piece of an event's text. `says_all`, of an event's last one: whether only numbers except ids identify a
+collective."""
 TOKEN_COLUMNS: Final = 5
 """Numbers of a row's name, category, process, thread, and of the track of the last three."""
 _FOLLOWED: Final = 1 << 12
