@@ -449,7 +449,7 @@ def _fits_of(times: Sequence[Ints], one: Ints, two: Ints, first: Ints) -> tuple[
             places = first[some][:, None] + np.arange(size)
             misfits[some], apart = _misfits(*(of[side[places]].astype(float) for side in (one, two) for of in times))
             few = misfits[some] <= _MOST_MISFITS
-            few[~few] = [_was_set_once(row) for row in apart[~few]]
+            few[~few] = _were_set_once(apart[~few])
             fits[some] = few
     return misfits, fits
 
@@ -481,13 +481,14 @@ def _most_covered(least: Floats, most: Floats) -> Floats:
     return np.take_along_axis(at, fullest, axis=1)
 
 
-def _was_set_once(apart: Floats) -> bool:
-    """Return whether ends lie apart by one time up to some collective, and by another after it."""
-    apart = apart[:: -(-len(apart) // _SHARED_LOOKED_AT)]
-    spread = _spread(apart)
-    places = range(1, len(apart))
-    return any(_spread(apart[:at]) + _spread(apart[at:]) <= _ONCE * spread for at in places)
+def _were_set_once(apart: Floats) -> Bools:
+    """Return whether ends lie apart by one time up to some collective, and by another after it, for each pair."""
+    apart = apart[:, :: -(-apart.shape[1] // _SHARED_LOOKED_AT)]
+    spread, least = _spread(apart), np.full(len(apart), np.inf)
+    for at in range(1, apart.shape[1]):
+        least = np.minimum(least, _spread(apart[:, :at]) + _spread(apart[:, at:]))
+    return np.asarray(least <= _ONCE * spread)
 
 
-def _spread(apart: Floats) -> float:
-    return float(np.abs(apart - median(apart)).sum())
+def _spread(apart: Floats) -> Floats:
+    return np.asarray(np.abs(apart - median(apart)[:, None]).sum(axis=1))
