@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kair_engine.trace.json_text import encode_json
+from kair_engine.trace.json_text import encode_json, plain_number
 from kair_tui import __version__
 from kair_tui.render.answer import Document
 from kair_tui.render.text import escape_controls
@@ -38,7 +38,7 @@ def document(answer: Document, data: dict[str, Any]) -> str:
 
 def to_plain(value: Any) -> Any:  # noqa: ANN401
     """Return dataclasses and tuples as dicts and lists; number keys become strings, as JSON requires."""
-    return msgspec.to_builtins(value, str_keys=True)
+    return msgspec.to_builtins(value, str_keys=True, enc_hook=plain_number)
 
 
 def encode(value: Any, *, indent: int = 0) -> str:  # noqa: ANN401

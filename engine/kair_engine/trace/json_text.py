@@ -10,15 +10,27 @@ import msgspec
 from kair_engine.trace.files import read_kept
 
 _Kept = TypeVar("_Kept")
-_ENCODER = msgspec.json.Encoder()
+
+
+def plain_number(value: Any) -> Any:  # noqa: ANN401
+    """Return a number of NumPy, which type checkers take for a float, as one of Python. Raises TypeError for others."""
+    if isinstance(value, float):
+        return float(value)
+    if hasattr(value, "item"):
+        return value.item()
+    raise TypeError(f"encoding objects of type {type(value).__name__} is unsupported")
+
+
+_ENCODER = msgspec.json.Encoder(enc_hook=plain_number)
 
 
 def encode_json(value: Any) -> bytes:  # noqa: ANN401
     """Return `value` as JSON. Bytes of file names that are not UTF-8 (PEP 383) are written as `\\xff`."""
     try:
-        return msgspec.json.encode(value)
+        return _ENCODER.encode(value)
     except UnicodeEncodeError:
-        return msgspec.json.encode(_without_surrogates(msgspec.to_builtins(value, str_keys=True)))
+        plain = msgspec.to_builtins(value, str_keys=True, enc_hook=plain_number)
+        return msgspec.json.encode(_without_surrogates(plain))
 
 
 def kept_json(path: Path, of: type[_Kept], body: Callable[[bytes], bytes] = bytes) -> _Kept | None:

@@ -135,7 +135,7 @@ class Budget:
         if seen:
             of, others = self._positions(seen), self._of_others(seen)
             waited = float(self.parts.waited_for_ns[:, of].sum())
-            yield self._item("no_peer", waited / others.sum() * self._mean_ns, ranks=tuple(sorted(seen)))
+            yield self._item("no_peer", float(waited / others.sum()) * self._mean_ns, ranks=tuple(sorted(seen)))
         if unseen - accused:
             yield self._item("no_peer", self._may_wait_ns(unseen), ranks=tuple(sorted(unseen - accused)))
 
