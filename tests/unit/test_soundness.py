@@ -24,3 +24,26 @@ def test_texts_that_are_none_are_found(tmp_path: Path) -> None:
     assert found is not None
     assert found[0] == fragment
     assert "UTF8" in found[1]
+
+
+def test_inputs_that_are_no_numbers_are_found(tmp_path: Path) -> None:
+    trace = open_trace(kb.write_job(tmp_path / "job", range(1)), cache=tmp_path / "cache")
+    (fragment,) = trace.fragments
+    table = pq.read_table(fragment)
+    at = table.schema.get_field_index("inputs")
+    for text, why in (("8,4;2", None), ("", None), ("8,x", "it has dimensions of inputs that are no numbers")):
+        inputs = pa.DictionaryArray.from_arrays(pa.array([0] * len(table), pa.int32()), pa.array([text]))
+        pq.write_table(table.set_column(at, table.schema.field(at), inputs), fragment)
+        found = unsound_file(trace)
+        assert found == (None if why is None else (fragment, why))
+
+
+def test_a_description_that_is_no_text_is_found(tmp_path: Path) -> None:
+    trace = open_trace(kb.write_job(tmp_path / "job", range(1)), cache=tmp_path / "cache")
+    (fragment,) = trace.fragments
+    whole = fragment.read_bytes()
+    assert whole.count(b"parquet-cpp-arrow") == 1
+    fragment.write_bytes(whole.replace(b"parquet-cpp-arrow", b"parquet\xffcpp-arrow"))
+    found = unsound_file(trace)
+    assert found is not None
+    assert "invalid utf8" in found[1]

@@ -80,6 +80,10 @@ class KeptVerdict:
     triaged_at: str
     """UTC, ISO 8601."""
 
+    def __post_init__(self) -> None:
+        """Refuse what is kept with a time that is none. Raises ValueError."""
+        datetime.fromisoformat(self.triaged_at)
+
 
 def keep_verdict(folder: Path, verdict: Verdict, summary: str) -> None:
     """Keep a verdict and its sentence in the folder of its recording. A read-only store keeps nothing."""

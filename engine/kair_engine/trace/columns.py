@@ -9,6 +9,7 @@ most questions, so it is done only after a failure.
 """
 
 import math
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -385,22 +386,26 @@ def _texts(values: tuple[str, ...]) -> pa.StringArray:
 
 _REQUIRED: Final = tuple(field.name for field in SCHEMA if not field.nullable)
 _KNOWN: Final = {"kind": frozenset(KINDS), "phase": frozenset(PHASES)}
+_INPUTS: Final = re.compile(r"\d+(?:[,;]\d+)*", re.ASCII)
 _LONGEST_NS: Final = 10**18
 _LATEST_NS: Final = 4 * 10**18
 
 
 def unsound_file(trace: Trace) -> tuple[Path, str] | None:
     """Return the first file that is gone, or is not as readers write it, and why; None if all are sound."""
+    import polars as pl
+
     times = trace.job.step_times
     cells = {(rank, step): count for rank, step, count in zip(times.rank, times.step, times.operations, strict=True)}
     shift = trace.job.step_shift
     cells = {(rank, step + shift.get(rank, 0)): count for (rank, step), count in cells.items()}
     for path in trace.fragments:
         try:
+            pl.read_parquet_schema(path)  # it refuses texts in the file's description that Arrow takes
             why = next(_faults(path, cells), None)
         except FileNotFoundError:
             return path, "it was removed while it was read"
-        except (OSError, pa.ArrowException, ValueError) as error:
+        except (OSError, pa.ArrowException, pl.exceptions.PolarsError, ValueError) as error:
             why = str(error).splitlines()[0] if str(error) else type(error).__name__
         if why is not None:
             return path, why
@@ -428,6 +433,8 @@ def _faults_of_rows(rows: pa.Table, cells: dict[tuple[int, int], int]) -> Iterat
     for name, known in _KNOWN.items():
         if set(_texts_of(rows, name)) - known - {None}:
             yield f"it has a {name} that there is not"
+    if not all(_INPUTS.fullmatch(text) for text in set(_texts_of(rows, "inputs")) if text):
+        yield "it has dimensions of inputs that are no numbers"
     start, duration = (filled(rows[name]) for name in ("start_ns", "duration_ns"))
     if duration.min() < 0 or duration.max() > _LONGEST_NS or np.abs(start.astype(float)).max() > _LATEST_NS:
         yield "it has times that no recording has"
