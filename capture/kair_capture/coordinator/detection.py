@@ -21,7 +21,7 @@ from kair_engine.localize.anomalies import FALSE_ALARM_RATE
 from kair_engine.localize.live import FEWEST_BLOCKS, above_past, above_peers
 from kair_engine.localize.peers import OF_STEP, OF_WORK, Spread
 from kair_engine.results.watch import FEWEST_PEERS
-from kair_engine.stats import MAD_TO_SIGMA, known_median, known_role_medians, median_of_others
+from kair_engine.stats import MAD_TO_SIGMA, known_median, known_role_medians, median, median_of_others
 from kair_engine.timeline.batch_sizes import of_the_samples
 
 STEPS: Final = 20
@@ -95,7 +95,7 @@ class Standing:
 def spread_of(recent: Recent) -> Spread:
     """Return how healthy ranks differ in their own time, as a share of it."""
     own = known_median(recent.self_us.T if recent.samples is None else (recent.self_us * recent.samples).T)
-    return Spread.of_own_time(1.0, np.nanmedian(recent.step_us[0]) / max(np.median(own), 1e-9))
+    return Spread.of_own_time(1.0, float(known_median(recent.step_us[:1].T)[0] / max(median(own), 1e-9)))
 
 
 def standing(recent: Recent, drift: float, role: Ints, past: "Past", spread: Spread) -> Standing:
@@ -103,13 +103,13 @@ def standing(recent: Recent, drift: float, role: Ints, past: "Past", spread: Spr
 
     `drift` is how much an excess changes by itself. Ranks without peers are compared with their own `past`.
     """
-    median = known_median(recent.self_us.T)
+    own_us = known_median(recent.self_us.T)
     peers = np.bincount(role)[role] - 1
     figures = above_peers(recent.self_us, role, spread, drift)
     if len(alone := np.flatnonzero(peers + 1 < FEWEST_PEERS)):
-        figures[:, alone] = above_past(past.blocks(recent.ranks)[:, alone], median[alone], spread)
+        figures[:, alone] = above_past(past.blocks(recent.ranks)[:, alone], own_us[alone], spread)
     excess, z, chance = figures
-    return Standing(recent.ranks, median, excess, z, chance, peers)
+    return Standing(recent.ranks, own_us, excess, z, chance, peers)
 
 
 def computing(recent: Recent) -> Recent | None:
@@ -187,9 +187,9 @@ class Past:
     def __init__(self) -> None:
         self._blocks: deque[tuple[Ints, Floats]] = deque(maxlen=_BLOCKS)
 
-    def add(self, ranks: Ints, median: Floats) -> None:
+    def add(self, ranks: Ints, own_us: Floats) -> None:
         """Add a block of 20 steps."""
-        self._blocks.append((ranks, median))
+        self._blocks.append((ranks, own_us))
 
     def blocks(self, ranks: Ints) -> Floats:
         """Return (blocks × ranks), NaN where missing."""
@@ -226,7 +226,7 @@ class Who:
         earlier ones suffice.
         """
         changes = self._changes if len(self._changes) >= _FEW_CHANGES else [one for of in self._fresh for one in of]
-        return float(np.median(np.abs(changes))) * MAD_TO_SIGMA / 2**0.5 if len(changes) else 0.0
+        return float(median(np.abs(changes))) * MAD_TO_SIGMA / 2**0.5 if len(changes) else 0.0
 
     def look(
         self, recent: Recent, role: Ints, *, whole_block: bool, least: Least = USUAL, spread: Spread = OF_WORK
@@ -315,7 +315,7 @@ class When:
         of_steps = of_steps[~np.isnan(of_steps)]
         if not len(of_steps):
             return 0.0, 0.0, False
-        now = float(np.median(of_steps))
+        now = float(median(of_steps))
         # Deviations of blocks from their median include slow swings of the machine.
         figures = above_past(np.array(self._blocks)[:, None], np.array([now]), OF_STEP, relative=False)
         shift, z, chance = figures[:, 0].tolist()

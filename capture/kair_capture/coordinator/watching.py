@@ -30,7 +30,7 @@ from kair_capture.coordinator.step_table import Recent, Roles, StepTable
 from kair_engine.arrays import Floats, Ints
 from kair_engine.results.watch import Alert, AlertKind, Hang, high_slowdowns
 from kair_engine.results.windows import PricedWindow
-from kair_engine.stats import known_median
+from kair_engine.stats import known_median, median
 from kair_engine.timeline.batch_sizes import STEPS_OF_A_CHANGE, lasting_changes
 
 _MOST_LOOKS: Final = 20
@@ -159,7 +159,7 @@ class Watching:
         self.standing, slow = self._stand(recent, whole_block=whole_block)
         self._is_uneven = has_uneven_sizes(recent)
         shift, z, is_longer = self._when.look(recent, whole_block=whole_block, least=self.least)
-        self.step_us = float(np.median(known_median(recent.step_us.T)))
+        self.step_us = float(median(known_median(recent.step_us.T)))
         if muted:
             self.slow = set(slow) & self._told_slow()
             return None
