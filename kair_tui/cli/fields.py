@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass
 from dataclasses import fields as record_fields
 from difflib import get_close_matches
+from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -99,14 +100,17 @@ def field_type(reference: Reference, named: NamedType) -> Any:  # noqa: ANN401
     return kind
 
 
-def fields_of(kind: Any) -> dict[str, Any] | None:  # noqa: ANN401
+def fields_of(kind: Any) -> Mapping[str, Any] | None:  # noqa: ANN401
     """Return the types of a record's fields, None for other types; warnings stand next to the data in JSON.
 
     A cause is plain text to the type checker: the table of causes has the possible ones.
     """
     kind = plain(kind)
-    if not (isinstance(kind, type) and is_dataclass(kind)):
-        return None
+    return _of_record(kind) if isinstance(kind, type) and is_dataclass(kind) else None
+
+
+@cache
+def _of_record(kind: type) -> Mapping[str, Any]:
     of = get_type_hints(kind)
     hints = {one.name: of[one.name] for one in record_fields(kind) if one.name != "warnings"}
     if _CAUSE in hints and str in alternatives(hints[_CAUSE]):

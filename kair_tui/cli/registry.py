@@ -5,6 +5,7 @@ A command's module is imported only when the command is used, so that `kair --he
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from importlib import import_module
 from typing import Any, Final, get_type_hints
 
@@ -145,6 +146,7 @@ class Entry:
         return import_module(self.module or f"kair_tui.commands.{self.name}")
 
 
+@cache
 def _returned(function: Callable[..., Any]) -> type[Any]:
     kind: type[Any] = get_type_hints(function)["return"]
     return kind
