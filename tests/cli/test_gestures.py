@@ -7,17 +7,19 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from support.cli_samples import kair, store_variables
+from support.cli_samples import kair
 from support.places import SAMPLES
 from support.tensor_parallel import write_tensor_parallel
 
 
-@pytest.fixture
-def traces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+pytestmark = pytest.mark.usefixtures("own_places")
+
+
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Eight ranks in one folder; the third is slow."""
-    store_variables(monkeypatch, tmp_path)
-    monkeypatch.setenv("KAIR_CACHE", str(tmp_path / "cache"))
-    return write_tensor_parallel(tmp_path / "job", collective="ncclDevKernel_AllReduce", slow={2: 1.3})
+    folder = tmp_path_factory.mktemp("traces") / "job"
+    return write_tensor_parallel(folder, collective="ncclDevKernel_AllReduce", slow={2: 1.3})
 
 
 def files(traces: Path) -> list[str]:
