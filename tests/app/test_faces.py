@@ -17,6 +17,8 @@ from kair_engine.errors import UsageError
 from kair_tui.commands.mcp_tools import tool_of
 from kair_tui.tui.session import Session
 
+pytestmark = pytest.mark.slow
+
 HEALTHY, UPGRADED, SAMPLE = SAMPLES / "two_hosts_healthy", SAMPLES / "two_hosts_upgrade", SAMPLES / "slow_operator"
 Face = Callable[[str, dict[str, Any]], dict[str, Any]]
 """Asks a question about the job `new` with these options, and returns the document."""
@@ -122,7 +124,6 @@ def test_every_question_is_asked_here() -> None:
     assert {*QUESTIONS} == {*ANSWERED_BY} - NOT_OF_A_JOB - OF_SCREENS - OF_AN_ACTION
 
 
-@pytest.mark.slow
 def test_a_question_has_one_answer_whoever_asks_it(client: Client) -> None:
     for command, options in QUESTIONS.items():
         asked = by_command(command, options)

@@ -45,6 +45,7 @@ def test_load_ext_gives_the_magic() -> None:
     assert shell.registered == (magic, "line", "kair")
 
 
+@pytest.mark.slow
 def test_an_analysis_is_a_value_which_the_notebook_shows() -> None:
     found: Any = magic(f"triage {SAMPLES / 'slow_operator'}")
     assert found.verdict == "straggler" and found._repr_html_().startswith("<iframe")
@@ -71,11 +72,13 @@ def test_all_else_is_printed(line: str, out: str, err: str, capsys: pytest.Captu
     assert said.out.startswith(out) and bool(said.out) is bool(out) and said.err == err
 
 
+@pytest.mark.slow
 def test_text_that_is_asked_for_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert magic(f"triage {SAMPLES / 'healthy'} --json") is None
     assert json.loads(capsys.readouterr().out)["data"]["verdict"] == "no_straggler"
 
 
+@pytest.mark.slow
 def test_names_in_traces_stay_text(_evil: Path) -> None:
     job = api.open(_evil, progress=False)
     shown = {

@@ -23,6 +23,8 @@ from kair_engine.fleet import saved_share
 from kair_engine.results.watch import WatchResult
 from kair_tui.tui.session import Session
 
+pytestmark = pytest.mark.slow
+
 KEY = b"k" * 32
 JOBS = {
     "unsampled": {},

@@ -24,6 +24,7 @@ def _beside_traces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_beside_traces")
 def test_every_recipe_runs(capsys: pytest.CaptureFixture[str]) -> None:
     names: dict[str, object] = {}
@@ -44,6 +45,7 @@ def test_every_recipe_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert Path("incident.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_beside_traces")
 def test_its_json_is_the_command_s() -> None:
     job = api.open("traces/", progress=False)
@@ -54,6 +56,7 @@ def test_its_json_is_the_command_s() -> None:
     assert job.steps.equals(job.query("SELECT * FROM steps"))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_beside_traces")
 def test_a_notebook_shows_the_report_apart_from_its_own_styles() -> None:
     job = api.open("traces/")

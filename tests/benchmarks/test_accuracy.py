@@ -173,6 +173,7 @@ def test_least_waiting_with_a_test_spares_ranks_that_chance_explains() -> None:
     assert rule(waiting(100, 100, 100)).verdict == "no_straggler"
 
 
+@pytest.mark.slow
 def test_grubbs_test_rejects_at_its_rate() -> None:
     random = np.random.default_rng(7)
     rejected = sum(bool(peer_rules._lowest_is_outlier(random.normal(size=8))) for _ in range(4000))

@@ -301,6 +301,7 @@ def test_kernels_of_a_graph_are_written_without_a_collective_call_of_their_own(t
     assert read.filter(name="cudaGraphLaunch").height == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("collective_args", [True, False])
 @pytest.mark.parametrize(
     ("layout", "steps"), [(DP4, 3), (JobLayout("3d", dp=2, pp=2, tp=2, microbatches=2), 2)], ids=["dp", "3d"]
@@ -324,6 +325,7 @@ def test_kineto_traces_read_back_as_the_table(
             assert (info.layout.pipeline_stage, info.layout.dp_rank) == ({rank: rank // 4}, {rank: rank % 4 // 2})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.kind)
 def test_the_engine_takes_the_table(tmp_path: Path, layout: JobLayout) -> None:
     trace = write_table(simulated(layout, SlowGpu(3, 1.5), steps=12), tmp_path)

@@ -93,6 +93,7 @@ def test_jobs_that_read_the_loss_in_every_step_are_what_they_were(layout: str, e
     assert digest.hexdigest()[:16] == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_launch_returns_once_the_kernel_a_queue_before_it_is_over(shape: str) -> None:
     layout, queue = SHAPES[shape]
@@ -108,6 +109,7 @@ def test_a_launch_returns_once_the_kernel_a_queue_before_it_is_over(shape: str) 
         assert max(blocked) < 20_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 def test_no_more_launches_than_the_queue_holds_are_unfinished(shape: str) -> None:
     layout, queue = SHAPES[shape]
@@ -130,6 +132,7 @@ def test_the_host_launches_in_order_and_marks_of_steps_bracket_its_launches() ->
     assert (whole.step_begin[1:] > whole.step_end[:-1]).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_stream_runs_one_operation_at_a_time_across_steps(shape: str) -> None:
     recording = simulated(*SHAPES[shape])
@@ -157,6 +160,7 @@ def test_hosts_that_are_slower_than_their_devices_set_the_period() -> None:
     assert max(quick.host_ns) < 0.15 * quick.period_ns
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [SlowInputHidden(2, 0.7), HostBoundHidden(2, 0.7), HostStalls(2, 3, 0.3)], ids=repr)
 @pytest.mark.parametrize("queue", [60, 300])
 def test_the_queue_hides_what_the_host_has_time_for(fault: Fault, queue: int) -> None:
@@ -168,6 +172,7 @@ def test_what_the_host_has_no_time_for_costs_what_is_beyond_the_period(fault: Fa
     assert cost(DP4, 100, fault) == pytest.approx(0.2 / 1.2, abs=0.02)
 
 
+@pytest.mark.slow
 def test_stalls_of_the_device_cost_as_much_in_a_short_recording_as_in_a_long_one() -> None:
     fault = DeviceStalls(1, 3, 0.4)
     assert cost(DP4, 100, fault) == pytest.approx(0.12 / 1.12, abs=0.02)
@@ -176,6 +181,7 @@ def test_stalls_of_the_device_cost_as_much_in_a_short_recording_as_in_a_long_one
         assert sum(map(bool, recording.truths[0].by_step)) == 3
 
 
+@pytest.mark.slow
 def test_a_pipeline_that_synchronises_or_not_loses_as_much_by_a_slow_device() -> None:
     fault = SlowGpu(5, 1.3)
     spec = JobSpec(replace(PIPELINE, reads_loss=1), 20, 1, (fault,))
@@ -268,6 +274,7 @@ def test_a_loss_that_is_read_now_and_then_is_copied_and_waited_for_in_those_step
         assert [names.count(name) for name in reads] == [2, 2, 2, 2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", [name for name in AHEAD if "64" not in name])
 def test_the_engine_opens_every_kind_of_job(layout: str, tmp_path: Path) -> None:
     of_layout = next(one for one in scenarios() if one.layout == layout)

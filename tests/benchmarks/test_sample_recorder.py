@@ -190,6 +190,7 @@ def longest_gap(events: list[Event]) -> float:
     return gap
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "wrong"),
     [

@@ -10,6 +10,7 @@ from fleet import Job, page, write
 import kair
 
 
+@pytest.mark.slow
 def test_a_fleet_says_who_is_slow_and_what_is_wasted(tmp_path: Path) -> None:
     truths = {f"job{seed}": write(seed, tmp_path) for seed in range(16)}
     fleet = kair.fleet(store=tmp_path, progress=False)

@@ -25,6 +25,7 @@ THREE_DIMENSIONS = JobLayout("3d", dp=2, pp=2, tp=2, microbatches=4)
 PIPELINE = JobLayout("3d", dp=4, pp=2, microbatches=4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", [STANDARD["dp8"], THREE_DIMENSIONS], ids=["dp8", "3d8"])
 @pytest.mark.parametrize("factor", [1.1, 1.3])
 def test_a_slow_gpu_is_priced_at_what_the_job_is_slower_by(layout: JobLayout, factor: float, tmp_path: Path) -> None:
@@ -95,6 +96,7 @@ def asked(folder: Path, *faults: Fault, seed: int = 1) -> WhatifResult:
     return whatif(open_trace(written(folder, pipeline_rows(recording)), cache=folder / "cache"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_simulated_garbage_collection_is_named_and_priced(seed: int, tmp_path: Path) -> None:
     result = asked(tmp_path, GarbageCollection(0.5, 40.0), seed=seed)
@@ -108,6 +110,7 @@ def test_simulated_garbage_collection_is_named_and_priced(seed: int, tmp_path: P
     assert healthy.causes == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fault",
     [

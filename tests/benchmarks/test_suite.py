@@ -52,6 +52,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     return Bench(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_figure_that_became_worse_is_named_and_fails_the_check(bench: Bench) -> None:
     assert [bench.run(took, 100.0) for took in (1.0, 1.1, 1.0)] == [0, 0, 0]
     assert "No figure is more than 15% worse" in bench.page
@@ -61,6 +62,7 @@ def test_a_figure_that_became_worse_is_named_and_fails_the_check(bench: Bench) -
     assert "- **load, kair, MB/s** is worse than before by a factor of 1.25" in bench.page
 
 
+@pytest.mark.slow
 def test_the_last_three_runs_are_kept_and_the_median_of_them_counts(bench: Bench) -> None:
     for took in (9.0, 1.0, 5.0, 1.0):
         bench.run(took, 100.0)

@@ -364,6 +364,7 @@ def test_run_folders_of_dead_jobs_go_and_no_other(tmp_path: Path) -> None:
     assert remove_dead_folders(own, later) == ["a"]
 
 
+@pytest.mark.slow
 def test_a_file_beside_the_training_script_is_no_module_of_the_agents(tmp_path: Path) -> None:
     (tmp_path / "queue.py").write_text("1 / 0")
     environment = {

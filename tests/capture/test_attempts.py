@@ -94,6 +94,7 @@ def test_a_restart_with_fewer_ranks_is_watched_as_any_job(tmp_path: Path) -> Non
     assert job.watching.is_stalled
 
 
+@pytest.mark.slow
 def test_20_restarts_are_as_many_attempts_and_nothing_stalls(tmp_path: Path) -> None:
     job, chance = Job(tmp_path), random.Random(3)
     job.hosts.introduce(Host("node-1", 4, (0,)), 7, 0.0)

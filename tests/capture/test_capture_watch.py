@@ -13,6 +13,7 @@ from kair_capture.places import JobPlaces
 from kair_tui.commands.capture_watch import start_coordinator
 
 
+@pytest.mark.slow
 def test_a_job_that_is_run_with_watch_has_a_coordinator_as_long_as_it_runs(tmp_path: Path) -> None:
     places = JobPlaces(tmp_path, "job")
     until_it_listens = f"until [ -e {places.address} ]; do sleep 0.1; done"

@@ -37,6 +37,7 @@ class TwoClocks:
             yield abs(fit.offset_at(host) - (host - true_ns)), fit.bound_at(host)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asymmetry_us", [0.0, 10.0, 200.0])
 @pytest.mark.parametrize("jitter_us", [10.0, 100.0])
 def test_the_error_is_within_its_bound(asymmetry_us: float, jitter_us: float) -> None:

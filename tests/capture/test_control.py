@@ -150,6 +150,7 @@ def test_settings_that_are_recorded_and_sent_again_or_signed_otherwise_change_no
         assert coordinator.endpoint.refused["replay"] == coordinator.endpoint.refused["signature"] == 1
 
 
+@pytest.mark.slow
 @FEW
 @given(st.dictionaries(st.text(max_size=20) | st.sampled_from(list(KEYS)), st.text(max_size=20), max_size=9))
 def test_what_a_file_remembers_is_taken_as_far_as_it_can_be(values: dict[str, str]) -> None:

@@ -72,6 +72,7 @@ def pipelines(ranks: int, stages: int) -> Roles:
     return roles
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [4, 8, 2048])
 def test_a_rank_that_becomes_slow_is_noticed_within_30_steps_and_no_other(ranks: int) -> None:
     found = noticed(ranks, 0.2, steps=300)
@@ -97,6 +98,7 @@ def noticed_on_a_busy_host(seed: int, *, held_up: float, waiting: float, slow_by
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("held_up", "waiting"), [(0.3, 0.1), (0.0, 0.2)])
 def test_a_slow_rank_is_noticed_within_36_steps_on_a_busy_host_and_a_healthy_job_is_left_alone(
     held_up: float, waiting: float
@@ -108,6 +110,7 @@ def test_a_slow_rank_is_noticed_within_36_steps_on_a_busy_host_and_a_healthy_job
         assert not noticed_on_a_busy_host(seed, held_up=held_up, waiting=waiting, slow_by=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [4, 256])
 def test_healthy_jobs_are_left_alone(ranks: int) -> None:
     assert not noticed(ranks, 0.0, steps=2000)

@@ -112,6 +112,7 @@ def test_the_agent_sees_that_a_rank_is_stopped(tmp_path: Path) -> None:
         assert told(dumper).signal == signal.SIGSTOP
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ends", "expected"),
     [

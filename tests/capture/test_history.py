@@ -124,6 +124,7 @@ _COMMAND = re.compile(r"kair [a-z]+(?: [a-z]+)??(?: --job)? job\b")
 """A whole line in a hint; `job` is the job's name."""
 
 
+@pytest.mark.slow
 def test_what_messages_about_a_job_without_a_sample_recommend_works(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -299,6 +299,7 @@ class FakeClock:
         return self.now
 
 
+@pytest.mark.slow
 def test_steps_that_nobody_asked_for_are_sampled_as_often_as_they_can_be_afforded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -529,6 +530,7 @@ worker = multiprocessing.get_context("fork").Process(target=train)
 """
 
 
+@pytest.mark.slow
 def test_the_last_step_of_a_worker_that_was_forked_is_not_lost(tmp_path: Path) -> None:
     """It leaves by `os._exit`."""
     steps = []

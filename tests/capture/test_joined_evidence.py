@@ -133,6 +133,7 @@ def test_a_joined_file_hides_no_more_than_samples_up_to_its_own(host: OfHost) ->
     host.require_all()
 
 
+@pytest.mark.slow
 def test_wherever_an_agent_is_killed_each_row_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before each change of the store and of its own folder."""
     unlink, changes = Path.unlink, 0

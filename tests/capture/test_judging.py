@@ -45,6 +45,7 @@ def answered(judging: Judging, **when: object) -> str | None:
     return told
 
 
+@pytest.mark.slow
 def test_the_coordinator_takes_the_verdict_that_triage_gives(tmp_path: Path) -> None:
     places = watched_job(tmp_path / "store")
     status = json.loads(places.status.read_bytes())

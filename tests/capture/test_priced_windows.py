@@ -45,6 +45,7 @@ def watched(folder: Path, sample: str) -> Path:
     return store
 
 
+@pytest.mark.slow
 def test_each_window_has_the_figures_that_whatif_has_of_its_steps(tmp_path: Path) -> None:
     store = watched(tmp_path, "slow_operator")
     document = json.loads(kair("watch", "job123", "--whatif", "--json", "--store", str(store)).out)
@@ -65,6 +66,7 @@ def test_each_window_has_the_figures_that_whatif_has_of_its_steps(tmp_path: Path
     assert "S_w: slowdown by each worker alone" in told
 
 
+@pytest.mark.slow
 def test_a_window_is_priced_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = watched(tmp_path, "slow_operator")
     look = ("watch", "job123", "--whatif", "--json", "--store", str(store))
@@ -81,6 +83,7 @@ def test_a_window_is_priced_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert json.loads(kair(*look).out)["data"]["priced_windows"] == first
 
 
+@pytest.mark.slow
 def test_a_high_slowdown_fails_a_pipeline_that_asks_for_it(tmp_path: Path) -> None:
     # The second has an S of 1.15, as high as noise makes it.
     for sample, status in (("slow_host", 10), ("two_hosts_healthy", 0), ("healthy", 0)):
@@ -96,6 +99,7 @@ def test_nothing_is_priced_before_anything_is_sampled(tmp_path: Path) -> None:
     assert (told.status, json.loads(told.out)["data"]["priced_windows"]) == (0, [])
 
 
+@pytest.mark.slow
 def test_a_coordinator_prices_what_was_sampled_and_tells_an_alert_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,6 +211,7 @@ def test_an_alert_is_raised_where_it_begins_and_is_over_where_it_ends(
     assert [(one.kind, one.over) for one in found] == [("high_slowdown", over) for over in alerts]
 
 
+@pytest.mark.slow
 def test_what_is_missing_from_the_recording_is_said(tmp_path: Path) -> None:
     recording = tmp_path / "recording"
     shutil.copytree(SAMPLES / "slow_operator", recording)

@@ -48,6 +48,7 @@ def warned(process: subprocess.Popen[str]) -> list[str]:
     return process.communicate()[1].splitlines()
 
 
+@pytest.mark.slow
 def test_a_second_process_of_a_rank_records_nothing_and_says_so_once_a_host(tmp_path: Path) -> None:
     """A job of the same name, a sub-process with the variables of its rank, or an attempt whose predecessor lives."""
     run = tmp_path / "run"
@@ -83,6 +84,7 @@ def test_what_a_rank_forked_does_not_keep_its_place(tmp_path: Path) -> None:
     os.waitpid(worker, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts a file system")
 @pytest.mark.parametrize("left", [0, 8192])
 def test_memory_that_is_full_ends_no_rank_and_is_told_once_a_host(tmp_path: Path, left: int) -> None:

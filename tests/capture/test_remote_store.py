@@ -74,6 +74,7 @@ def listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     return ask
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["file", "memory"])
 def test_what_agents_deliver_is_read_through_a_mirror(tmp_path: Path, scheme: str, listed: Listing) -> None:
     if scheme == "memory":
@@ -193,6 +194,7 @@ remote.RemoteStore(sys.argv[1], Path()).put(Path(__file__ if "__file__" in vars(
 """
 
 
+@pytest.mark.slow
 def test_what_a_killed_put_leaves_is_never_read_and_goes_when_it_is_old(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -84,6 +84,7 @@ def test_every_field_arrives_at_its_full_width(tmp_path: Path) -> None:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_concurrent_reader_sees_whole_records_in_order(tmp_path: Path) -> None:
     path = tmp_path / "a.ring"
     with writer(path, 30_000, told=-1) as (process, said):

@@ -41,6 +41,7 @@ def require_same(columns: StepColumns, rows: Rows) -> None:
         assert column.dtype == rows[name].dtype and column.tolist() == rows[name].tolist(), name
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(told=TOLD, cuts=st.tuples(st.integers(0, 40), st.integers(0, 40)), most=st.none() | st.integers(1, 40))
 def test_whatever_was_recorded_in_whatever_files_the_rows_are_the_same(

@@ -125,6 +125,7 @@ def test_the_coordinator_says_how_far_records_are_thinned() -> None:
     assert table.parts_every == 2, "as of now"
 
 
+@pytest.mark.slow
 def test_commands_and_the_screen_say_how_far_records_are_thinned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

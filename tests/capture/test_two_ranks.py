@@ -18,6 +18,8 @@ from kair_capture.coordinator.step_table import Roles, StepTable
 from kair_capture.coordinator.watching import Watching
 from kair_engine.results.watch import WatchResult
 
+pytestmark = pytest.mark.slow
+
 STEPS = 400
 
 

@@ -71,6 +71,7 @@ def watched(rows: tuple[Rows, ...]) -> tuple[Watching, WatchResult]:
     return watching, status
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sizes", "fixed_us"), [((8, 24, 24, 24), 6000.0), ((8, 24, 8, 24), 6000.0), ((32, 16, 16, 16), 0.0)]
 )
@@ -83,6 +84,7 @@ def test_ranks_that_are_given_more_or_less_and_are_equally_fast_are_left_alone(
     assert [row.samples for row in status.ranks] == list(sizes)
 
 
+@pytest.mark.slow
 def test_a_rank_that_is_slow_for_its_samples_and_is_waited_for_is_named(tmp_path: Path) -> None:
     """It takes 31 ms a step for half of the samples that the others are done with in 22 ms."""
     watching, status = watched(steps_of(lambda _: (20, 20, 10, 18), slow={2: 2.9, 3: 1.1}))
@@ -104,6 +106,7 @@ def test_a_rank_that_is_slow_for_its_samples_and_is_waited_for_is_named(tmp_path
     assert any(re.fullmatch(r'kair_sample_seconds\{.*rank="2".*\} 0\.0031\d+', line) for line in lines_of(status))
 
 
+@pytest.mark.slow
 def test_a_rank_that_a_plan_gives_so_few_samples_that_nobody_waits_for_it_is_evened_out(tmp_path: Path) -> None:
     """Three times as slow from step 100 on, and from step 300 on all take 21 ms a step."""
     rows = steps_of(lambda step: EVEN if step < 300 else FITTED, slow={2: 3.1, 3: 1.1})
@@ -120,6 +123,7 @@ def test_a_rank_that_a_plan_gives_so_few_samples_that_nobody_waits_for_it_is_eve
     assert "is slow" not in told.splitlines()[0]
 
 
+@pytest.mark.slow
 def test_what_changes_where_a_plan_begins_is_the_plan_s() -> None:
     """Steps become half as long again, ranks compile, epochs end every 37 steps; nobody is slower than before."""
 
@@ -137,6 +141,7 @@ def test_what_changes_where_a_plan_begins_is_the_plan_s() -> None:
     assert {alert.kind for alert in watched(untold)[0].alerts} == {"slow_rank", "longer_steps"}
 
 
+@pytest.mark.slow
 def test_a_rank_that_becomes_slow_after_a_plan_is_noticed() -> None:
     rows = steps_of(lambda step: EVEN if step < 200 else (8, 18, 12, 26))
     for of, name in ((rows[2], "self_us"), (rows[2], "step_us")):

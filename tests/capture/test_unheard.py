@@ -209,6 +209,7 @@ def test_real_jobs_of_one_name_do_not_mix_at_the_same_time_or_one_after_the_othe
         shutil.rmtree(left)
 
 
+@pytest.mark.slow
 def test_an_agent_says_that_another_store_s_has_the_folder(tmp_path: Path) -> None:
     make_key(JobPlaces(tmp_path / "store", "job").key)
     with agent_of(tmp_path) as agent:

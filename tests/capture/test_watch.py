@@ -201,6 +201,7 @@ def test_a_second_coordinator_of_a_host_takes_a_free_port(store: Path, monkeypat
     assert f":{port}," not in told.err
 
 
+@pytest.mark.slow
 def test_a_command_runs_without_capture_where_that_cannot_be_and_it_is_told_once(store: Path) -> None:
     (store / "taken").touch()
     program = "import os, sys; print(os.environ['KAIR_DISABLE'], 'KAIR_CAPTURE' in os.environ); sys.exit(6)"

@@ -4,6 +4,7 @@ import gzip
 import json
 from pathlib import Path
 
+import pytest
 from support.answers import recorded, shared_cache, triaged
 from support.captured import window_of
 from support.places import SAMPLES
@@ -25,6 +26,7 @@ SENT = (
 )
 
 
+@pytest.mark.slow
 def test_a_folder_of_windows_gives_the_verdict_of_the_recording(tmp_path: Path) -> None:
     for source in SAMPLE.glob("*.json.gz"):
         text = gzip.decompress(source.read_bytes())

@@ -8,6 +8,8 @@ import pytest
 from support.cli_samples import assert_valid, kair, store_variables
 from support.places import SAMPLES
 
+pytestmark = pytest.mark.slow
+
 BEFORE, AFTER = str(SAMPLES / "two_hosts_healthy"), str(SAMPLES / "two_hosts_upgrade")
 
 

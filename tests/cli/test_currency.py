@@ -56,6 +56,7 @@ def test_what_is_no_price(typed: str) -> None:
     assert outcome.err.startswith(f"kair: error: --gpu-cost must be a price such as 2.5 or 2.5USD, got {typed!r}\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [
@@ -80,6 +81,7 @@ def test_the_currency_stands_with_the_amount(words: tuple[str, ...]) -> None:
     assert "CHF" not in plain.out
 
 
+@pytest.mark.slow
 def test_json_and_csv_have_it_beside_the_amount() -> None:
     def finding(*options: str) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(kair("triage", SLOW, "--json", *options).out)["data"]["findings"][0]
@@ -92,6 +94,7 @@ def test_json_and_csv_have_it_beside_the_amount() -> None:
     assert head.split(",").index("currency") == head.split(",").index("cost_per_day") + 1 and ",USD," in row
 
 
+@pytest.mark.slow
 def test_the_report_the_commands_in_it_and_python_say_the_same(tmp_path: Path) -> None:
     page = tmp_path / "r.html"
     assert kair("triage", SLOW, "--gpu-cost", "2.5USD", "--report", str(page)).status == 0
@@ -101,6 +104,7 @@ def test_the_report_the_commands_in_it_and_python_say_the_same(tmp_path: Path) -
     assert found.findings[0].currency == "USD" and f"{COST} USD a day" in found.text()
 
 
+@pytest.mark.slow
 def test_a_kept_verdict_is_not_taken_for_another_currency() -> None:
     assert kair("import", SLOW, "--job", "job1").status == 0
     for currency in ("USD", "EUR", "USD"):

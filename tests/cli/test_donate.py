@@ -32,6 +32,7 @@ def _own_places(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     store_variables(monkeypatch, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "job", [*(one for one in sorted(SAMPLES.iterdir()) if one.is_dir() and one.name[0] != "_"), *OF_CASES], ids=str
 )
@@ -46,6 +47,7 @@ def test_a_gift_is_judged_as_its_job_and_no_string_of_it_is_in_there(
     assert (found.differences, found.survivors) == ((), frozenset())
 
 
+@pytest.mark.slow
 def test_names_of_a_user_are_nowhere_in_a_gift(tmp_path: Path) -> None:
     folder = tmp_path / "wombat_run"
     for rank in range(2):
@@ -65,6 +67,7 @@ def test_names_of_a_user_are_nowhere_in_a_gift(tmp_path: Path) -> None:
     assert b"flash_fwd_kernel" in content
 
 
+@pytest.mark.slow
 def test_it_says_what_is_in_the_gift_and_the_gift_is_opened(tmp_path: Path) -> None:
     gift = tmp_path / "gift.tar.zst"
     done = kair("donate", str(JOB), "-o", str(gift))
@@ -94,6 +97,7 @@ def test_a_file_that_is_there_stays(tmp_path: Path) -> None:
     assert gift.read_text() == "mine"
 
 
+@pytest.mark.slow
 def test_without_a_file_the_names_that_stay_are_listed() -> None:
     done = kair("donate", str(JOB))
     assert done.status == 0

@@ -65,6 +65,7 @@ def job(tmp_path: Path) -> str:
     return "job1"
 
 
+@pytest.mark.slow
 def test_what_lies_beside_traces_is_read_by_itself(tmp_path: Path) -> None:
     folder = traces(tmp_path / "run")
     assert data("triage", str(folder))["sources"] == []
@@ -92,6 +93,7 @@ def test_damage_beside_traces_does_not_cost_the_verdict(tmp_path: Path) -> None:
     assert "evidence:" not in outcome.out
 
 
+@pytest.mark.slow
 def test_evidence_is_added_once_and_listed(job: str, tmp_path: Path) -> None:
     log(tmp_path / "telemetry" / "dmesg.txt")
     log(tmp_path / "telemetry" / "node.prom", METRICS)
@@ -112,6 +114,7 @@ def test_the_job_in_use_is_taken_and_told_where_none_is_named(job: str) -> None:
     assert f"using job {job}" in outcome.err
 
 
+@pytest.mark.slow
 def test_a_triage_that_was_kept_before_there_was_evidence_counts_no_more(job: str, tmp_path: Path) -> None:
     (recording,) = (tmp_path / "store" / job).glob("recording-*")
     kair("triage", job, "--evidence", str(log(tmp_path / "other.txt", XID * 2)))
@@ -236,6 +239,7 @@ def test_a_terminal_of_80_columns_is_not_overrun(tmp_path: Path, monkeypatch: py
         assert max(map(len, table.splitlines())) <= 80
 
 
+@pytest.mark.slow
 def test_in_a_shell_the_job_in_hand_is_listed_and_a_verdict_is_asked_anew(job: str, tmp_path: Path) -> None:
     log(tmp_path / "dmesg.txt")
     lines = f"triage; evidence; evidence add {job} dmesg.txt; evidence list; triage"

@@ -22,6 +22,7 @@ def events(file: Path) -> list[dict[str, Any]]:
     return json.loads(gzip.decompress(file.read_bytes()))["traceEvents"]
 
 
+@pytest.mark.slow
 def test_every_timeline_can_be_written_for_perfetto(tmp_path: Path) -> None:
     exported, looked_at, ideal = (tmp_path / f"{name}.json.gz" for name in ("exported", "looked_at", "ideal"))
     assert kair("export", JOB, "--step", "4", "--perfetto", str(exported)).status == 0
@@ -49,6 +50,7 @@ def test_a_timeline_goes_into_one_file_that_perfetto_knows(
     assert outcome.err.splitlines()[-1].startswith("hint: ")
 
 
+@pytest.mark.slow
 def test_the_line_says_what_was_written(tmp_path: Path) -> None:
     file = tmp_path / "one.pftrace"
     outcome = kair("export", JOB, "--step", "4-5", "--plain", "-o", str(file))

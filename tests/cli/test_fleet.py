@@ -40,6 +40,7 @@ def _nothing_is_analysed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kair_engine.triage.analysis, "triage", forbidden)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_nothing_is_analysed")
 def test_the_second_look_costs_nothing_and_says_the_same(_store: Path) -> None:
     outcome = kair("fleet", "--gpu-cost", "2", "--json")
@@ -84,6 +85,7 @@ def test_the_fleet_s_report_tells_the_same_in_either_form(_store: Path, tmp_path
     assert "<svg" in (tmp_path / "fleet.html").read_text()
 
 
+@pytest.mark.slow
 def test_python_prices_the_same_and_writes_nothing(_store: Path, tmp_path: Path) -> None:
     store = shutil.copytree(_store, tmp_path / "store")
     for name in ("calm", "night"):

@@ -11,7 +11,6 @@ from support.cli_samples import kair
 from support.places import SAMPLES
 from support.tensor_parallel import write_tensor_parallel
 
-
 pytestmark = pytest.mark.usefixtures("own_places")
 
 

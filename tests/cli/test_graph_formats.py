@@ -135,6 +135,7 @@ def test_only_an_answer_that_is_a_graph_has_these_formats(monkeypatch: pytest.Mo
     assert form not in kair("triage", "--help").out
 
 
+@pytest.mark.slow
 def test_of_a_recording_the_formats_tell_the_same(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ANN401
     monkeypatch.setenv("KAIR_CACHE", str(tmp_path))
     written = {form: kair("blame", str(SAMPLES / "slow_operator"), "-o", form).out for form in GRAPH_FORMATS}
@@ -150,6 +151,7 @@ def test_of_a_recording_the_formats_tell_the_same(tmp_path: Any, monkeypatch: py
 # A job of many ranks, drawn.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ranks", "culprits"), [(64, (5,)), (64, (5, 9, 40)), (64, ()), (101, (7,))])
 def test_of_many_ranks_a_few_are_drawn_and_the_rest_together(ranks: int, culprits: tuple[int, ...]) -> None:
     picture = drawing(graph(waiting_for(culprits, ranks), "graphml"))

@@ -122,6 +122,7 @@ def test_version() -> None:
     assert (outcome.status, outcome.out.split()[0]) == (0, "kair")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "powershell", "pwsh"])
 def test_the_completion_script_is_printed_for_a_named_shell(shell: str) -> None:
     completed = _process("--show-completion", shell)
@@ -129,6 +130,7 @@ def test_the_completion_script_is_printed_for_a_named_shell(shell: str) -> None:
     assert "_KAIR_COMPLETE" in completed.stdout
 
 
+@pytest.mark.slow
 def test_completion_is_installed_once_and_leaves_what_is_there(tmp_path: Path) -> None:
     (tmp_path / ".bashrc").write_bytes(b"alias gr\xf6\xdfe=ls")
     for _ in range(2):
@@ -138,6 +140,7 @@ def test_completion_is_installed_once_and_leaves_what_is_there(tmp_path: Path) -
     assert (tmp_path / ".bashrc").read_bytes() == b"alias gr\xf6\xdfe=ls\n" + line.encode()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
@@ -163,6 +166,7 @@ def test_the_shell_completes(words: str, offered: list[str], tmp_path: Path) -> 
     assert _process(environment=asking).stdout.split() == offered
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not on this machine")
 def test_bash_understands_the_script_that_is_printed_for_it(tmp_path: Path) -> None:
     program = tmp_path / "kair"

@@ -15,6 +15,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return MadeJob(late={3: 1.15}).write(tmp_path_factory.mktemp("made") / "logs")
 
 
+@pytest.mark.slow
 def test_triage_names_the_late_rank_and_its_status_follows(logs: Path) -> None:
     said = kair("triage", str(logs), "--fail-on", "straggler")
     assert said.status == 10
@@ -23,6 +24,7 @@ def test_triage_names_the_late_rank_and_its_status_follows(logs: Path) -> None:
     assert "with operators" in said.out
 
 
+@pytest.mark.slow
 def test_steps_and_info_answer(logs: Path) -> None:
     assert "recorded and not sampled" in kair("steps", str(logs)).out
     assert "8 ranks on 1 host, 120 steps recorded" in kair("info", str(logs)).out

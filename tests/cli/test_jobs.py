@@ -48,6 +48,7 @@ def test_an_imported_job_is_listed_used_and_found() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_jobs_are_listed_with_their_last_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _import("first")
     assert kair("triage", "first", "--step", "last").status == 0
@@ -94,6 +95,7 @@ def test_a_name_that_is_a_job_and_a_folder_means_the_job_unless_written_as_a_pat
         assert "no trace" in outcome.err
 
 
+@pytest.mark.slow
 def test_a_folder_of_the_working_directory_needs_no_dot(tmp_path: Path) -> None:
     (tmp_path / "traces").symlink_to(HEALTHY)
     assert _job_of("traces")[0] == "traces"
@@ -207,6 +209,7 @@ def test_jobs_are_removed_by_name() -> None:
     assert (listed["data"]["removed"], listed["data"]["jobs"]) == (["first"], [])
 
 
+@pytest.mark.slow
 def test_the_cache_tells_its_size_and_is_cleared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KAIR_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("KAIR_CACHE_LIMIT", "5M")
@@ -223,6 +226,7 @@ def test_the_cache_tells_its_size_and_is_cleared(tmp_path: Path, monkeypatch: py
     assert (refused.status, "hint: write it as 20G or 500M" in refused.err) == (2, True)
 
 
+@pytest.mark.slow
 def test_a_trace_that_is_cleared_while_it_is_read_is_an_input_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -238,6 +242,7 @@ def test_a_trace_that_is_cleared_while_it_is_read_is_an_input_error(
     assert "hint: ask again" in outcome.err
 
 
+@pytest.mark.slow
 def test_a_folder_whose_name_is_not_utf_8_is_answered(tmp_path: Path) -> None:
     folder = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9")
     Path(folder).symlink_to(HEALTHY)

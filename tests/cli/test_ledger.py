@@ -56,6 +56,7 @@ def goes_on(store: Path) -> None:
     write_part(store / JOB / "steps" / "part-00000002.parquet", rows(LIFTED, STEPS))
 
 
+@pytest.mark.slow
 def test_a_job_that_is_mended_midway(_store: Path) -> None:
     empty = kair("ledger")
     assert (empty.status, empty.out.startswith("nothing was predicted")) == (0, True)
@@ -131,6 +132,7 @@ def test_a_damaged_ledger_is_told_and_the_rest_read(_store: Path) -> None:
     assert outcome.err == "kair: warning: 1 line is left out of the ledger of job job123: damaged\n"
 
 
+@pytest.mark.slow
 def test_triage_tells_beside_a_price_how_earlier_ones_came_out(_store: Path) -> None:
     assert kair("triage", JOB).status == 0
     (one,) = ledger_of(_store, JOB).entries
@@ -143,6 +145,7 @@ def test_triage_tells_beside_a_price_how_earlier_ones_came_out(_store: Path) -> 
     assert document["data"]["findings"][0]["track_record"] == {"came": 5, "came_true": 4}
 
 
+@pytest.mark.slow
 def test_nothing_of_it_leaves_the_machine(_store: Path) -> None:
     """The interpreter tells of every connection that a program asks for: there is none."""
     code = (

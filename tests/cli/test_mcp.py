@@ -75,12 +75,14 @@ def test_the_version_of_the_client_is_spoken(programs: Path, version: str) -> No
     assert client.close() == 0
 
 
+@pytest.mark.slow
 def test_a_version_of_the_future_is_answered_with_one_that_is_known() -> None:
     client = Client(None, version="2999-01-01")
     assert client.greeting["result"]["protocolVersion"] < "2999"
     assert client.close() == 0
 
 
+@pytest.mark.slow
 def test_tools_are_the_commands_that_look(_tools: dict[str, dict[str, Any]]) -> None:
     looking = {entry.name for entry in COMMANDS if entry.needs == "trace" and not entry.acts}
     acting = {"capture", "coordinator", "mitigate", "confirm", "probe", "use", "baseline", "import", "cache", "export"}
@@ -96,6 +98,7 @@ def test_tools_are_the_commands_that_look(_tools: dict[str, dict[str, Any]]) -> 
     assert _tools["compare"]["inputSchema"]["required"] == ["base", "new"]
 
 
+@pytest.mark.slow
 def test_every_figure_of_an_answer_stands_in_the_json(_client: Client, _tools: dict[str, dict[str, Any]]) -> None:
     document = json.loads(kair("triage", str(SAMPLE), "--json").out)
     result = _client.call("triage", job=str(SAMPLE))
@@ -106,6 +109,7 @@ def test_every_figure_of_an_answer_stands_in_the_json(_client: Client, _tools: d
     Draft202012Validator(_tools["triage"]["outputSchema"]).validate(result["structuredContent"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "more"),
     [("operators", {"fields": "operator,calls"}), ("blame", {"rank": 2}), ("steps", {"step": "4-6"}), ("info", {})],
@@ -222,6 +226,7 @@ MESSAGES = st.fixed_dictionaries(
 LINES = st.binary(max_size=60) | (JSON_VALUES | MESSAGES).map(lambda value: json.dumps(value).encode())
 
 
+@pytest.mark.slow
 @given(lines=st.lists(LINES.filter(lambda line: b"\n" not in line), max_size=4))
 @settings(max_examples=60, deadline=None)
 def test_whatever_is_said_the_next_request_is_answered(_client: Client, lines: list[bytes]) -> None:
@@ -252,6 +257,7 @@ def everything(folder: Path) -> dict[str, tuple[int, bytes]]:
     }
 
 
+@pytest.mark.slow
 def test_nothing_is_written_into_the_store(programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store_variables(monkeypatch, tmp_path)
     store = Path(os.environ["KAIR_STORE"])
@@ -268,6 +274,7 @@ def test_nothing_is_written_into_the_store(programs: Path, tmp_path: Path, monke
     assert everything(store) != before
 
 
+@pytest.mark.slow
 def test_a_process_that_only_looks_writes_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store_variables(monkeypatch, tmp_path)
     write_job(tmp_path / "traces", [0])
@@ -282,6 +289,7 @@ def test_a_process_that_only_looks_writes_no_file(tmp_path: Path, monkeypatch: p
     assert before == {path: path.read_bytes() for path in store.rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 def test_a_root_bounds_what_is_read(programs: Path, tmp_path: Path) -> None:
     root, store = tmp_path / "root", tmp_path / "store"
     write_job(root / "traces", [0])
@@ -352,6 +360,7 @@ def test_no_control_character_passes(value: object) -> None:
         assert not any(unicodedata.category(sign) == "Cc" and sign != "\n" for sign in text)
 
 
+@pytest.mark.slow
 @given(st.sampled_from(TOOLS), st.dictionaries(st.text(max_size=8) | st.sampled_from(["job", "rank"]), JSON_VALUES))
 def test_arguments_become_words_or_are_refused(tool: Tool, given_: dict[str, Any]) -> None:
     try:

@@ -112,6 +112,7 @@ def test_run_ends_as_the_command_does() -> None:
     assert kair("mitigate", "run", "--no-capture", "--job", "job8", "--", "no-such-command").status == 127
 
 
+@pytest.mark.slow
 def test_a_run_without_a_loader_says_so_at_its_end_and_in_its_status(folder: Path) -> None:
     run = ("mitigate", "run", "--no-capture", "--job", "job8", "--", sys.executable, "-c")
     assert "kair: no rank made a kair_mitigate.loader, so nothing could be resized\n" in kair(*run, "pass").err
@@ -148,6 +149,7 @@ running.leave_out(folder, running.socket.gethostname())
 """
 
 
+@pytest.mark.slow
 def test_what_a_run_writes_is_its_owners_alone_whatever_the_umask(folder: Path) -> None:
     before = os.umask(0o002)
     try:

@@ -43,6 +43,7 @@ def test_json_is_one_document_with_the_promised_envelope(monkeypatch: pytest.Mon
     assert document["warnings"][0] == {"code": "missing_ranks", "message": "rank 2 of 3 left no trace", "run": None}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", RESULTS)
 def test_json_is_what_the_schema_says(monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     document = json.loads(_answer(monkeypatch, command, "--json"))

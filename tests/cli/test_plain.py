@@ -18,6 +18,7 @@ DRAWN = re.compile("[\u2500-\u25ff\u2800-\u28ff]")
 pytestmark = pytest.mark.usefixtures("own_places")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words", ["triage", "blame", "rank --rank 2", "whatif", "timeline --around 2", "localize", "blame -o tree", "steps"]
 )

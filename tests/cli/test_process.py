@@ -20,6 +20,7 @@ from kair_tui.cli.output import ProgressBar
 SAMPLE = SAMPLES / "slow_operator"
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away_is_no_error() -> None:
     reader, writer = os.pipe()
     os.close(reader)
@@ -41,6 +42,7 @@ def test_help_into_a_closed_pipe_is_silent_too() -> None:
     assert (run.returncode, run.stderr) == (141, b"")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
 @pytest.mark.parametrize(
     "asked", [("spec",), ("steps", str(SAMPLE), "--json", "-q"), ("steps", str(SAMPLE), "-o", "ndjson", "-q")]
@@ -73,6 +75,7 @@ def test_an_interrupt_is_status_130_without_a_word(tmp_path: Path) -> None:
     assert (process.returncode, errors) == (130, b"")
 
 
+@pytest.mark.slow
 def test_an_ascii_only_locale_gets_ascii() -> None:
     environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
     run = subprocess.run([*KAIR, "info", "/no/where/größe"], capture_output=True, check=False, env=environment)
@@ -88,6 +91,7 @@ def test_an_unwritable_home_does_not_stand_in_the_way(tmp_path: Path) -> None:
     assert _info_at_home(tmp_path).returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not MEGATRON.exists(), reason="the shared traces are not on this machine")
 def test_a_home_that_is_no_folder_does_not_stand_in_the_way(tmp_path: Path) -> None:
     home = tmp_path / "home"
@@ -110,6 +114,7 @@ def _info_at_home(home: Path) -> "subprocess.CompletedProcess[str]":
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["click", "kair_tui.cli.app", "kair_tui.commands.spec"])
 def test_an_interrupt_while_the_program_starts_is_status_130_too(module: str) -> None:
     program = (

@@ -54,6 +54,7 @@ def test_rows_are_shown_as_a_table() -> None:
     assert [line.split() for line in lines[4:]] == [[str(rank), "4488"] for rank in range(4)]
 
 
+@pytest.mark.slow
 def test_each_format_has_all_rows(tmp_path: Path) -> None:
     sql = "SELECT step, rank, name, duration_us FROM operations"
     whole = _rows(sql)
@@ -109,6 +110,7 @@ def test_tables_are_described_with_units_with_and_without_a_job(job: tuple[str, 
     assert all(f"\n{name}\n" in text for name in TABLES)
 
 
+@pytest.mark.slow
 def test_triage_runs_for_its_own_table_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _rows("SELECT f.rank, r.host FROM findings f JOIN ranks r ON f.rank = r.rank") == [
         {"rank": 2, "host": "node0"}

@@ -54,6 +54,7 @@ def test_what_all_share_is_on_one_line_and_the_odd_one_out_on_another() -> None:
     assert_kept("identities", {name: identity_facts(some) for name, some in known.items()})
 
 
+@pytest.mark.slow
 def test_info_says_it_and_does_not_interpret_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     properties = [{"id": 0, "name": "H100\x1b[31m [red]"}]
     for rank in range(20):

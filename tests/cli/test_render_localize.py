@@ -25,6 +25,7 @@ def test_few_ranks_have_figures() -> None:
     assert lines(4)[3].split() == ["0.9000", "0.9000", "0.9000", "0.0000"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [17, 200, 1000])
 def test_many_ranks_are_shaded_within_the_width(ranks: int) -> None:
     shaded = lines(ranks, ascii_only=True)

@@ -103,6 +103,7 @@ def test_names_from_a_trace_make_no_marks_links_or_mentions() -> None:
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\ud800-\udfff]", text)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not SAMPLE.exists(), reason="the sample traces are not recorded yet")
 def test_a_report_says_all_that_was_found_and_how_to_see_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store_variables(monkeypatch, tmp_path)
@@ -199,6 +200,7 @@ def test_a_curve_is_shown_where_the_rank_differs_from_its_peers() -> None:
     assert not differs(replace(curve(0.4, 0.0, 0.0), curve=alone))
 
 
+@pytest.mark.slow
 def test_a_healthy_job_has_neither_curve_nor_timeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store_variables(monkeypatch, tmp_path)
     text = kair("triage", str(SAMPLES / "healthy"), "-o", "md").out

@@ -217,6 +217,7 @@ def test_whatif_tells_of_fixes_that_hosts_absorb(tiny: str) -> None:
     assert "absorbed" not in kair("whatif", tiny, "--only-fixes", "--fix", "rank=1+kind=compute").out
 
 
+@pytest.mark.slow
 def test_sensitivity_says_how_much_hosts_absorb(tiny: str) -> None:
     asked = ("sensitivity", tiny, "--draws", "20", "--fault")
     told = "slow host: hosts run ahead: until a rank's host takes 609 µs a step longer, or once 1.32 ms, nobody waits"

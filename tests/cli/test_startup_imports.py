@@ -16,6 +16,8 @@ from support.probes import written as written_probe
 
 from kair_tui.cli.registry import COMMANDS
 
+pytestmark = pytest.mark.slow
+
 SAMPLE = SAMPLES / "slow_operator"
 LATE = {
     "google",
@@ -113,7 +115,6 @@ def test_probes_are_compared_with_numpy_alone(tmp_path: Path) -> None:
     assert loaded_by("probe", "--compare", probe, probe, "--json") & LATE <= {"msgspec", "numpy"}
 
 
-@pytest.mark.slow
 def test_only_the_formats_of_a_graph_import_networkx() -> None:
     recorded(SAMPLE)
     blame = ("blame", str(SAMPLE), "-o")

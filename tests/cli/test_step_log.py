@@ -38,6 +38,7 @@ def test_says_what_the_log_shows_and_what_to_record(log: Path) -> None:
     assert "in a log of Megatron-LM, 64 ranks" in shown.out
 
 
+@pytest.mark.slow
 def test_every_face_has_the_same_answer(log: Path) -> None:
     found = json.loads(kair("triage", str(log), "--json").out)["data"]
     (change,) = found["log"]["changes"]
@@ -56,6 +57,7 @@ def test_every_face_has_the_same_answer(log: Path) -> None:
     assert kair("triage", str(log), "--fail-on", "straggler").status == 0
 
 
+@pytest.mark.slow
 def test_a_log_on_stdin(log: Path) -> None:
     command = [*KAIR, "triage", "-", "--json"]
     done = subprocess.run(command, input=log.read_bytes(), capture_output=True, check=True)
@@ -117,6 +119,7 @@ def test_a_log_of_steps_that_ends_in_a_hang_has_both_answers(tmp_path: Path) -> 
     assert (finding["ranks"], change["since"]) == ([2], 201)
 
 
+@pytest.mark.slow
 def test_a_rank_that_its_own_lines_set_apart_is_a_finding_with_a_price_and_a_ticket(tmp_path: Path) -> None:
     chance = np.random.default_rng(8)
     load = 5.0 * np.exp(0.03 * chance.standard_normal((300, 8)))

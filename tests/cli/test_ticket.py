@@ -122,6 +122,7 @@ def drained(
         return kair("ticket", "--drain", *options)
 
 
+@pytest.mark.slow
 @recorded
 def test_a_ticket_says_who_why_what_it_costs_and_how_to_see_it(place: Path) -> None:
     outcome = kair("ticket", str(SAMPLE), "--gpu-cost", "2")
@@ -148,6 +149,7 @@ def test_a_ticket_says_who_why_what_it_costs_and_how_to_see_it(place: Path) -> N
     assert not (place / "bin").exists() or not any((place / "bin").iterdir())
 
 
+@pytest.mark.slow
 @recorded
 @pytest.mark.usefixtures("place")
 def test_the_record_is_what_the_schema_says() -> None:
@@ -161,6 +163,7 @@ def test_the_record_is_what_the_schema_says() -> None:
     assert (rows[0], len(rows)) == ("source,sentence,command", 4)
 
 
+@pytest.mark.slow
 @recorded
 @pytest.mark.usefixtures("place")
 def test_the_report_links_a_timeline_that_lies_beside_it(tmp_path: Path) -> None:
@@ -174,6 +177,7 @@ def test_the_report_links_a_timeline_that_lies_beside_it(tmp_path: Path) -> None
     assert kair("ticket", str(SAMPLE), "--finding", "9").status == 2
 
 
+@pytest.mark.slow
 @recorded
 @pytest.mark.usefixtures("place")
 def test_a_healthy_job_has_a_ticket_that_says_so() -> None:
@@ -300,6 +304,7 @@ def test_delays_are_the_first_proof_or_speak_against_it() -> None:
     assert "rank 16 does not hold up the job" in ticket.against[0]
 
 
+@pytest.mark.slow
 @recorded
 @pytest.mark.usefixtures("place")
 def test_one_line_says_who_why_what_it_costs_and_how_sure() -> None:
@@ -500,6 +505,7 @@ def test_a_recording_is_known_again_wherever_it_lies_and_no_other_is() -> None:
     assert recording_digest(replace(job, step_times=later)) != recording_digest(job)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ['[drain]\ncomand = "x {host}"\n', 'drain = "x {host}"\n'])
 def test_a_misspelt_setting_has_no_other_command_run(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str

@@ -74,6 +74,7 @@ def without_fixes(answer: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in answer.items() if name != "fixed"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fixes", [("rank=2+kind=compute",), ("rank=2+kind=compute", "kind=input")])
 def test_a_step_with_fixes_takes_what_whatif_prices_and_is_recorded_as_it_was(fixes: tuple[str, ...]) -> None:
     asked = " ".join(f"--fix {fix}" for fix in fixes)
@@ -133,6 +134,7 @@ def test_a_fix_that_fits_nothing_reaches_no_terminal_as_it_is() -> None:
     assert outcome.err.startswith("kair: error") and "\x1b" not in outcome.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "job",
     [AheadJob(slow={1: 2.0}), AheadJob(kernels=(5.0,) * 60, queue=None, slow={1: 2.0}), AheadJob(fetch={1: 900.0})],

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from support.changed_jobs import job
 
 from kair.app.investigate import triage
@@ -40,6 +41,7 @@ def test_a_driver_that_the_accused_rank_alone_has_is_listed(tmp_path: Path) -> N
     assert context_lines(result) == ["differs: rank 2 (node-0): versions driver is 535; 3 others have 550"]
 
 
+@pytest.mark.slow
 def test_of_ranks_that_are_alike_or_unknown_nothing_is_listed(tmp_path: Path) -> None:
     assert context_lines(run(recorded(tmp_path / "alike", *map(identity, range(4))))) == []
     assert context_lines(run(recorded(tmp_path / "unknown"))) == []
@@ -59,6 +61,7 @@ def test_a_rank_that_ran_elsewhere_in_the_attempt_before_is_listed(tmp_path: Pat
     ]
 
 
+@pytest.mark.slow
 def test_what_a_kept_baseline_ran_with_is_held_against_the_job(tmp_path: Path) -> None:
     healthy = replace(profile_of(job(tmp_path / "before")), identity={rank: identity(rank) for rank in range(4)})
     kept = Baselines(tmp_path / "store")

@@ -59,6 +59,7 @@ def test_fixes_by_rank_operator_and_kind_can_be_joined_and_repeated() -> None:
     assert together >= max(rank, operator, kind)
 
 
+@pytest.mark.slow
 def test_fixes_by_host_and_stage() -> None:
     slow, other, part = saved(HOSTS, "host=node1", "host=node0", "host=node1+rank=4")[:3]
     assert slow > 5 * other
@@ -67,6 +68,7 @@ def test_fixes_by_host_and_stage() -> None:
     assert first > 5 * last
 
 
+@pytest.mark.slow
 def test_an_imported_job_gives_the_same_answer_as_its_traces() -> None:
     fixes = ("--fix", "rank=1", "--fix", "stage=0", "--fix", "kind=compute")
     direct = json.loads(kair("whatif", STAGES, "--json", *fixes).out)
@@ -76,6 +78,7 @@ def test_an_imported_job_gives_the_same_answer_as_its_traces() -> None:
     assert imported["warnings"] == direct["warnings"]
 
 
+@pytest.mark.slow
 def test_an_imported_job_has_the_same_timeline_as_its_traces(tmp_path: Path) -> None:
     assert kair("import", STAGES, "--job", "again").status == 0
     paths = [tmp_path / "direct.json", tmp_path / "imported.json"]
@@ -88,6 +91,7 @@ def test_an_imported_job_has_the_same_timeline_as_its_traces(tmp_path: Path) -> 
     assert slices[0] == slices[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [None, "80"])
 @pytest.mark.parametrize("sample", sorted(path.parent.name for path in SAMPLES.glob("*/truth.json")))
 def test_people_read_what_a_machine_reads(sample: str, width: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,6 +126,7 @@ def test_ranks_that_left_no_trace_are_said_to_be_missing(tmp_path: Path) -> None
     assert set(data["by_rank"]) == {"0", "1", "3"}
 
 
+@pytest.mark.slow
 def test_a_cut_off_file_is_answered_from_its_whole_steps(tmp_path: Path) -> None:
     job = kb.write_job(tmp_path / "job", [0, 1], count=20)
     path = job / "rank1.json.gz"

@@ -159,6 +159,7 @@ def test_the_slow_rank_is_confirmed_and_the_answer_is_kept_in_the_job(job: Job) 
     assert latest_confirmed(job.places.confirm, 1) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("asked", "steps", "answer"),
     [
@@ -257,6 +258,7 @@ def test_whoever_is_gone_the_delays_end_within_a_lease(job: Job, gone: str) -> N
     assert all(one.last_step - one.first_step < LONGEST_LEASE for one in job.orders)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "told"),
     [

@@ -109,6 +109,7 @@ def test_too_few_steps_leave_it_open_and_say_what_would_have_been_seen() -> None
     assert all(effect.effect is None for effect in nothing.effects)
 
 
+@pytest.mark.slow
 def test_noise_that_drowns_the_dose_decides_nothing_and_asks_for_more_steps() -> None:
     loud = replace(QUIET, network=0.15)
     result = said(Job(excess={2: 0.1}, noise=loud), 2, dose=0.01)

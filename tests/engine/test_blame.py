@@ -444,6 +444,7 @@ def test_where_a_stage_has_one_rank_nobody_can_tell_bubble_from_lateness(tmp_pat
     assert [row.rank for row in result.by_rank] == [0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sample", ["two_hosts_slow_input", "pipeline_slow_operator"])
 def test_a_path_that_joins_a_known_one_is_the_one_that_it_would_be_by_itself(
     sample: str, monkeypatch: pytest.MonkeyPatch

@@ -81,6 +81,7 @@ def test_where_the_step_before_was_reduced_elsewhere_the_answer_is_the_same(
     assert blame(replace(made(tmp_path, BEFORE, AFTER))) == whole
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not CASES2.is_dir(), reason="needs ../shared")
 @pytest.mark.parametrize(
     ("case", "expected"),

@@ -61,6 +61,7 @@ def differences(one: Any, other: Any, place: str = "") -> Iterator[str]:  # noqa
         yield place
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at_a_time", [1, 1_000, WHOLE])
 def test_the_excesses_are_those_of_whole_steps_to_the_last_bit(
     job: Trace, at_a_time: int, monkeypatch: pytest.MonkeyPatch
@@ -73,6 +74,7 @@ def test_the_excesses_are_those_of_whole_steps_to_the_last_bit(
     assert not list(differences(some, whole))
 
 
+@pytest.mark.slow
 def test_windows_of_steps_change_no_answer(job: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
     def ask(asked: Trace) -> list[Any]:
         """Return what is asked of whole steps, and of the second and the third of three."""
@@ -90,6 +92,7 @@ def test_windows_of_steps_change_no_answer(job: Trace, monkeypatch: pytest.Monke
     assert ask(replace(job, known={})) == whole
 
 
+@pytest.mark.slow
 def test_a_step_in_which_no_device_took_part_is_told_as_a_whole(job: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
     read = by_rank._part
 

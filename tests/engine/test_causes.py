@@ -41,6 +41,7 @@ def told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Any]:
     return {**finding, "summary": document["data"]["summary"]}
 
 
+@pytest.mark.slow
 def test_its_row_says_and_does_the_rest(told: dict[str, Any]) -> None:
     assert told["cause"] == "throttling"
     assert told["summary"].startswith("straggler: rank 2 (thermal throttling, ")

@@ -40,6 +40,7 @@ ALLOCATES = (("cudaFree", 1500.0), ("cudaMalloc", 500.0))
 COMPILES = (("_compile.compile_inner", 2000.0),)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("calls", "cause", "operator"),
     [(ALLOCATES, "allocator", "cudaFree"), (COMPILES, "compilation", "_compile.compile_inner")],
@@ -59,6 +60,7 @@ def test_one_rank_that_allocates_or_compiles_is_the_straggler(
     assert finding.operator in {operator, "aten::gelu"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("calls", "cause"), [(ALLOCATES, "allocator"), (COMPILES, "compilation")])
 @pytest.mark.parametrize("every", [1, 5])
 def test_what_all_hosts_do_is_job_wide(

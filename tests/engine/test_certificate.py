@@ -37,6 +37,7 @@ def renewed(document: dict[str, object]) -> bytes:
     return verify.encoded({**document, "sha256": verify.digest(document)})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sample", WHOLE)
 def test_all_of_a_verdict_follows_from_what_was_recorded(sample: str) -> None:
     found = python_kair.open(SAMPLES / sample, progress=False).triage()
@@ -53,6 +54,7 @@ def test_all_of_a_verdict_follows_from_what_was_recorded(sample: str) -> None:
         assert certified["gpu_hours_per_day"] == pytest.approx(one.gpu_hours_per_day)
 
 
+@pytest.mark.slow
 def test_a_recording_of_a_single_step_has_a_certificate() -> None:
     recorded = TRACES / "megatron-tp8"
     if not recorded.is_dir():
@@ -62,6 +64,7 @@ def test_a_recording_of_a_single_step_has_a_certificate() -> None:
     assert verify.check(found.certificate())["derived"]["verdict"] == found.verdict
 
 
+@pytest.mark.slow
 def test_t_follows_from_the_steps_as_localize_has_it() -> None:
     job = python_kair.open(SAMPLES / "job123", progress=False)
     found = job.triage()
@@ -80,6 +83,7 @@ def test_the_verifier_s_tail_is_student_s(t: float, df: float) -> None:
     assert verify.student_tail(t, df) == pytest.approx(max(known, 1e-300), rel=1e-3)
 
 
+@pytest.mark.slow
 def test_what_does_not_follow_is_named_as_stated() -> None:
     document = verify.check(python_kair.open(SAMPLES / "slow_host", progress=False).triage().certificate())
     assert document["derived"]["stated"] == ["looks.0.chance"]
@@ -94,6 +98,7 @@ def test_the_verifier_has_the_engine_s_constants() -> None:
         assert verify._PART_OF_KIND.get(kind, "job_wide") == names.get(part, "job_wide")
 
 
+@pytest.mark.slow
 def test_every_change_is_refused(text: bytes) -> None:
     draw, document = random.Random(5), verify.check(text)
     places = follows(document)
@@ -101,6 +106,7 @@ def test_every_change_is_refused(text: bytes) -> None:
     assert all(refuses_text(with_a_byte(text, draw)) for _ in range(500))
 
 
+@pytest.mark.slow
 def test_two_that_hide_each_other_have_their_parts_and_their_sum(tmp_path: Path) -> None:
     rows, spans = [], {}
     for step in range(12):
@@ -121,6 +127,7 @@ def test_two_that_hide_each_other_have_their_parts_and_their_sum(tmp_path: Path)
         assert certified["cost_per_day"] == pytest.approx(2 * certified["gpu_hours_per_day"])
 
 
+@pytest.mark.slow
 def test_the_largest_job_of_a_promise_stays_below_a_megabyte(tmp_path: Path) -> None:
     """64 ranks and 50 steps."""
     rows, spans = [], {}
@@ -138,6 +145,7 @@ def test_the_largest_job_of_a_promise_stays_below_a_megabyte(tmp_path: Path) -> 
     assert len(text) + 10 * cells <= 1_000_000
 
 
+@pytest.mark.slow
 def test_the_command_says_first_what_is_proved(tmp_path: Path, text: bytes) -> None:
     file = tmp_path / "out.json"
     assert kair("triage", str(SAMPLES / "slow_operator"), "--certificate", str(file)).status == 0

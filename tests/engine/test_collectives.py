@@ -128,6 +128,7 @@ def test_several_slow_ones_do_not_hide_one_another(tmp_path: Path) -> None:
     assert {row.group for row in result.groups if row.slow} == {"tp2", "tp6"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("groups", "steps", "times"), [(3, 12, 2.0), (8, 2, 2.0), (8, 12, 1.1), (8, 12, 1.0)])
 def test_few_siblings_few_steps_and_small_differences_prove_nothing(
     tmp_path: Path, groups: int, steps: int, times: float
@@ -264,6 +265,7 @@ def test_a_recording_of_gloo_is_plausible_and_healthy() -> None:
     assert all(row.bus_gb_per_s is not None and row.bus_gb_per_s < 10 for row in result.groups)
 
 
+@pytest.mark.slow
 def test_of_simulated_jobs_the_slow_network_is_named_and_no_healthy_one(tmp_path: Path) -> None:
     layout = STANDARD["3d16"]
     # Links of four siblings and more are compared; here groups of tensor parallelism and edges of the pipeline are.
@@ -277,6 +279,7 @@ def test_of_simulated_jobs_the_slow_network_is_named_and_no_healthy_one(tmp_path
     assert ends == {(layout.rank_at(1, 0, 1), layout.rank_at(2, 0, 1))}
 
 
+@pytest.mark.slow
 def test_of_a_simulated_job_the_slow_group_is_named(tmp_path: Path) -> None:
     layout = STANDARD["3d64"]
     (job,) = simulate([JobSpec(layout, 4, 2, (SlowLink(21, 1.4),))])

@@ -14,6 +14,8 @@ from kair_engine.results.compare import CompareResult
 from kair_engine.trace.model import Trace
 from kair_tui.render.changes import left_in_words, summary
 
+pytestmark = pytest.mark.slow
+
 Told = set[tuple[str | None, tuple[int, ...]]]
 
 

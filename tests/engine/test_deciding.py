@@ -84,6 +84,7 @@ EXPLAINED: dict[str, Callable[[], Telemetry]] = {
 """A part, and the telemetry of a rank that is slow by it."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", EXPLAINED)
 def test_the_part_that_makes_a_rank_slow_is_named_and_sized(part: str) -> None:
     found = told(EXPLAINED[part]())
@@ -96,6 +97,7 @@ def test_the_part_that_makes_a_rank_slow_is_named_and_sized(part: str) -> None:
     assert one.tried >= 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", EXPLAINED)
 def test_what_the_peers_show_as_well_names_nobody(part: str) -> None:
     alike = EXPLAINED[part]()
@@ -402,6 +404,7 @@ def test_without_findings_nothing_is_explained() -> None:
     assert with_explanations(healthy, hot.known()) == healthy
 
 
+@pytest.mark.slow
 def test_the_steps_of_the_rank_decide_where_it_comes_and_goes() -> None:
     """The clock is low in every other half minute, and the rank is as slow in all of them."""
     wrong = Telemetry(seconds=240).gauge(
@@ -645,6 +648,7 @@ def test_telemetry_that_stops_while_a_rank_is_slow_may_be_a_sign() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "telemetry",
     [

@@ -101,6 +101,7 @@ def codes(trace: Trace) -> set[str]:
     return {warning.code for warning in trace.job.warnings}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("silent", [None, 2])
 @pytest.mark.parametrize("groups", [HOSTS, ACROSS, (ALL,)])
 def test_the_ranks_that_leave_together_are_a_collective(
@@ -126,6 +127,7 @@ def test_a_hierarchical_all_reduce_runs_on_each_host_and_then_across(tmp_path: P
     assert named == {"1 [0, 1]", "2 [2, 3]", "3 [0, 2]", "4 [1, 3]"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("groups", [HOSTS, ACROSS, (ALL,)])
 def test_a_host_whose_clock_is_ahead_changes_nothing(tmp_path: Path, groups: tuple[tuple[int, ...], ...]) -> None:
     ahead = {2: 7_000.0, 3: 7_000.0}

@@ -58,6 +58,7 @@ def test_a_planted_difference_is_found_and_attributed(number: int) -> None:
     ]
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, 2**32))
 def test_ranks_that_were_set_up_alike_have_no_difference(seed: int) -> None:

@@ -344,6 +344,7 @@ def test_an_entity_of_the_host_keeps_its_rows_apart_by_host(tmp_path: Path) -> N
 _TABLE = clocks(1755.0, 1395.0, 1400.0, host="node-7")
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     flips=st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), max_size=4), kept=st.floats(0, 1)

@@ -131,6 +131,7 @@ def time_of(places: JobPlaces) -> JobTime:
     return when
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("joined", [(), range(2, 6), range(6, 12), range(24)], ids=str)
 def test_joined_files_and_others_have_the_same_rows(places: JobPlaces, joined: range) -> None:
     folder = deliver(places)

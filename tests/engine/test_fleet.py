@@ -89,6 +89,7 @@ def test_a_job_is_slow_by_what_triage_found_and_else_its_s_is_noise() -> None:
     assert "1 for 1 job without a straggler, whose S is noise" in spread_in_words(fleet)
 
 
+@pytest.mark.slow
 def test_shares_have_ranges_that_grow_narrow_with_the_number_of_jobs() -> None:
     few, many = (
         fleet_of("store", [job(f"{at}", 1.3, waste=0.2 if at % 4 == 0 else 0.0) for at in range(jobs)], ())

@@ -31,6 +31,7 @@ def hangs() -> list[Hang]:
     return all_hangs()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
 def test_hangs_of_all_kinds_are_told_whole_in_every_version(version: str) -> None:
     counts = Counter((one.kind, judged(one, hang(job_of(dumps_of(one, version), one.world)))) for one in hangs())
@@ -40,6 +41,7 @@ def test_hangs_of_all_kinds_are_told_whole_in_every_version(version: str) -> Non
     assert len(hangs()) == PER_KIND * len(KINDS) == sum(counts.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", ["2.1", "2.5", "2.10"])
 def test_damaged_dumps_accuse_nobody_who_is_innocent(version: str) -> None:
     for at, one in enumerate(hangs()):
@@ -52,6 +54,7 @@ def test_damaged_dumps_accuse_nobody_who_is_innocent(version: str) -> None:
             assert judged(one, result) != "innocent", (what, one.kind, one.culprits, named(result))
 
 
+@pytest.mark.slow
 def test_dumps_that_are_cut_anywhere_accuse_nobody_who_is_innocent(tmp_path: Path) -> None:
     found = Counter()
     for at, one in enumerate(hangs()):

@@ -83,6 +83,7 @@ def the_finding(of: StepHistory) -> Finding:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("more", "cause", "scope", "evidence"),
     [
@@ -176,6 +177,7 @@ def test_a_fault_that_is_over_is_named_with_its_end_and_priced_while_it_lasted_a
     assert "while it lasted" in facts(found)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("begin", "end"), [(100, 130), (100, 196), (100, 200)])
 def test_a_short_spell_is_no_fault_and_what_lasts_has_no_end(begin: int, end: int) -> None:
     found, _ = judge(passing(begin, end)[0], job())
@@ -353,6 +355,7 @@ def test_a_healthy_job_is_told_with_the_smallest_fault_that_would_have_been_seen
     assert "would have been seen" in triage_in_words(result).summary
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [3, 24])
 def test_of_the_sizes_a_tenth_apart_the_smallest_that_is_seen_on_each_of_the_fastest_is_told(ranks: int) -> None:
     of = history(ranks=ranks, onset=STEPS)
@@ -394,6 +397,7 @@ def test_steps_that_became_longer_on_all_ranks_alike_are_no_rank_s_fault_and_not
     assert "since step 120 a step takes 19" in triage_in_words(found).summary
 
 
+@pytest.mark.slow
 def test_of_very_many_steps_a_change_is_found_as_well() -> None:
     seconds = np.random.default_rng(1).normal(0.02, 0.0005, 70_003)
     seconds[50_000:] += 0.002
@@ -512,6 +516,7 @@ def test_a_slow_device_is_named_though_its_host_is_far_ahead() -> None:
     assert (found.ranks, found.cause, found.scope) == ((1,), "compute", "device")
 
 
+@pytest.mark.slow
 def test_parts_that_stand_for_many_steps_are_one_measurement() -> None:
     """The last measurement of CPU time, high by chance, stands for the last steps of these healthy jobs."""
     for seed in (8, 18, 71, 85):

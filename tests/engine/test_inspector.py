@@ -65,6 +65,7 @@ def test_by_hand(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dump_us", [100_000, None])
 @pytest.mark.parametrize("tp", [1, 2])
 @pytest.mark.parametrize("overlaps", [False, True])
@@ -84,12 +85,14 @@ def test_it_says_since_when(tmp_path: Path) -> None:
     assert finding.since == pytest.approx(70, abs=2)
 
 
+@pytest.mark.slow
 def test_nobody_is_late_in_a_healthy_job(tmp_path: Path) -> None:
     found = triage(MadeJob(dp=4, tp=2, seed=5).write(tmp_path / "logs"))
     assert (found.verdict, found.findings, found.open) == ("no_straggler", (), ())
     assert found.unseen is not None
 
 
+@pytest.mark.slow
 def test_a_slow_communicator_is_named_and_nobody_is_late(tmp_path: Path) -> None:
     job = MadeJob(dp=8, tp=2, slow_group=5, slower=1.8, transfer_us=8_000.0)
     found = triage(job.write(tmp_path / "logs"))
@@ -106,12 +109,14 @@ def test_a_rank_whose_log_is_missing_leaves_the_verdict_open(tmp_path: Path) -> 
     assert (item.kind, item.ranks) == ("unrecorded", (3,))
 
 
+@pytest.mark.slow
 def test_without_a_communicator_of_all_ranks_are_numbered_by_host_and_process(tmp_path: Path) -> None:
     job = MadeJob(dp=8, tp=4, late={21: 1.15}, world=False, per_host=4)
     (finding,) = triage(job.write(tmp_path / "logs")).findings
     assert (finding.ranks, finding.hosts) == ((21,), ("node-5",))
 
 
+@pytest.mark.slow
 def test_a_step_whose_length_is_unknown_accuses_nobody_of_little(tmp_path: Path) -> None:
     found = triage(MadeJob(late={3: 1.1}, dump_us=0).write(tmp_path / "logs"))
     assert (found.verdict, found.findings) == ("inconclusive", ())
@@ -129,6 +134,7 @@ def test_damaged_lines_cost_one_warning_and_no_verdict(tmp_path: Path) -> None:
     assert finding.ranks == (3,)
 
 
+@pytest.mark.slow
 def test_two_runs_in_one_folder_are_not_one(tmp_path: Path) -> None:
     folder = MadeJob(late={3: 1.15}).write(tmp_path / "logs")
     for log in list(folder.iterdir()):
@@ -152,6 +158,7 @@ def test_what_does_not_recur_is_refused_with_a_way_out(tmp_path: Path) -> None:
     assert "record more steps" in (refused.value.hint or "")
 
 
+@pytest.mark.slow
 def test_logs_of_which_some_were_overwritten_accuse_nobody(tmp_path: Path) -> None:
     folder = MadeJob(dp=8, tp=2, late={5: 1.2}).write(tmp_path / "logs")
     chance = Random(5)

@@ -42,6 +42,8 @@ from kair_engine.whatif import analysis as rank_sampling
 from kair_engine.whatif.analysis import model_asked_of, units, whatif
 from kair_tui.render.sentences import sentence_of
 
+pytestmark = pytest.mark.slow
+
 THREE_DIMENSIONS = JobLayout("3d", dp=4, pp=2, tp=2, microbatches=4)
 
 
@@ -75,10 +77,10 @@ def verdict(result: TriageResult) -> Any:  # noqa: ANN401
     ("layout", "fault"),
     [
         (STANDARD["dp16"], None),
-        pytest.param(STANDARD["dp16"], SlowGpu(5, 1.1), marks=pytest.mark.slow),
+        (STANDARD["dp16"], SlowGpu(5, 1.1)),
         (STANDARD["dp16"], GarbageCollection(0.1, 20.0, visible=True)),
-        pytest.param(STANDARD["dp16"], SlowHost("node1", 1.1), marks=pytest.mark.slow),
-        pytest.param(THREE_DIMENSIONS, SlowInput(6, 0.2), marks=pytest.mark.slow),
+        (STANDARD["dp16"], SlowHost("node1", 1.1)),
+        (THREE_DIMENSIONS, SlowInput(6, 0.2)),
         (JobLayout("3d", dp=4, pp=2, tp=4, microbatches=4), SlowLink(9, 4.0)),
     ],
     ids=["healthy", "GPU", "garbage", "host", "input", "link"],
@@ -104,7 +106,6 @@ def test_the_verdict_is_that_of_the_whole_steps(
             assert one.time_lost_us_per_step == pytest.approx(other.time_lost_us_per_step, rel=0.25)
 
 
-@pytest.mark.slow
 def test_ranks_that_cannot_stand_for_all_are_not_replayed(tmp_path: Path, limits: Limits) -> None:
     job = simulated(tmp_path, THREE_DIMENSIONS, SlowGpu(6, 1.2))
     whole = triage(job)
@@ -117,7 +118,6 @@ def test_ranks_that_cannot_stand_for_all_are_not_replayed(tmp_path: Path, limits
     }
 
 
-@pytest.mark.slow
 def test_other_questions_are_answered_alike_stage_1_to_the_last_bit(tmp_path: Path, limits: Limits) -> None:
     job = simulated(tmp_path, THREE_DIMENSIONS, SlowGpu(6, 1.2))
     whole, answer, waiting, outliers = job_excess(job), localize(job), blame(job), pinpoint(job, rank=6)
@@ -212,7 +212,6 @@ def test_some_ranks_are_replayed_in_place_of_all(tmp_path: Path, limits: Limits)
     assert missing in model_asked_of(job, named=[missing]).job.ranks
 
 
-@pytest.mark.slow
 def test_runs_are_compared_alike(tmp_path: Path, limits: Limits) -> None:
     (tmp_path / "healthy").mkdir()
     (tmp_path / "slow").mkdir()

@@ -419,6 +419,7 @@ def put(store: Path, numbers: range) -> None:
         )
 
 
+@pytest.mark.slow
 def test_nothing_is_lost_where_several_write_at_once(tmp_path: Path) -> None:
     context = multiprocessing.get_context("fork")
     writers = [context.Process(target=put, args=(tmp_path, range(at, at + 20))) for at in (0, 20, 40)]

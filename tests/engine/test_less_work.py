@@ -38,6 +38,7 @@ def two_ranks(folder: Path, *, passes: int, recorded: int, apart: int = 0) -> Tr
     return trace(folder, "\n".join(lines))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("passes", "recorded", "lacks"),
     [(3, 3, False), (1, 1, False), (2, 2, False), (3, 1, True), (3, 2, True)],

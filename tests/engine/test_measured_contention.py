@@ -181,6 +181,7 @@ def test_stops_by_signals_are_told_and_priced_though_no_operation_shows_them(tmp
     assert triage(measured(made, computed, {}, times=(-1, 0))).verdict == "no_straggler"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("lacks_ms", "cause"), [(10, "contention"), (8, "contention"), (0, "compute")])
 def test_one_slow_rank_is_told_from_one_that_lacks_a_core(tmp_path: Path, lacks_ms: int, cause: str) -> None:
     """Rank 2 takes 25 ms for what the others do in 15, always."""
@@ -309,6 +310,7 @@ def uneven(folder: Path, samples: dict[int, int], us_of_sample: dict[int, float]
     return replace(made, job=replace(made.job, step_times=times))
 
 
+@pytest.mark.slow
 def test_a_rank_is_not_accused_of_the_samples_that_its_job_gives_it(tmp_path: Path) -> None:
     made = uneven(tmp_path / "even", {0: 16, 1: 16, 2: 32, 3: 16}, {})
     result = triage(made)
@@ -332,6 +334,7 @@ def test_a_rank_that_is_slow_for_its_samples_is_accused_with_what_one_takes(tmp_
     assert sentence_of(told) == ("rank 2 takes 2.01 ms a sample, peers 1.02 ms: the job gives it 24 a step, peers 16")
 
 
+@pytest.mark.slow
 def test_the_first_steps_of_other_sizes_accuse_nobody(tmp_path: Path) -> None:
     """From the sixth step of 16 on sizes are others, which rank 2 compiles for."""
     took = {(step, 2): 40_000.0 for step in range(6, 11)}
@@ -352,6 +355,7 @@ def test_the_first_steps_of_other_sizes_accuse_nobody(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_rank_that_is_given_more_samples_from_some_step_on_did_not_become_slower(tmp_path: Path) -> None:
     """From the sixth step of 16 on rank 2 is given three times as many samples, and takes three times as long."""
     made = steps(tmp_path, {(step, 2): 2_000.0 for step in range(6, 16)}, count=16, meet=2000)

@@ -21,6 +21,7 @@ def whatever_there_is() -> Iterator[None]:
     limit_memory(None)
 
 
+@pytest.mark.slow
 def test_commands_that_hold_a_step_whole_say_what_it_takes_and_who_does_without(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

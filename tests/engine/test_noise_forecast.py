@@ -53,6 +53,7 @@ def part(of: NoiseForecast, kind: NoiseKind) -> float:
     return sum(one.lost_share for one in of.causes if one.kind == kind)
 
 
+@pytest.mark.slow
 def test_without_the_slow_rank_a_step_is_as_long_as_replayed_without_its_fault(tmp_path: Path) -> None:
     """Of a job whose host computes while it communicates."""
     trace = open_trace(SAMPLES / "slow_operator", cache=tmp_path)
@@ -205,6 +206,7 @@ def test_a_history_of_steps_is_enough() -> None:
     assert found.forecasts[0].lost_share == pytest.approx(waited / (51e3 + waited), rel=0.15)
 
 
+@pytest.mark.slow
 def test_one_rank_or_few_steps_have_no_forecast() -> None:
     history = history_of_job(3, 100)
     with pytest.raises(UsageError, match="takes 2 ranks or more: there are 3, 2 of which are left out"):
@@ -215,6 +217,7 @@ def test_one_rank_or_few_steps_have_no_forecast() -> None:
         forecast(UNSAMPLED, replace(history, alerts={0: 5, 1: 9}))
 
 
+@pytest.mark.slow
 def test_the_command_says_what_is_lost_and_turns_down_what_tells_nothing() -> None:
     found = kair("forecast", str(SAMPLES / "healthy"), "--ranks", "64", "--draws", "20")
     assert found.status == 0

@@ -32,6 +32,7 @@ def test_where_the_step_goes(tmp_path: Path) -> None:
     assert "ms step are compute" in told
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not MEGATRON.is_dir(), reason=f"the real traces are not at {MEGATRON}")
 @pytest.mark.parametrize("rank", [0, 3, 6])
 def test_threads_that_stand_still_are_told_of_one_rank_as_of_all(rank: int) -> None:

@@ -55,6 +55,7 @@ def test_a_moment_of_a_rank_counts_once_and_the_rest_is_in_the_background(tmp_pa
     assert sum(one.share for one in result.by_type) <= 1
 
 
+@pytest.mark.slow
 def test_what_is_asked_for_is_listed_and_the_rest_is_told() -> None:
     job = recorded(SAMPLES / "slow_operator")
     result = operator_times(job, limit=3)

@@ -18,6 +18,8 @@ from kair_engine.results.triage import Finding, TriageResult
 from kair_engine.trace.model import Trace
 from kair_engine.triage.analysis import triage
 
+pytestmark = pytest.mark.slow
+
 MS = 1000
 
 

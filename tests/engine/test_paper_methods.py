@@ -80,6 +80,7 @@ def by_rank(result: LocalizeResult) -> list[float]:
     return [score.score for score in sorted(result.scores, key=lambda score: score.rank)]
 
 
+@pytest.mark.slow
 @PROPERTY
 @given(table=tables(), normalized=st.booleans())
 def test_localize_is_the_formula(table: Table, normalized: bool, tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -16,6 +16,8 @@ from kair_engine.triage.analysis import triage
 from kair_tui.render.verdict import summary
 from kair_tui.render.warnings import warnings_in_words
 
+pytestmark = pytest.mark.slow
+
 CONVERTER = Path(__file__).parents[3] / "shared" / "tools" / "pipemorph.py"
 needs_converter = pytest.mark.skipif(not CONVERTER.is_file(), reason=f"the converter is not at {CONVERTER}")
 ITERATIONS, ONSET = 16, 9

@@ -40,6 +40,7 @@ def test_a_rate_that_is_lower_is_a_time_that_is_longer() -> None:
     assert (row.verdict, result.verdict) == ("slower", "confirmed")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rates", "wake_up_us", "verdict"),
     [

@@ -54,6 +54,7 @@ def test_who_cannot_start_processes_gets_no_answers(told: str, monkeypatch: pyte
     assert list(answers([b"a"], 1, told)) == [None]
 
 
+@pytest.mark.slow
 def test_nothing_in_the_current_folder_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Recordings come from others, and so may a module beside them that is named as one of the library's."""
     job = kb.write_job(tmp_path / "job", [0, 1])

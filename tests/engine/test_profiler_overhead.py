@@ -26,6 +26,7 @@ def healthy(tmp_path_factory: pytest.TempPathFactory) -> TriageResult:
     return triaged(tmp_path_factory.mktemp("healthy"), ())
 
 
+@pytest.mark.slow
 def test_that_all_ranks_wait_for_their_profilers_is_nobodys_fault(tmp_path: Path, healthy: TriageResult) -> None:
     found = triaged(tmp_path, range(4))
     (finding,) = found.findings

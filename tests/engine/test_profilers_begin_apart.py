@@ -51,6 +51,7 @@ def job(
     return triage(open_trace(folder / "job", cache=folder / "cache"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ahead", [{}, {4: 900.0, 1: -3.0}], ids=["one clock", "clocks apart"])
 def test_a_late_profiler_is_named_and_the_rest_is_judged(tmp_path: Path, ahead: Mapping[int, float]) -> None:
     result = job(tmp_path, OPENED, ahead=ahead)
@@ -60,11 +61,13 @@ def test_a_late_profiler_is_named_and_the_rest_is_judged(tmp_path: Path, ahead: 
     assert "giant_step" not in {one.code for one in result.warnings}
 
 
+@pytest.mark.slow
 def test_a_straggler_among_them_is_found_all_the_same(tmp_path: Path) -> None:
     result = job(tmp_path, OPENED, slow=2)
     assert (result.verdict, {rank for one in result.findings for rank in one.ranks}) == ("straggler", {2})
 
 
+@pytest.mark.slow
 def test_ranks_less_than_a_step_apart_begin_together(tmp_path: Path) -> None:
     """A step takes 9.6 ms."""
     result = job(tmp_path, [one / 2000 for one in OPENED])

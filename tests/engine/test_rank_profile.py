@@ -183,6 +183,7 @@ def test_parts_are_what_a_look_at_every_moment_finds(
     assert result.step_time_us == end
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "rank", "part"),
     [("slow_input", 1, "input"), ("slow_operator", 2, "compute"), ("busy_host", 0, "host")],
@@ -200,6 +201,7 @@ def test_a_culprits_time_goes_where_its_fault_is(name: str, rank: int, part: str
     assert result.farthest.completed < result.farthest.peer_completed - 0.3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["slow_input", "pipeline_slow_operator", "two_hosts_slow_input"])
 def test_parts_add_up_to_the_step(name: str) -> None:
     made = recorded(SAMPLES / name)
@@ -216,6 +218,7 @@ def test_parts_add_up_to_the_step(name: str) -> None:
         assert sum(part.share for part in result.parts) == pytest.approx(1)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not MEGATRON.is_dir(), reason="the real traces are not on this machine")
 def test_megatrons_two_culprits_are_held_up_by_their_hosts() -> None:
     made = recorded(MEGATRON)

@@ -71,6 +71,7 @@ def test_a_slow_device_is_accused_and_priced_by_the_period(tmp_path: Path) -> No
     assert finding.throughput_gain >= 0.2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("queue", [7, 12, 40, None], ids=str)
 def test_the_price_of_a_slow_device_does_not_depend_on_the_queue(tmp_path: Path, queue: int | None) -> None:
     result = asked(tmp_path, AheadJob(steps=10, slow={2: 1.3}, queue=queue))
@@ -78,12 +79,14 @@ def test_the_price_of_a_slow_device_does_not_depend_on_the_queue(tmp_path: Path,
     assert finding.time_lost_us_per_step == pytest.approx(period_of(SLOW) - period_of(HEALTHY), rel=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("queue", [9, 12, 40], ids=str)
 def test_nobody_and_nothing_is_found_in_a_healthy_job(tmp_path: Path, queue: int) -> None:
     result = asked(tmp_path, AheadJob(steps=10, queue=queue))
     assert (result.verdict, result.findings, result.absorbed) == ("no_straggler", (), ())
 
 
+@pytest.mark.slow
 def test_an_input_that_the_queue_absorbs_is_told_and_accused_of_nothing(tmp_path: Path) -> None:
     """120 µs of input on one rank, whose host has 200 to spare in every step."""
     result = asked(tmp_path, AheadJob(steps=10, fetch=dict.fromkeys(range(4), 5.0) | {1: 120.0}))
@@ -95,6 +98,7 @@ def test_an_input_that_the_queue_absorbs_is_told_and_accused_of_nothing(tmp_path
     assert told.ahead_us > 50
 
 
+@pytest.mark.slow
 def test_an_input_beyond_what_the_queue_absorbs_costs_what_is_beyond(tmp_path: Path) -> None:
     fetch = dict.fromkeys(range(4), 5.0)
     late, usual = (AheadJob(steps=10, fetch=of) for of in (fetch | {1: 400.0}, fetch))
@@ -113,6 +117,7 @@ def test_a_host_has_as_much_to_spare_as_the_period_is_longer_than_its_own_time(t
     assert leads.slack_us((0, 1, 2, 3)) == pytest.approx(period_of(HEALTHY) - own, abs=15)
 
 
+@pytest.mark.slow
 def test_four_steps_of_a_deep_queue_are_priced_as_many_are(tmp_path: Path) -> None:
     """All that the recorded steps wait for was launched before."""
     few = AheadJob(steps=4, slow={2: 1.3}, queue=60, warm_up=20)
@@ -123,6 +128,7 @@ def test_four_steps_of_a_deep_queue_are_priced_as_many_are(tmp_path: Path) -> No
     ]
 
 
+@pytest.mark.slow
 def test_ranks_whose_devices_are_not_recorded_change_no_price(tmp_path: Path) -> None:
     """The kernels of two of four ranks are lost."""
     folder = write_ahead_job(tmp_path / "job", SLOW)
@@ -136,6 +142,7 @@ def test_ranks_whose_devices_are_not_recorded_change_no_price(tmp_path: Path) ->
     assert found.simulation_error == pytest.approx(0, abs=0.02)
 
 
+@pytest.mark.slow
 def test_windows_are_bounded_and_never_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps that are larger than a window are replayed by themselves."""
     monkeypatch.setattr("kair_engine.whatif.operators.batches._MOST_ROWS", 10)
@@ -143,6 +150,7 @@ def test_windows_are_bounded_and_never_empty(tmp_path: Path, monkeypatch: pytest
     assert finding.ranks == (2,)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("layout", "fault", "seed", "queue"),
     [

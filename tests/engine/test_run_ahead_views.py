@@ -44,6 +44,7 @@ def case(name: str) -> Trace:
     return recorded(folder)
 
 
+@pytest.mark.slow
 def test_all_views_say_whose_times_they_show(tiny: Trace, synchronised: Trace) -> None:
     views: list[Callable[[Trace], str]] = [
         lambda job: info(job).timed_on,
@@ -129,6 +130,7 @@ def test_nobody_asks_how_far_hosts_are_ahead_where_fixes_save_something(tiny: Tr
     assert with_absorbed(saving, [INPUT_OF_1], tiny.job, lambda: pytest.fail("nobody has to know")) == saving
 
 
+@pytest.mark.slow
 def test_sensitivity_tells_what_the_hosts_lead_absorbs(tiny: Trace, synchronised: Trace) -> None:
     found = sensitivity(tiny, draws=20, chosen=SLOW_INPUT)
     assert found.absorbs_us_per_step == same(SLACK - 5 / 4)

@@ -98,6 +98,7 @@ def test_a_healthy_pipeline_waits_for_its_bubble_alone(tmp_path: Path) -> None:
     assert bar.bubble_from == "replay"
 
 
+@pytest.mark.slow
 def test_a_slow_stage_makes_others_wait_beyond_the_bubble(tmp_path: Path) -> None:
     healthy, slow = tmp_path / "healthy", tmp_path / "slow"
     healthy.mkdir()
@@ -107,6 +108,7 @@ def test_a_slow_stage_makes_others_wait_beyond_the_bubble(tmp_path: Path) -> Non
     assert "stragglers" not in shares(triage(pipeline(healthy)).bar)
 
 
+@pytest.mark.slow
 def test_the_bubble_of_a_simulated_job_is_that_of_its_schedule(tmp_path: Path) -> None:
     quiet = simulated(tmp_path / "quiet", Noise())
     bar = triage(quiet).bar
@@ -119,6 +121,7 @@ def test_the_bubble_of_a_simulated_job_is_that_of_its_schedule(tmp_path: Path) -
     assert "in the pipeline's bubble" in told
 
 
+@pytest.mark.slow
 def test_a_slow_gpu_among_stages_adds_to_the_waiting_for_stragglers_and_not_to_the_bubble(tmp_path: Path) -> None:
     bars = [simulated(tmp_path / str(slow), SILENT, slow=slow) for slow in (1.0, 1.3)]
     healthy, slow = (bar_of(one) for one in bars)
@@ -146,6 +149,7 @@ def source(request: pytest.FixtureRequest) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_the_parts_of_every_recording_add_up_to_all_of_its_time(source: Path) -> None:
     bar = triaged(source).bar
     assert bar is not None
@@ -161,6 +165,7 @@ def shares_us(bar: StepBar) -> dict[str, float]:
     return {one.part: one.us for one in bar.parts}
 
 
+@pytest.mark.slow
 def test_a_ranks_bar_is_that_of_its_parts_and_the_same_in_triage(source: Path) -> None:
     row = next(iter(triaged(source).bar.ranks), None)  # type: ignore[union-attr]
     if row is None:
@@ -176,6 +181,7 @@ def test_a_ranks_bar_is_that_of_its_parts_and_the_same_in_triage(source: Path) -
         assert own == same({one.part: one.us for one in row.parts}, rel=0.02, abs=50)
 
 
+@pytest.mark.slow
 def test_both_runs_of_a_comparison_have_one() -> None:
     base, new = (recorded(SAMPLES / name) for name in ("two_hosts_healthy", "two_hosts_slow_input"))
     found = compare(base, new)
@@ -230,6 +236,7 @@ def test_ranks_wait_for_stragglers_only_where_the_verdict_names_one() -> None:
     assert waiting_in_words(accusing) == "ranks wait 50.0 % of their time for stragglers"
 
 
+@pytest.mark.slow
 def test_of_steps_that_are_not_held_whole_it_is_about_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = simulated(tmp_path / "job", Noise())
     whole = bar_of(job)

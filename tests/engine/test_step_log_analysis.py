@@ -159,6 +159,7 @@ def test_a_rank_that_became_slower_in_its_own_phase_is_named(ranks: int, tmp_pat
     assert found.ranks[0].since is not None
 
 
+@pytest.mark.slow
 def test_total_times_and_healthy_ranks_accuse_nobody(tmp_path: Path) -> None:
     for seed in range(20):
         chance = np.random.default_rng(seed)

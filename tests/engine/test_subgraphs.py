@@ -60,6 +60,7 @@ def test_on_a_device_a_scope_has_what_it_launches(tmp_path: Path) -> None:
     assert scopes(rank_profile(trace(tmp_path, table), rank=0)) == {"outer": (1, 35, 30), "inner": (1, 15, 10)}
 
 
+@pytest.mark.slow
 def test_phases_and_scopes_show_where_a_slow_rank_loses_its_time() -> None:
     result = rank_profile(recorded(SAMPLE), rank=2)
     of = {one.subgraph: one.own_us - (one.typical_us or 0.0) for one in result.subgraphs}

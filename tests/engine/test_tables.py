@@ -33,6 +33,7 @@ def _slow() -> Sequence[Finding]:
     return triaged(SLOW).findings
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TABLES)
 def test_each_table_is_as_it_is_described(name: str) -> None:
     of = TABLES[name]
@@ -49,6 +50,7 @@ def test_each_table_is_as_it_is_described(name: str) -> None:
 _UNITS = (("_us", "µs"), ("_us_per_step", "µs"), ("_ns", "ns"), ("bytes", "bytes"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("job", JOBS)
 def test_operations_are_those_of_the_recording(job: str) -> None:
     trace = recorded(SAMPLES / job)
@@ -59,6 +61,7 @@ def test_operations_are_those_of_the_recording(job: str) -> None:
     assert set(read["step"].unique()) == set(trace.steps)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("job", JOBS)
 def test_steps_and_the_account_add_up_to_the_same(job: str) -> None:
     trace = recorded(SAMPLES / job)

@@ -18,6 +18,8 @@ from kair_engine.results.whatif import Fix
 from kair_engine.triage.analysis import triage
 from kair_tui.render.triage import triage_in_words
 
+pytestmark = pytest.mark.slow
+
 DP8 = JobLayout("dp", 8)
 PIPELINE = JobLayout("3d", dp=2, pp=4, tp=2, microbatches=6)
 needs_cases = pytest.mark.skipif(not CASES.is_dir(), reason="the cases are not beside the checkout")

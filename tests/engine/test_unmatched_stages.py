@@ -34,6 +34,7 @@ def asked(folder: Path, first_ms: float, second_ms: float) -> TriageResult:
     return triage(trace(folder, "\n".join(step(number, first_ms, second_ms) for number in range(STEPS))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("first_ms", "accused"), [(12, (1,)), (55, ())], ids=["it is the longest", "another is"])
 def test_a_slow_stage_is_accused_unless_another_takes_longer_anyway(
     tmp_path: Path, first_ms: float, accused: tuple[int, ...]

@@ -124,6 +124,7 @@ def test_a_root_cause_is_found_by_its_node(tmp_path: Path) -> None:
     assert rank_id(cause.rank) in waiting_graph(result)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["robust", "paper"])
 def test_values_are_plain_and_finite_and_the_order_is_the_same_every_time(tmp_path: Path, method: str) -> None:
     def once() -> BlameResult:

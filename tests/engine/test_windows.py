@@ -12,6 +12,8 @@ from kair_engine.recording.opening import open_trace
 from kair_engine.trace.model import Trace
 from kair_engine.triage.analysis import triage
 
+pytestmark = pytest.mark.slow
+
 OPTIMIZER = "Optimizer.step#AdamW.step"
 DECODE = "execute_context_0(0)_generation_8(8)"
 PIDS = tuple(f"libkineto_activities_{pid}.json" for pid in (71, 80, 4987, 11002))

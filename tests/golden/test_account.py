@@ -52,6 +52,7 @@ def shares(frame: pl.DataFrame) -> dict[str, float]:
     return {kind: of_kind.get(kind, 0) / whole for kind in KINDS}
 
 
+@pytest.mark.slow
 def test_rows_add_up_to_the_steps_exactly(recorded: Recorded) -> None:
     sums = recorded.account.group_by("rank", "step").agg(pl.col("ns").sum())
     lengths = {(rank, step): ns for rank, step, ns in sums.iter_rows()}
@@ -60,6 +61,7 @@ def test_rows_add_up_to_the_steps_exactly(recorded: Recorded) -> None:
     assert all(times[cell][1] == ns for cell, ns in lengths.items())
 
 
+@pytest.mark.slow
 def test_ranks_looked_at_one_by_one_have_the_same_rows(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
     of_all = recorded.account
     for module in ("kair_engine.timeline.account", "kair_engine.trace.operations"):
@@ -67,6 +69,7 @@ def test_ranks_looked_at_one_by_one_have_the_same_rows(recorded: Recorded, monke
     assert account(replace(recorded.trace, memory=None)).equals(of_all)
 
 
+@pytest.mark.slow
 def test_the_bar_is_the_account(recorded: Recorded) -> None:
     bar, of = bar_of(recorded.trace), shares(recorded.account)
     assert bar is not None
@@ -82,6 +85,7 @@ def test_the_bar_is_the_account(recorded: Recorded) -> None:
         assert step_us * mine == pytest.approx(step_us * theirs, abs=1.0)
 
 
+@pytest.mark.slow
 def test_a_rank_s_profile_is_its_account(recorded: Recorded) -> None:
     rank = recorded.trace.job.ranks[0]
     of = shares(recorded.account.filter(pl.col("rank") == rank))
@@ -129,6 +133,7 @@ def per_step_us(frame: pl.DataFrame, kinds: set[str], *, when: str | None = None
     return frame.group_by("step", "rank").agg((ns.sum() / 1e3).alias("us"))
 
 
+@pytest.mark.slow
 def test_what_triage_says_of_hosts_is_the_account(recorded: Recorded) -> None:
     """To the microsecond, whatever of it a recording has: of the median rank, or of whom is accused."""
     frame, result = recorded.account, answers.triaged(recorded.source)

@@ -12,6 +12,7 @@ ONSET = CASES2.parent / "repro" / "b2_onset_factor"
 pytestmark = [
     pytest.mark.skipif(not CASES2.is_dir(), reason="the cases are not beside the checkout"),
     pytest.mark.usefixtures("own_places"),
+    pytest.mark.slow,
 ]
 
 

@@ -11,6 +11,7 @@ from kair_engine.recording.opening import open_trace
 pytestmark = pytest.mark.skipif(not CASES.is_dir(), reason="the cases are not beside the checkout")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("base", "new", "sign"), [("before", "after", 1), ("after", "before", -1)])
 def test_one_call_of_one_rank_explains_the_step(base: str, new: str, sign: int, tmp_path: Path) -> None:
     runs = [open_trace(CASES / "compare" / "input" / name, cache=tmp_path) for name in (base, new)]

@@ -72,6 +72,7 @@ def with_idle_dimensions(trace: dict[str, Any], rank: int) -> str:
     return "node0"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sample", GROUPS)
 def test_every_collective_is_matched_in_its_group(sample: str) -> None:
     assert groups_of(recorded(SAMPLES / sample)) == GROUPS[sample]
@@ -91,6 +92,7 @@ def test_groups_in_which_nothing_ran_get_nothing(sample: str, tmp_path: Path) ->
     assert groups_of(open_trace(folder, cache=tmp_path / "cache")) == {(0, 1, 2, 3)}
 
 
+@pytest.mark.slow
 def test_whoever_receives_from_a_rank_without_a_trace_is_not_accused_of_waiting_for_it(tmp_path: Path) -> None:
     for path in (SAMPLES / "pipeline_slow_operator").glob("*.gz"):
         if json.loads(gzip.decompress(path.read_bytes()))["distributedInfo"]["rank"] != 2:

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.skipif(not CASES.is_dir(), reason="the cases are not be
 AHEAD = (*range(12), *range(14, 32))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "ranks", "operator", "number", "first"),
     [

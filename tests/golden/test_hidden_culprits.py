@@ -16,6 +16,7 @@ def answered(case: str) -> TriageResult:
     return triaged(CASES_2 / case / "input")
 
 
+@pytest.mark.slow
 def test_two_equally_slow_ranks_cost_15_percent_together_and_nothing_alone() -> None:
     result = answered("two_slow_ranks_price")
     assert {one.ranks for one in result.findings} == {(1,), (6,)}

@@ -25,6 +25,7 @@ def counts(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
     return rows
 
 
+@pytest.mark.slow
 def test_nobody_is_accused_of_healthy_jobs_and_faults_are_found(counts: dict[str, tuple[int, int]]) -> None:
     assert counts["accused of healthy jobs"] == (0, 39)
     assert counts["accused of innocent ranks"] == (0, 72)

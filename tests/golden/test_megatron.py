@@ -47,6 +47,7 @@ def arrivals(megatron: Trace) -> pl.DataFrame:
     )
 
 
+@pytest.mark.slow
 def test_two_ranks_lead_the_ranking(megatron: Trace, found: TriageResult) -> None:
     assert {row.rank for row in found.ranking[:2]} == CULPRITS
     assert {score.rank for score in localize(megatron).scores[:2]} == CULPRITS

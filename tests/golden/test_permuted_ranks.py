@@ -41,6 +41,7 @@ def found(result: TriageResult, new: list[int]) -> list[tuple[str, list[int]]]:
     return [(one.cause, sorted(new[rank] for rank in one.ranks)) for one in result.findings]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not CASES.is_dir(), reason="needs ../shared")
 @pytest.mark.parametrize(
     ("case", "in_order", "seed"),

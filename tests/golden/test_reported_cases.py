@@ -112,6 +112,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", list(CASES))
 def test_a_reported_situation_is_answered_rightly(case: str) -> None:
     right = CASES[case]

@@ -10,6 +10,7 @@ BACKWARD_HOOK = "autograd::engine::evaluate_function: ConvolutionBackward0"
 GEMM = "nvjet_tst_128x256_64x4_1x2_h_bz_coopA_TNT"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "rank", "cause", "operator", "bad_events"),
     [

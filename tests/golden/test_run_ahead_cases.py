@@ -6,7 +6,7 @@ from support.places import CASES
 
 from kair_engine.results.triage import TriageResult
 
-pytestmark = pytest.mark.skipif(not CASES.is_dir(), reason="the cases are not beside the checkout")
+pytestmark = [pytest.mark.skipif(not CASES.is_dir(), reason="the cases are not beside the checkout"), pytest.mark.slow]
 
 
 def answer(case: str) -> TriageResult:

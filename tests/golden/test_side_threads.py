@@ -26,6 +26,7 @@ def writer(period_us: float, duty: float) -> Content:
     return written
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sample", "ranks", "period_us", "duty"),
     [

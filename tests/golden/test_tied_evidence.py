@@ -24,6 +24,7 @@ def copied(to: Path, columns: frozenset[str], host: str) -> Path:
     return to
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("left_out", [(), ("uuid",), ("uuid", "pci.bus_id"), ("pci.bus_id",)], ids=str)
 def test_the_hot_device_may_be_the_cause(left_out: tuple[str, ...], tmp_path: Path) -> None:
     folder = copied(tmp_path / "job", frozenset(left_out), "gpu-n1")
@@ -38,6 +39,7 @@ def test_the_hot_device_may_be_the_cause(left_out: tuple[str, ...], tmp_path: Pa
     assert "evidence_not_tied" not in {one["code"] for one in document["warnings"]}
 
 
+@pytest.mark.slow
 def test_what_is_tied_to_nobody_is_not_asked_for_again(tmp_path: Path) -> None:
     outcome = kair("triage", str(copied(tmp_path / "job", frozenset(), "elsewhere")))
     assert "read, but not matched with this rank (see the warning): its device's temperature" in outcome.out

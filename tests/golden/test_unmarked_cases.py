@@ -7,6 +7,7 @@ from support.places import CASES
 pytestmark = pytest.mark.skipif(not CASES.is_dir(), reason="the cases are not beside the checkout")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "rank", "steps", "step_us", "lost_us"),
     [

@@ -95,6 +95,7 @@ def take_all(steps: list[ClaimedStep], every: list[Claims], order: list[int], ow
     assert not going
 
 
+@pytest.mark.slow
 @settings(derandomize=True, max_examples=300)
 @given(
     st.integers(1, 6),

@@ -18,6 +18,7 @@ STEPS = 600
 SPEEDS = st.floats(1e-3, 1e6)
 
 
+@pytest.mark.slow
 @settings(derandomize=True, max_examples=200)
 @given(
     st.lists(st.tuples(SPEEDS, SPEEDS), min_size=1, max_size=12),
@@ -56,6 +57,7 @@ def test_speeds_are_those_of_the_last_step() -> None:
     assert shown_speeds([1.0, 2.0, 3.0], [0.5, 0.0, 1.0], [10, 0, 0]) == [20.0, 2.0, 3.0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("faults", PATTERNS, ids=lambda faults: faults.name)
 def test_claims_are_between_each_step_and_the_bound(faults: Pattern) -> None:
     claims, each_step, no_delay = (
@@ -73,6 +75,7 @@ def test_a_bound_with_restarts_is_no_lower_than_without() -> None:
     assert 1 < never < dear < cheap < free
 
 
+@pytest.mark.slow
 def test_claims_restart_what_they_cannot_get_back() -> None:
     played = simulate(Claims(), pattern("slow network of one host"), 16, 700, seed=0, restart_s=5.0)
     assert [action.kind for _, action in played.actions] == ["claim", "kill_restart"]

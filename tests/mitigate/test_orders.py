@@ -82,6 +82,7 @@ def seen_of(tmp_path: Path, code: str, **options: object) -> tuple[int, str]:
     return status, (tmp_path / "seen").read_text()
 
 
+@pytest.mark.slow
 def test_an_attempt_that_left_as_ordered_is_followed_by_the_next(tmp_path: Path) -> None:
     code = "if restarts.attempt() < 2: restarts.say_left(30)"
     assert seen_of(tmp_path, code) == (0, "0 1 2 ")

@@ -50,6 +50,7 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
             del sys.modules[name]
 
 
+@pytest.mark.slow
 def test_the_documented_example_saves_time_in_simulated_jobs(folder: Path) -> None:
     [example] = re.findall(r"```python\n(import numpy.*?)```", DOCS.read_text(), re.DOTALL)
     (folder / "my_policies.py").write_text(example)

@@ -79,6 +79,7 @@ def test_parts_add_up_and_are_in_proportion(total: int, shares: list[int]) -> No
     assert all(abs(part - total * share / sum(shares)) < 1 for part, share in zip(parts, shares, strict=True))
 
 
+@pytest.mark.slow
 @settings(max_examples=60, derandomize=True)
 @given(
     samples=st.integers(1, 90),

@@ -193,6 +193,7 @@ def test_a_slow_network_is_restarted_when_it_has_cost_a_third_of_a_restart() -> 
     assert action.price.already_lost_s == pytest.approx(20 / 3, rel=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [
@@ -208,6 +209,7 @@ def test_a_restart_that_does_not_pay_is_not_proposed(changes: dict[str, Any]) ->
     assert "kill_restart" not in decided_at_each(Continuous(), [HEALTHY] * 450, rest, **known)
 
 
+@pytest.mark.slow
 def test_units_slow_since_the_start_are_not_restarted() -> None:
     actions = decided_at_each(Continuous(), [SLOW] * 400, [0.02] * 400, restart_s=2.0)
     assert "kill_restart" not in actions
@@ -215,6 +217,7 @@ def test_units_slow_since_the_start_are_not_restarted() -> None:
     assert later["kill_restart"][1].units.tolist() == [2]
 
 
+@pytest.mark.slow
 def test_who_recovers_is_not_restarted() -> None:
     # Sizes cannot get back .02 s a step: 40 slow steps cost .8 s, a third of a restart 1 s; then all begins anew.
     spells = slow_from(200, SLOW, 240) + slow_from(100, SLOW, 140) * 3

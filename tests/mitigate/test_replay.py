@@ -16,7 +16,7 @@ from kair_engine.results.mitigate import SimulatedPolicy
 from kair_mitigate.policy.replay import IN_ORDER, replay
 from kair_mitigate.policy.units import Units
 
-pytestmark = pytest.mark.usefixtures("own_places")
+pytestmark = [pytest.mark.usefixtures("own_places"), pytest.mark.slow]
 ALONE = Units(((0,), (1,), (2,), (3,)), "assumed")
 
 

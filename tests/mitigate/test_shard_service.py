@@ -281,6 +281,7 @@ stale = st.fixed_dictionaries(
 ).filter(lambda message: not (message["do"] == "claim" and isinstance(message["generation"], int)))
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(random=st.binary(min_size=1, max_size=200), signed=st.binary(max_size=60), requests=st.lists(stale, max_size=4))
 def test_random_bytes_and_requests_of_the_past_change_nothing(
@@ -369,6 +370,7 @@ with ShardClient(("127.0.0.1", port), b"the job's key", name) as client:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kills", [2, pytest.param(16, marks=pytest.mark.slow)])
 def test_workers_killed_at_any_moment_leave_nothing_out_and_do_nothing_twice(
     store: ShardStore, tmp_path: Path, kills: int

@@ -464,6 +464,7 @@ class Life:
         assert list(self.store._connection.iterdump()) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("commit", ["checkpoint", "push"])
 @settings(max_examples=150, deadline=None)
 @given(size=st.integers(1, 9), shard=st.integers(1, 4), epochs=st.integers(1, 3), story=st.lists(actions, max_size=60))

@@ -71,6 +71,7 @@ def first_line(service: Process) -> str:
     return service.stderr.readline()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("folder")
 def test_kills_of_a_worker_and_of_the_service_leave_every_sample_once(start: Callable[..., Process]) -> None:
     workers = {rank: start([sys.executable, "-c", WORKER], RANK=rank) for rank in "012"}  # before the service is there
@@ -108,6 +109,7 @@ def test_kills_of_a_worker_and_of_the_service_leave_every_sample_once(start: Cal
     assert late.communicate() == ("", "")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("folder")
 def test_a_service_that_is_stopped_goes_on_and_ends_with_the_last_checkpoint(start: Callable[..., Process]) -> None:
     service = start([*SERVE, "--samples", "6", "--shard-samples", "2", "--commit", "checkpoint"])
@@ -130,6 +132,7 @@ def test_a_service_that_is_stopped_goes_on_and_ends_with_the_last_checkpoint(sta
     assert service.communicate()[0].startswith("every sample once: 6 in 1 whole epoch")
 
 
+@pytest.mark.slow
 def test_files_of_unknown_length_are_given_out_and_audited(start: Callable[..., Process], folder: Path) -> None:
     listed = folder.parents[1] / "list.txt"
     listed.parent.mkdir()

@@ -41,6 +41,7 @@ def test_equal_seeds_make_equal_jobs() -> None:
     assert simulate(Continuous(), pattern("mix"), 16, 300, seed=4).step_s != first.step_s
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [16, 64])
 def test_a_healthy_job_gets_no_proposal_in_2000_steps(ranks: int) -> None:
     assert simulate(Continuous(), pattern("healthy, no spells"), ranks, 2000, seed=0).actions == ()
@@ -66,6 +67,7 @@ def test_a_straggler_that_stays_is_nearly_made_up_for() -> None:
     assert without_the_slowest.redone_share == pytest.approx(1 / 16, abs=0.01)
 
 
+@pytest.mark.slow
 def test_the_deadline_helps_with_what_is_short() -> None:
     without = simulate(Continuous(), pattern("transient"), 16, 500, seed=0)
     with_it = simulate(Continuous(deadline=DEADLINE), pattern("transient"), 16, 500, seed=0)
@@ -95,6 +97,7 @@ def test_no_restart_loses(one: Pattern, deadline: float | None) -> None:
         assert restarted.speed_up > never.speed_up
 
 
+@pytest.mark.slow
 def test_a_restart_of_a_slow_network_pays() -> None:
     restarted = simulate(Continuous(), pattern("slow network of one host"), 16, 700, seed=0, restart_s=5.0)
     assert restarted.restarts == 1

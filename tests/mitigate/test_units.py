@@ -39,6 +39,7 @@ Computed = npt.NDArray[np.float64]
 PAIRS = ((0, 1), (2, 3), (4, 5), (6, 7))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("recording", "units"),
     [
@@ -54,6 +55,7 @@ def test_a_recorded_step_tells_who_meets_in_every_micro_batch(recording: str, un
     assert joined(trace.job.world_size, tied) == units
 
 
+@pytest.mark.slow
 def test_what_all_ranks_add_up_after_the_backward_pass_ties_nobody(tmp_path: Path) -> None:
     """As the mean of the losses, which the phase that it is recorded in calls a part of the forward pass."""
     trace = open_trace(SAMPLES / "slow_operator", cache=tmp_path)
@@ -71,6 +73,7 @@ def test_what_all_ranks_add_up_after_the_backward_pass_ties_nobody(tmp_path: Pat
     assert joined(4, late) == ((0,), (1,), (2,), (3,))
 
 
+@pytest.mark.slow
 def test_who_meets_in_one_step_of_several_is_not_tied(tmp_path: Path) -> None:
     """As ranks that agree on a plan, now and then, while others have begun the forward pass."""
     trace = open_trace(SAMPLES / "slow_operator", cache=tmp_path)
@@ -82,6 +85,7 @@ def test_who_meets_in_one_step_of_several_is_not_tied(tmp_path: Path) -> None:
     assert tied_in_all([]) is None
 
 
+@pytest.mark.slow
 def test_ranks_stay_tied_where_no_backward_pass_is_recorded(tmp_path: Path) -> None:
     """As of devices alone: everything then counts as the forward pass."""
     trace = open_trace(SAMPLES / "slow_operator", cache=tmp_path)
@@ -92,6 +96,7 @@ def test_ranks_stay_tied_where_no_backward_pass_is_recorded(tmp_path: Path) -> N
     assert joined(4, tied) == ((0, 1, 2, 3),)
 
 
+@pytest.mark.slow
 def test_tensor_parallel_ranks_of_a_real_recording_are_one_unit(tmp_path: Path) -> None:
     if not MEGATRON.exists():
         pytest.skip("the real recording is absent")
@@ -164,6 +169,7 @@ def test_units_come_of_what_capture_keeps(tmp_path: Path) -> None:
     assert told(((4, 10),), sends=(1,)) == Units(((0, 1), (2,), (3,)), "in part")
 
 
+@pytest.mark.slow
 def test_units_come_of_what_was_imported(tmp_path: Path) -> None:
     Store(tmp_path / "store").import_traces([SAMPLES / "pipeline_slow_operator"], "job7", cache=tmp_path / "cache")
     places = JobPlaces(tmp_path / "store", "job7")

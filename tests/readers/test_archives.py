@@ -50,6 +50,7 @@ def answer(job: Job) -> tuple[object, ...]:
     return (job.ranks, job.world_size, job.steps, job.step_times, job.operations, job.warnings)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "pack"),
     [

@@ -242,6 +242,7 @@ def test_a_world_beyond_any_job(tmp_path: Path, cache: Path) -> None:
     assert (trace.job.ranks, trace.job.world_size) == ((1,), 2)
 
 
+@pytest.mark.slow
 def test_a_name_of_ten_million_characters(tmp_path: Path, cache: Path) -> None:
     long = "}, {" * 2_500_000
     events = kb.training_steps(3)
@@ -359,6 +360,7 @@ def open_to_all() -> Iterator[Path]:
         yield Path(folder)
 
 
+@pytest.mark.slow
 def test_no_permission_to_read(open_to_all: Path) -> None:
     job = kb.write_job(open_to_all / "job", [0, 1])
     (job / "rank1.json.gz").chmod(0)
@@ -371,6 +373,7 @@ def test_no_permission_to_read(open_to_all: Path) -> None:
     assert run_as_a_user(OPEN, job / "private", open_to_all / "cache").startswith("3|cannot read")
 
 
+@pytest.mark.slow
 def test_no_permission_to_write_the_cache(open_to_all: Path) -> None:
     job = kb.write_job(open_to_all / "job", [0, 1])
     (open_to_all / "cache").mkdir(mode=0o755)
@@ -381,6 +384,7 @@ def test_no_permission_to_write_the_cache(open_to_all: Path) -> None:
 FULL = "import resource, signal\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [0, 100, 4000])
 def test_a_full_disk_while_importing(tmp_path: Path, limit: int) -> None:
     job = kb.write_job(tmp_path / "job", [0, 1], count=50)

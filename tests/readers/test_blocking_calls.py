@@ -66,6 +66,7 @@ def test_what_only_tells_the_device_to_wait_is_no_wait(name: str) -> None:
     assert name_class_of(name) is NameClass.PLAIN
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not CASE.is_dir(), reason="needs ../shared")
 @pytest.mark.parametrize("name", ["urQueueFinish", "waitForAllQueues"])
 def test_behind_a_wait_of_any_name_a_slow_device_is_found(tmp_path: Path, name: str) -> None:

@@ -29,6 +29,7 @@ def accused(trace: Trace) -> Finding:
     return finding
 
 
+@pytest.mark.slow
 def test_ascend_s_traces(tmp_path: Path) -> None:
     for rank in range(4):
         build.ascend(tmp_path / "job", rank, late=100 if rank == 1 else 0)
@@ -45,6 +46,7 @@ def test_ascend_s_traces(tmp_path: Path) -> None:
     assert (finding.ranks, finding.cause, finding.operator) == ((1,), "compute", "aclnnMatmul_MatMulV2")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("left_out", [(), ("msprof",), ("hccl",), ("msprof", "step_trace")], ids=str)
 def test_the_pieces_of_a_device_are_one_rank_s(tmp_path: Path, left_out: tuple[str, ...]) -> None:
     """Whichever of the files that hold the same are there."""
@@ -67,6 +69,7 @@ def test_the_pieces_of_a_device_are_one_rank_s(tmp_path: Path, left_out: tuple[s
     assert (finding.ranks, finding.cause, finding.operator) == ((1,), "compute", "MatMul-op3")
 
 
+@pytest.mark.slow
 def test_slices_of_one_recording_are_read_as_one(tmp_path: Path) -> None:
     """As newer versions of msprof cut them by size, beside the folder of the device that they are of."""
     for device in range(4):
@@ -88,6 +91,7 @@ def test_iterations_of_msprof_last_until_the_next_one(tmp_path: Path) -> None:
     assert times.duration_ns == (1_000_000, 1_000_000, 950_000)
 
 
+@pytest.mark.slow
 def test_a_device_s_information_tells_the_rank(tmp_path: Path) -> None:
     """Of a second host the devices begin at 0 again; a job without ranks tells 0 for each of them."""
     for device in range(2):
@@ -97,6 +101,7 @@ def test_a_device_s_information_tells_the_rank(tmp_path: Path) -> None:
     assert open_trace(tmp_path / "alone", cache=tmp_path / "cache").job.ranks == (0, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [build.rocprof_hip, build.rocprofv3])
 def test_rocprof_s_traces(tmp_path: Path, make: Callable[..., Path]) -> None:
     for rank in range(4):

@@ -159,6 +159,7 @@ def read(blocks: Sequence[bytes], *, scanned: bool, chunk: int = 1 << 20) -> tup
     return known, sum(taken)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(text=texts(), chunk=st.sampled_from([1, 200, 1 << 20]))
 @example(b'[{"ph": "X", "name": "a", "ts": "1e3", "dur": 1e0, "cat": "kernel"}, {}]', 1 << 20)
@@ -194,6 +195,7 @@ def test_events_alike_are_told_by_their_numbers() -> None:
     assert scanned == len(found[0]) == 520
 
 
+@pytest.mark.slow
 def test_what_is_not_known_costs_a_window_and_not_the_scan() -> None:
     events = [event(name=f"op {number}", tid=number % 7) for number in range(3000)]
     events[10]["name"] = "\ud800"

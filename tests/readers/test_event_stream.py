@@ -163,6 +163,7 @@ def test_the_search_between_damage_has_an_end(unit: bytes, monkeypatch: pytest.M
     assert sum(looked_at) < 40 * len(text)
 
 
+@pytest.mark.slow
 def test_as_many_events_as_there_are_can_be_salvaged() -> None:
     event = b'{"ph":"X","name":"a","ts":1,"dur":1,"args":{"blocks per SM":inf}},'
     stream = EventStream(iter([b"[" + event * 5000]))
@@ -184,6 +185,7 @@ def _is_boundary(behind: bytes) -> bool:
     return between.startswith(b",") and between[1:].lstrip().startswith(b"{")
 
 
+@pytest.mark.slow
 def test_brackets_without_end_are_given_up() -> None:
     for piece in (b"{", b'{"a":', b"},", b'{"a":[{'):
         names, stream = read(b'{"traceEvents":[' + piece * 300_000)

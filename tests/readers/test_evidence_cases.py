@@ -103,6 +103,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("evidence")
 
 
+@pytest.mark.slow
 @given(damaged())
 @example(("kernel_log", b"[Fri Feb 31 99:99:99 0000] hello\n"))
 @example(("kernel_log", b"1 9999-12-31T23:59:59Z node-7 kernel - - - hello"))

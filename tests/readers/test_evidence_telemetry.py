@@ -220,6 +220,7 @@ def test_where_no_series_names_the_hosts_all_are_asked_for() -> None:
     assert any("every host it knows" in note for note in file.sources[0].notes)
 
 
+@pytest.mark.slow
 def test_a_long_time_is_asked_for_in_parts_without_gaps_or_repeats() -> None:
     with serving(series=NODES[:1], most_steps=700) as (url, server):
         file = prometheus_api.fetch(url, AT * 10**9, (AT + 23_000) * 10**9, 1)

@@ -187,6 +187,7 @@ def test_a_pickle_that_would_run_something_is_refused_in_one_line(
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.slow
 def test_damaged_dumps_give_an_answer_or_one_line(tmp_path: Path) -> None:
     chance, refused = random.Random(7), 0
     contents = [(DUMPS / "hang" / "rank0.json").read_bytes(), (DUMPS / "hang_pickled" / "trace_rank_0").read_bytes()]

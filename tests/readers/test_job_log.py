@@ -3,6 +3,7 @@
 import shutil
 from pathlib import Path
 
+import pytest
 from support.cases import CASES
 from support.cli_samples import kair
 from support.places import SAMPLES
@@ -12,6 +13,7 @@ from kair_engine.recording.opening import open_trace
 LOG = CASES / "hangs" / "job_log" / "one_rank_is_not_in_the_call" / "job" / "job.log"
 
 
+@pytest.mark.slow
 def test_a_log_beside_traces_changes_nothing(tmp_path: Path) -> None:
     shutil.copytree(SAMPLES / "slow_host", tmp_path / "job")
     shutil.copy(LOG, tmp_path / "job" / "train.log")

@@ -49,6 +49,7 @@ def test_a_kind_in_which_nobody_can_be_named(kind: str, tmp_path: Path) -> None:
         assert re.search(pattern, text), (pattern, text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "record",
     [

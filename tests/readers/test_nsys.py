@@ -42,6 +42,7 @@ def test_a_job_of_four_ranks(tmp_path: Path) -> None:
     assert finding.time_lost_us_per_step == pytest.approx(150, abs=5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("held", "ranks"), [([0, 1, 2, 3], ()), ([2], (2,))], ids=["all ranks", "one of them"])
 def test_what_the_profiler_holds_up_is_told_as_its_own_work(
     tmp_path: Path, held: list[int], ranks: tuple[int, ...]
@@ -158,6 +159,7 @@ def test_ranks_from_the_file_s_name_and_unnumbered_steps(tmp_path: Path) -> None
     assert [warning.code for warning in info.warnings] == ["steps_inferred"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mark", "told_by"),
     [

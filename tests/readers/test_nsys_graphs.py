@@ -80,17 +80,20 @@ def test_the_rank_that_others_wait_for_after_its_graph_is_told(tmp_path: Path) -
     assert "graphs_not_recorded" not in codes(result)
 
 
+@pytest.mark.slow
 def test_of_several_ranks_any_may_have_waited_for_another_in_its_graph(tmp_path: Path) -> None:
     result = answer(job(tmp_path / "job", ranks=8, longer={2: 150, 3: 150}), tmp_path)
     assert (result.verdict, result.findings) == ("inconclusive", ())
     assert "graphs_not_recorded" in codes(result)
 
 
+@pytest.mark.slow
 def test_nobody_is_slow_where_ranks_meet_beside_their_graphs_and_wait_for_nobody(tmp_path: Path) -> None:
     result = answer(job(tmp_path / "job"), tmp_path)
     assert (result.verdict, result.findings) == ("no_straggler", ())
 
 
+@pytest.mark.slow
 def test_small_graphs_hide_nobody(tmp_path: Path) -> None:
     result = answer(job(tmp_path / "job", graph=50, gemm=800, longer={1: 120}), tmp_path)
     (finding,) = result.findings
@@ -131,6 +134,7 @@ def test_older_exports_name_neither_process_nor_graph(tmp_path: Path) -> None:
     assert "CUDA graph (inside not recorded)" in set(names["name"])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not CASES.is_dir(), reason="the cases are not beside the checkout")
 def test_devices_that_run_the_job_s_own_graphs_are_nobody_else_s(tmp_path: Path) -> None:
     result = answer(CASES / "nsys_graph_level" / "input", tmp_path)

@@ -67,6 +67,7 @@ def test_ranges_around_something_else(name: str) -> None:
     assert name_class_of(name) is NameClass.PLAIN
 
 
+@pytest.mark.slow
 @given(data=st.data())
 def test_a_name_is_of_the_first_class_whose_pattern_it_has(data: st.DataObject) -> None:
     """Whatever words are looked for before."""
@@ -80,6 +81,7 @@ def test_a_name_is_of_the_first_class_whose_pattern_it_has(data: st.DataObject) 
 UNKNOWN = "void house_kernels::push<__nv_bfloat16, 8>(int*)"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("collective", ["userbuffers_fp16_sum_inplace_gpu_rr_rs_oop", UNKNOWN])
 def test_of_two_tensor_parallel_groups_only_the_slow_rank_is_accused(tmp_path: Path, collective: str) -> None:
     """Its three innocent peers spend as much longer in the kernel as they wait for it, whatever that is called."""
@@ -92,6 +94,7 @@ def test_of_two_tensor_parallel_groups_only_the_slow_rank_is_accused(tmp_path: P
     assert [row.rank for row in localize(trace).scores if row.flagged] == [1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("layers", "slow", "priced_by", "unmatched"), [((4, 5), 1.3, "replay", False), ((4, 4), 2.0, "excess", True)]
 )

@@ -256,6 +256,7 @@ def test_damaged_files_beside_ascends_trace_tell_nothing(tmp_path: Path, text: s
     assert open_trace(written, cache=tmp_path / "cache").job.identity == {}
 
 
+@pytest.mark.slow
 def test_xla_profiles_of_a_gpu_tell_process_device_and_software() -> None:
     job = recorded(RECORDINGS / "xplane" / "twice_the_work").job
     assert job.identity[1] == RankIdentity(

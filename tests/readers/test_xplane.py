@@ -166,6 +166,7 @@ def test_runs_of_the_module_that_takes_most_time_are_the_steps(tmp_path: Path) -
     assert any("8 steps are found by jit_f" in warning.message for warning in job.warnings)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("with_host", [True, False])
 def test_a_device_that_waits_for_its_own_memory_lacks_no_core(tmp_path: Path, with_host: bool) -> None:
     """One thread drives all devices, or none is recorded: no host is late."""
@@ -279,6 +280,7 @@ def test_steps_that_no_clock_reads_are_told_by_what_ran(tmp_path: Path) -> None:
     assert "steps_inferred" in {warning.code for warning in job.warnings}
 
 
+@pytest.mark.slow
 def test_damaged_profiles_give_an_answer_or_one_line(tmp_path: Path) -> None:
     content, chance = tpu_host((0, 1)), random.Random(3)
     source, refused = tmp_path / "a.xplane.pb", 0

@@ -57,6 +57,7 @@ expect $worst.score < $limit
 """
 
 
+@pytest.mark.slow
 def test_a_runbook_reads_the_job_once_and_tells_all_in_one_document(
     book: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,6 +105,7 @@ def test_people_read_each_statement_above_its_answer(book: Path) -> None:
     assert outcome.err.endswith(" s\n") and "2 commands, 1 recording read" in outcome.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", kept_cases("runbook_endings"))
 def test_it_ends_with_the_verdict_and_what_was_found(book: Path, case: KeptCase) -> None:
     outcome, document = (run(book, case.given["text"], *look) for look in (["--quiet"], ["-o", "json"]))
@@ -204,6 +206,7 @@ def test_a_wrong_name_of_a_runbook_is_answered_with_the_nearest() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "job", "status"),
     [
@@ -225,6 +228,7 @@ def test_the_bundled_ones_find_what_there_is(name: str, job: Path, status: int) 
     assert outcome.status == status, outcome.err + outcome.out[-900:]
 
 
+@pytest.mark.slow
 def test_a_slow_network_is_found_behind_a_costlier_finding(tmp_path: Path) -> None:
     """Of two hosts node1 sends 50 times slower, which takes 10 ms a step; input that is slow on a rank takes 28."""
     for path in (SAMPLES / "two_hosts_slow_input").glob("*.json.gz"):
@@ -245,6 +249,7 @@ def test_a_regression_is_told_what_was_before() -> None:
     assert "--set base=JOB" in outcome.err
 
 
+@pytest.mark.slow
 def test_a_recording_runs_from_anywhere_and_asks_nothing_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "traces").symlink_to(SAMPLE)
@@ -299,6 +304,7 @@ def test_a_runbook_can_come_from_standard_input(monkeypatch: pytest.MonkeyPatch)
     assert kair("run", "-").status == 10
 
 
+@pytest.mark.slow
 def test_files_are_written_the_store_is_asked_and_answers_follow_its_baseline(book: Path, tmp_path: Path) -> None:
     text = f"""\
 export -o "{tmp_path}/all.json"

@@ -63,6 +63,7 @@ def test_a_batch_ends_at_the_first_failure_with_its_status() -> None:
     assert shell("!true").status == 2
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away_ends_a_batch_silently() -> None:
     reader, writer = os.pipe()
     os.close(reader)
@@ -123,6 +124,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
+@pytest.mark.slow
 def test_a_person_at_a_terminal_asks_narrows_stops_and_leaves(tmp_path: Path) -> None:
     recorded(SAMPLE)
     environment = terminal_environment(tmp_path, PROMPT_TOOLKIT_NO_CPR="1")

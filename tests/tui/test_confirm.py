@@ -45,6 +45,8 @@ from kair_tui.tui.frame.app import KairApp
 from kair_tui.tui.screens import confirm as screen_module
 from kair_tui.tui.screens.confirm import ConfirmScreen
 
+pytestmark = pytest.mark.slow
+
 RUN = ConfirmRun(
     accused=(1,),  # type: ignore[arg-type]  # ranks are numbers
     place="before_forward",
@@ -115,7 +117,6 @@ def is_there(app: KairApp) -> bool:
     return isinstance(app.screen, ConfirmScreen) and answered(app)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "size", "look", "run"),
     [

@@ -141,6 +141,7 @@ async def test_the_map_follows_the_chosen_steps_and_the_filter() -> None:
         await until(pilot, lambda: answered(app) and shown.columns.count == 3)
 
 
+@pytest.mark.slow
 @played
 async def test_a_cursor_on_the_map_takes_that_over_the_ranks_along_and_both_come_to_rest() -> None:
     async with opened(SLOW) as (app, pilot):
@@ -158,6 +159,7 @@ async def test_a_cursor_on_the_map_takes_that_over_the_ranks_along_and_both_come
         assert len(moves) == 1 and screen.query_one(RankGrid).rank == moves[0]
 
 
+@pytest.mark.slow
 @played
 async def test_a_map_that_is_taken_away_while_it_is_hidden_is_drawn_empty() -> None:
     async with opened(SLOW) as (app, pilot):

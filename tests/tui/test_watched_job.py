@@ -14,6 +14,8 @@ from kair_tui.tui.frame import watching
 from kair_tui.tui.frame.app import KairApp
 from kair_tui.tui.widgets.header_and_footer import StatusLine
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -49,6 +49,7 @@ def state(*folders: Path) -> dict[Path, tuple[int, bytes]]:
     return {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
 
 
+@pytest.mark.slow
 def test_asking_leaves_store_and_cache_as_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KAIR_CACHE", str(tmp_path / "cache"))
     store = OpenStore(tmp_path / "store")
@@ -66,6 +67,7 @@ def test_asking_leaves_store_and_cache_as_they_were(tmp_path: Path, monkeypatch:
     assert state(store.root, cache_root()) == before
 
 
+@pytest.mark.slow
 def test_pricing_keeps_each_cost_unless_nothing_is_to_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KAIR_CACHE", str(tmp_path / "cache"))
     store = OpenStore(tmp_path / "store")

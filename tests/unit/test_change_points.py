@@ -91,6 +91,7 @@ def noise(kind: str, steps: int, things: int) -> Floats:
     return np.asarray(np.exp(random.normal(0, 0.1, (steps, things))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [8, 13, 40])
 @pytest.mark.parametrize("kind", ["normal", "walk", "stalls", "heavy tails"])
 def test_healthy_noise_seldom_looks_like_a_change(kind: str, steps: int) -> None:

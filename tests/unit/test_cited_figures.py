@@ -139,6 +139,7 @@ def changed_figures() -> Iterator[tuple[str, str]]:
                 yield figure[0], f"{text[:last]}{(int(text[last]) + 1) % 10}{text[last + 1 :]}"
 
 
+@pytest.mark.slow
 def test_a_changed_figure_is_noticed() -> None:
     changed = list(changed_figures())
     unnoticed = [figure for figure, text in changed if not missing(MITIGATION.name, text)]

@@ -61,6 +61,7 @@ def test_a_shifted_clock_moves_no_blame(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_in_a_pair_somebody_is_always_last(tmp_path: Path) -> None:
     """Ranks 0 and 1 alone share sixteen collectives, each late by turns of a coin: nobody is to be accused."""
     for seed in range(10):

@@ -43,6 +43,7 @@ def mixed(above: float, variance: float, df: int, scale: float, noise: float, sp
     return float(np.dot(weights, tails) / sum(weights))
 
 
+@pytest.mark.slow
 @PROPERTY
 @given(values=st.lists(REAL, min_size=2, max_size=9), noise=st.floats(0, 50))
 def test_the_chance_of_a_distance_is_a_moderated_t(values: list[float], noise: float) -> None:
@@ -368,6 +369,7 @@ def test_compiling_now_and_then_as_others_do_accuses_nobody(of_rank: dict[int, l
     assert found_in(compiling(of_rank)) == []
 
 
+@pytest.mark.slow
 def test_ranks_that_compile_equally_often_are_rarely_accused() -> None:
     random, accused = np.random.default_rng(1), 0
     for _ in range(200):

@@ -111,6 +111,7 @@ def job(folder: Path, *, kernels: int, latency: float = 1, more: int = 0, slower
     return triage(trace(folder, "\n".join(lines))).findings
 
 
+@pytest.mark.slow
 def test_a_job_bound_by_launches_is_told_with_what_shows_it(tmp_path: Path) -> None:
     (found,) = job(tmp_path, kernels=60)
     assert (found.cause, found.pattern, found.ranks) == ("launch_bound", "job_wide", ())
@@ -129,6 +130,7 @@ def test_more_launches_on_one_rank_are_uneven_work_and_not_its_host(tmp_path: Pa
     assert of_rank[0].fix[0].kinds == ("compute", "host")
 
 
+@pytest.mark.slow
 def test_slower_launches_of_one_rank_are_told_from_a_host_that_pauses(tmp_path: Path) -> None:
     """60 launches 25 instead of 10 µs apart."""
     (of_rank,) = (one for one in job(tmp_path, kernels=60, slower=15) if one.ranks)

@@ -134,6 +134,7 @@ def test_every_exit_status_is_told() -> None:
     assert list(map(int, told)) == sorted(ExitCode)
 
 
+@pytest.mark.slow
 def test_the_schema_of_every_answer_names_its_main_table() -> None:
     for entry in (entry for entry in COMMANDS if entry.has_result):
         schema = schema_of(entry)
@@ -178,6 +179,7 @@ def keys(value: object) -> Iterator[str]:
             yield from keys(inner)
 
 
+@pytest.mark.slow
 def test_examples_are_json_with_fields_that_there_are() -> None:
     schemas = [schema_of(entry) for entry in COMMANDS if entry.has_result]
     known = {name for schema in schemas for part in schema["$defs"].values() for name in part.get("properties", ())}
@@ -220,6 +222,7 @@ def test_runbooks_in_bash_and_jq_end_as_the_bundled_ones_do(programs: Path) -> N
     assert "rank 2" in said
 
 
+@pytest.mark.slow
 def test_the_example_of_the_account_prints_what_stands_there(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "methods.md").read_text()
     code, shown = (page.partition(f"```{kind}\n")[2].partition("```")[0] for kind in ("python", "text"))

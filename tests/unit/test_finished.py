@@ -4,6 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +15,7 @@ TIMES = st.integers(0, 40)
 OPERATIONS = st.lists(st.tuples(st.integers(0, 2), TIMES, st.integers(0, 15)), max_size=40)
 
 
+@pytest.mark.slow
 @settings(deadline=None, derandomize=True, max_examples=200)
 @given(OPERATIONS, st.lists(st.tuples(st.integers(0, 2), TIMES, st.integers(0, 20)), max_size=8))
 def test_of_those_that_had_begun_the_one_that_ended_last(

@@ -10,6 +10,8 @@ from kinds import triage as run
 
 from kair_engine.recording.opening import open_trace
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_same_seed_is_the_same_job(tmp_path: Path) -> None:
     truths = [draw("device", 5, 1, tmp_path / name) for name in ("one", "other")]

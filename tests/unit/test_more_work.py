@@ -100,6 +100,7 @@ def test_who_has_the_larger_batch_in_turn_is_not_accused() -> None:
     assert accused(joined(one, other, one, other, one, one)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("alike", "larger"), [(8, 12), (16, 14), (1100, 1100)])
 def test_work_that_becomes_more_is_told_from_there_on(alike: int, larger: int) -> None:
     before = of_two(lost=0, steps=alike, given={"mm": ALIKE})

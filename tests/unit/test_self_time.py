@@ -103,6 +103,7 @@ def test_exclusive_times_of_nested_operations_add_up(tree: list, tmp_path_factor
     assert by_name(ops, exclusive_ns(ops)) == {f"op{i}": owner.count(i) for i in range(len(placed))}
 
 
+@pytest.mark.slow
 @PROPERTY
 @given(spans=spans)
 def test_operations_that_cross_are_never_longer_than_themselves(

@@ -29,6 +29,7 @@ probabilities = st.floats(0, 1)
 values = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=60).map(np.array)
 
 
+@pytest.mark.slow
 @PROPERTY
 @given(t=st.floats(-1e4, 1e4), df=st.floats(0.5, 1e5))
 @example(t=0.0, df=1.0)

@@ -25,6 +25,7 @@ def test_a_group_that_lists_its_ranks_tells_which_of_the_missing_are_in_it(
     assert missing_members(group, {3, 5}) == members
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not CASES2.is_dir(), reason="the cases are not beside the checkout")
 def test_a_lost_trace_is_waited_for_and_a_whole_recording_for_nobody(tmp_path: Path) -> None:
     lost = unrecorded(open_trace(CASES2 / "culprit_trace_missing" / "input", cache=tmp_path, workers=1))

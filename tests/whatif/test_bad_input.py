@@ -135,6 +135,7 @@ def test_numbers_beyond_any_chunk_or_microbatch(asked: Asked, number: int) -> No
     assert answer(asked(rows))["step_time_us"] == pytest.approx(SECONDS * 1e6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["dp_rank", "stage"])
 def test_a_worker_with_a_number_beyond_any(asked: Asked, place: str) -> None:
     rows = [row | {place: 1_000_000} if row["rank"] == job()[-1]["rank"] else row for row in job()]
@@ -159,6 +160,7 @@ def test_a_recording_without_rows(tmp_path: Path) -> None:
     refused(kair("whatif", str(path), "--json"), "holds no operations")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("asked")
 def test_triage_keeps_its_estimate_where_no_step_can_be_replayed(tmp_path: Path) -> None:
     def cost(operation: str, step: int, dp: int, stage: int, microbatch: int) -> float:

@@ -22,6 +22,7 @@ def replayed(trace: Trace, enough_ranks: int, patch: pytest.MonkeyPatch) -> Floa
     return batches.replayed_steps(batches.batches(trace), list(ASKED))[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sample", ["slow_operator", "pipeline_slow_operator", "healthy"])
 def test_a_step_behind_the_one_before_begins_when_that_ends(sample: str, monkeypatch: pytest.MonkeyPatch) -> None:
     trace = recorded(SAMPLES / sample)

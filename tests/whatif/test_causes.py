@@ -110,6 +110,7 @@ def slow_stage(operation: str, where: Where) -> float:
     return 2.0 if operation in {"F", "B"} and where["stage"] == PP - 1 else 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("factor", "causes"),
     [
@@ -162,6 +163,7 @@ def rare_flaps(operation: str, where: Where) -> float:
     return 12.0 if operation == "send" and at_times(0.005, **where) else slow_rank(operation, where)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factor", [slow_link, congestion, rare_flaps, slow_rank, pauses, lambda *_: 1.0])
 def test_what_only_looks_like_flapping_is_not_called_so(tmp_path: Path, factor: Callable[[str, Where], float]) -> None:
     assert "communication_flapping" not in named(job(tmp_path, factor))
@@ -177,6 +179,7 @@ def test_a_transfer_whose_other_end_is_not_recorded_may_have_waited(tmp_path: Pa
     assert named(whatif(open_trace(written(tmp_path, alone), cache=tmp_path / "cache"))) == []
 
 
+@pytest.mark.slow
 def test_one_step_cannot_tell_long_sequences_from_a_slow_rank(tmp_path: Path) -> None:
     def factor(operation: str, where: Where) -> float:
         # Long sequences everywhere, and by chance most of them on one rank.

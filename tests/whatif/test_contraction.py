@@ -3,6 +3,7 @@
 from itertools import pairwise
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -46,6 +47,7 @@ def program(streams: list[int], launched: list[bool], waits: list[tuple[int, int
     return Graph(2 * count, before, after, np.full(2 * count, NONE)), in_order
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(
     streams=st.lists(st.sampled_from([0, 0, 0, 0, 1]), min_size=2, max_size=40),

@@ -53,6 +53,7 @@ def test_the_figures_are_those_of_the_whole_analysis(recording: str, request: py
         asked.whatif([parse_fix("rank=77")])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep", [False, True])
 @pytest.mark.parametrize("recording", ["sample", "pipeline"])
 def test_questions_to_one_model_are_answered_as_if_each_were_the_only_one(
@@ -78,6 +79,7 @@ def test_without_any_fix_the_command_says_what_to_name(monkeypatch: pytest.Monke
     assert outcome.err.splitlines()[0] == "kair: error: there is no fix to price"
 
 
+@pytest.mark.slow
 def test_the_command_prints_the_fixes_and_no_attribution(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     store_variables(monkeypatch, tmp_path)
     question = ("whatif", str(SAMPLES / "healthy"), "--fix", "kind=compute", "--only-fixes")

@@ -42,6 +42,7 @@ def by_change(batch: Batch, fix: Fix) -> np.ndarray[tuple[int], np.dtype[np.floa
     return durations
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("job", JOBS)
 def test_a_fix_of_some_ranks_is_the_same_by_what_it_changes_of_the_recording_or_the_ideal(job: str) -> None:
     trace = recorded(SAMPLES / job)

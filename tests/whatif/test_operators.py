@@ -299,6 +299,7 @@ def megatron(tmp_path_factory: pytest.TempPathFactory) -> StepPrices:
     return price_steps(made, [Fix(ranks=(0, 6)), Fix(ranks=(0, 6), kinds=("host",)), Fix()])
 
 
+@pytest.mark.slow
 def test_a_real_step_is_replayed_as_recorded(megatron: StepPrices) -> None:
     assert megatron.replay_error.max() < 0.01
 

@@ -165,6 +165,7 @@ def test_the_timelines_of_a_real_step(tmp_path: Path) -> None:
 # Where the operations of a step lie with fixes made.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "job",
     [

@@ -42,6 +42,7 @@ def tables(result: WhatifResult) -> dict[str, Mapping[Any, float]]:
     return {name: of for name, of in found.items() if isinstance(of, Mapping) and of}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("job", JOBS, ids=lambda job: job.stem)
 def test_what_is_shown_first_is_what_the_answer_says_in_the_end(job: Path, replayed: list[int]) -> None:
     if not job.exists():
@@ -62,6 +63,7 @@ def test_what_is_shown_first_is_what_the_answer_says_in_the_end(job: Path, repla
     assert "by_rank" in tables(seen[-1]) or "by_rank" not in tables(answer)
 
 
+@pytest.mark.slow
 def test_steps_that_are_not_kept_are_made_ready_no_more_often(
     monkeypatch: pytest.MonkeyPatch, replayed: list[int]
 ) -> None:

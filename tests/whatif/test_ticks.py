@@ -76,6 +76,7 @@ def test_operations_that_end_with_ticks_wait_for_them_whatever_they_compute(tmp_
     assert without < 0.1 * recorded
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("times", [steady, varied, to_the_microsecond])
 def test_operations_that_take_long_do_not(tmp_path: Path, times: Times) -> None:
     found = stops(job(tmp_path, times))
@@ -93,6 +94,7 @@ def taking_turns(made: Trace, times: Times, seed: int, steps: int, *, ready: flo
     return replace(made, job=replace(made.job, step_times=StepTimes.of_rows(rows)))
 
 
+@pytest.mark.slow
 def test_where_threads_and_helpers_take_turns_fewer_steps_tell_it(tmp_path: Path) -> None:
     told = dict.fromkeys(("unmeasured", "turns", "asleep"), 0)
     for seed in range(12):
