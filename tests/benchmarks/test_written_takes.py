@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -14,25 +15,29 @@ from support.patience import PATIENCE_S
 from support.places import ROOT
 from take_scoring import RIGHT_CAUSES, mean_excess
 from truth import peers
-from written.script_drawing import FIXED_BATCH, ONLY_HERE, SCRIPTS, WITH_RELU, draw_written
+from written.script_drawing import FIXED_BATCH, ONLY_HERE, SCRIPTS, WITH_RELU, WrittenTake, draw_written
 
 from kair_engine.recording.opening import open_trace
 from kair_engine.triage.analysis import triage
 
 REAL = ROOT / "validation" / "real"
-TAKES = [draw_written(seed) for seed in range(600)]
+
+
+@cache
+def takes() -> list[WrittenTake]:
+    return [draw_written(seed) for seed in range(600)]
 
 
 def test_every_script_is_drawn_and_half_of_all_takes_are_healthy() -> None:
-    assert [draw_written(seed) for seed in range(50)] == TAKES[:50]
-    assert {take.script for take in TAKES} == set(SCRIPTS)
+    assert [draw_written(seed) for seed in range(50)] == takes()[:50]
+    assert {take.script for take in takes()} == set(SCRIPTS)
     assert {path.stem for path in (REAL / "written" / "scripts").glob("[a-z]*.py")} == set(SCRIPTS)
-    assert 0.4 < sum(not take.faults for take in TAKES) / len(TAKES) < 0.6
-    assert all(2 <= take.ranks <= 6 and 4 <= take.steps <= 30 and take.hosts == 1 for take in TAKES)
+    assert 0.4 < sum(not take.faults for take in takes()) / len(takes()) < 0.6
+    assert all(2 <= take.ranks <= 6 and 4 <= take.steps <= 30 and take.hosts == 1 for take in takes())
 
 
 def test_a_script_has_only_faults_that_it_can_have() -> None:
-    kinds = {(take.script, fault.kind) for take in TAKES for fault in take.faults}
+    kinds = {(take.script, fault.kind) for take in takes() for fault in take.faults}
     assert {kind for _, kind in kinds} == (ONE_RANK.keys() | ONLY_HERE.keys() | ALL_RANKS.keys()) - {"slow_link"}
     assert ONLY_HERE.keys() <= RIGHT_CAUSES.keys()
     assert not {script for script, kind in kinds if kind == "larger_batch"} & FIXED_BATCH
@@ -40,7 +45,7 @@ def test_a_script_has_only_faults_that_it_can_have() -> None:
 
 
 def test_authors_profile_in_different_ways() -> None:
-    uses = [take.profiler for take in TAKES]
+    uses = [take.profiler for take in takes()]
     assert {use.scheduled for use in uses} == {True, False}
     assert {(use.handler, use.name is None) for use in uses} == {
         ("chrome", False),
@@ -71,14 +76,14 @@ def test_a_stage_of_its_own_is_compared_with_what_it_took_before() -> None:
 def test_a_script_is_recorded_as_its_author_profiles_it(tmp_path: Path) -> None:
     seed = next(
         seed
-        for seed, take in enumerate(TAKES)
+        for seed, take in enumerate(takes())
         if (take.script, take.ranks, take.load, take.profiler.scheduled) == ("flat", 2, "none", True)
     )
     command = [sys.executable, str(REAL / "record.py"), "--written", "--seeds", str(seed), "--out", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
     folder = tmp_path / f"seed{seed:04d}"
     assert (folder / "take.json").exists(), done.stdout + done.stderr
-    document, take = json.loads((folder / "take.json").read_text(encoding="utf-8")), TAKES[seed]
+    document, take = json.loads((folder / "take.json").read_text(encoding="utf-8")), takes()[seed]
     assert [len(rank["steps"]) for rank in document["ranks"]] == [take.steps] * 2
     assert {path.name for path in (folder / "traces").iterdir()} == {rank["trace"] for rank in document["ranks"]}
     trace = open_trace(folder / "traces", cache=tmp_path / "cache", workers=1)

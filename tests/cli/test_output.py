@@ -5,11 +5,12 @@ import io
 import json
 import re
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import msgspec
 import pytest
-from jsonschema import ValidationError  # type: ignore[import-untyped]
+from jsonschema import Draft202012Validator, ValidationError  # type: ignore[import-untyped]
 from support.cli_samples import ARGUMENTS, HOSTILE_RESULTS, RESULTS, answering, assert_valid, blame, kair, trace
 
 from kair_engine.trace.model import KairWarning
@@ -141,9 +142,24 @@ def test_csv_of_triage_is_the_verdict_and_then_a_row_a_finding(monkeypatch: pyte
         assert kair("triage", "-o", "csv", "--fields", "rank").status == 2
 
 
-@pytest.mark.parametrize("command", [entry.name for entry in COMMANDS if entry.has_result])
+@cache
+def schema_of_command(command: str) -> dict[str, Any]:
+    schema: dict[str, Any] = json.loads(kair("schema", command).out)
+    return schema
+
+
+WITH_SCHEMA = [entry.name for entry in COMMANDS if entry.has_result]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", WITH_SCHEMA)
+def test_every_schema_is_a_json_schema(command: str) -> None:
+    Draft202012Validator.check_schema(schema_of_command(command))
+
+
+@pytest.mark.parametrize("command", WITH_SCHEMA)
 def test_every_property_of_a_schema_is_described(command: str) -> None:
-    schema = json.loads(kair("schema", command).out)
+    schema = schema_of_command(command)
     parts = [schema, *schema["$defs"].values()]
     assert [
         name for part in parts for name, of in part.get("properties", {}).items() if not of.get("description")

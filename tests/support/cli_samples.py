@@ -576,6 +576,4 @@ def assert_valid(document: dict[str, Any], command: str) -> None:
 
 @cache
 def _validator(command: str) -> Draft202012Validator:
-    schema = json.loads(kair("schema", command).out)
-    Draft202012Validator.check_schema(schema)
-    return Draft202012Validator(schema)
+    return Draft202012Validator(json.loads(kair("schema", command).out))
