@@ -11,7 +11,7 @@ from support.cli_samples import kair
 from support.places import SAMPLES
 from support.tensor_parallel import write_tensor_parallel
 
-pytestmark = pytest.mark.usefixtures("own_places")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_places")]
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,8 @@ from kair_engine.results.compare import CompareResult
 from kair_engine.trace.model import Layout, Trace
 from kair_tui.render.changes import change_in_words
 
+pytestmark = pytest.mark.slow
+
 STEPS = 6
 
 
@@ -26,7 +28,6 @@ def upgrade() -> CompareResult:
     return compare(recorded(SAMPLES / "two_hosts_healthy"), recorded(SAMPLES / "two_hosts_upgrade"))
 
 
-@pytest.mark.slow
 def test_an_upgrade_is_told_as_it_was(upgrade: CompareResult) -> None:
     truth = json.loads((SAMPLES / "two_hosts_upgrade" / "truth.json").read_text())
     everywhere, on_host = truth["changes"]
@@ -52,7 +53,6 @@ def test_the_changes_are_priced_and_add_up(upgrade: CompareResult) -> None:
     assert (upgrade.explained_us or 0.0) + (upgrade.unexplained_us or 0.0) == pytest.approx(upgrade.step_change_us)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("turned", [False, True])
 def test_a_rank_that_compiles_in_some_steps_is_named_with_its_price(turned: bool) -> None:
     """The healthy sample is of a smaller model: other operators changed on all ranks, too."""
@@ -68,19 +68,16 @@ def test_a_rank_that_compiles_in_some_steps_is_named_with_its_price(turned: bool
     assert "compilation" in change_in_words(change)
 
 
-@pytest.mark.slow
 def test_a_run_does_not_differ_from_itself() -> None:
     run = recorded(SAMPLES / "slow_operator")
     found = compare(run, run)
     assert (found.verdict, found.changes, found.standing, found.step_change_us) == ("no_change", (), (), 0.0)
 
 
-@pytest.mark.slow
 def test_runs_of_one_job_on_other_devices_have_no_change() -> None:
     assert healthy("dp4", 12, same_devices=False, seed=3) is None
 
 
-@pytest.mark.slow
 def test_a_slower_kernel_is_named_with_its_share_of_the_step() -> None:
     found = upgraded("dp4", 12, seed=1)
     assert found.named

@@ -155,6 +155,7 @@ def test_what_triage_says_of_hosts_is_the_account(recorded: Recorded) -> None:
             assert shown["at_step_end"].figures["after_us_per_step"] == pytest.approx(mine, abs=1.0)
 
 
+@pytest.mark.slow
 def test_the_account_s_steps_are_those_that_kair_steps_lists(recorded: Recorded) -> None:
     sums = recorded.account.group_by("step", "rank").agg(pl.col("ns").sum() / 1e3)
     lengths = {(step, rank): us for step, rank, us in sums.iter_rows()}

@@ -8,6 +8,8 @@ import pytest
 from kair_mitigate.audit import audit
 from kair_mitigate.plans import Share
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def trained() -> ModuleType:
@@ -15,7 +17,6 @@ def trained() -> ModuleType:
     return pytest.importorskip("kair_mitigate.trained", reason="needs torch", exc_type=ImportError)
 
 
-@pytest.mark.slow
 def test_rows_are_there_without_a_close_and_after_it(trained: ModuleType, tmp_path: Path) -> None:
     log = trained.TrainedLog.of_run(tmp_path, 1, 3)
     steps = 2000  # more than one piece of the file
