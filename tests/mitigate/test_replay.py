@@ -17,6 +17,8 @@ from kair_mitigate.policy.replay import IN_ORDER, replay
 from kair_mitigate.policy.units import Units
 
 pytestmark = [pytest.mark.usefixtures("own_places"), pytest.mark.slow]
+RECOMMENDED = ("continuous", "continuous-deadline", "deterministic")
+"""Policies that can be the one which saves most."""
 ALONE = Units(((0,), (1,), (2,), (3,)), "assumed")
 
 
@@ -36,20 +38,30 @@ def simulated(*words: str) -> dict[str, Any]:
     return answer
 
 
+def asked_for(policies: tuple[str, ...]) -> list[str]:
+    return [word for policy in policies for word in ("--policy", policy)]
+
+
 def test_where_all_ranks_meet_in_every_micro_batch_nothing_can_be_resized() -> None:
     if not MEGATRON.exists():
         pytest.skip("the real recording is absent")
-    answer = simulated(str(MEGATRON))
+    words = [str(MEGATRON), *asked_for(RECOMMENDED)]
+    answer = simulated(*words)
     assert answer["replay"]["units"] == [list(range(8))]
     assert not answer["replay"]["is_assumed"]
     assert answer["replay"]["saves"] is None
-    said = kair("mitigate", "simulate", str(MEGATRON)).out
+    said = kair("mitigate", "simulate", *words).out
     assert said.startswith("nothing to save by resizing: all 8 ranks meet in every micro-batch")
 
 
-@pytest.mark.parametrize(("sample", "slow"), [("slow_operator", [2]), ("job123", [17])])
-def test_a_slow_rank_is_given_less_and_the_saving_has_a_range(sample: str, slow: list[int]) -> None:
-    answer = simulated(str(SAMPLES / sample))
+@pytest.mark.parametrize(
+    ("sample", "policies", "slow"),
+    [("slow_operator", (), [2]), ("job123", (*RECOMMENDED, "backup-workers"), [17])],
+)
+def test_a_slow_rank_is_given_less_and_the_saving_has_a_range(
+    sample: str, policies: tuple[str, ...], slow: list[int]
+) -> None:
+    answer = simulated(str(SAMPLES / sample), *asked_for(policies))
     rows = {row["policy"]: row for row in answer["simulated"]}
     best = rows[answer["replay"]["saves"]]
     assert answer["replay"]["saves"] == "continuous"
@@ -63,9 +75,7 @@ def test_a_slow_rank_is_given_less_and_the_saving_has_a_range(sample: str, slow:
 
 @pytest.mark.parametrize("sample", ["healthy", "two_hosts_healthy"])
 def test_of_a_healthy_job_there_is_nothing_to_save(sample: str) -> None:
-    words = [str(SAMPLES / sample)]
-    for policy in ("continuous", "continuous-deadline", "deterministic"):  # no other is recommended
-        words += ["--policy", policy]
+    words = [str(SAMPLES / sample), *asked_for(RECOMMENDED)]
     assert kair("mitigate", "simulate", *words).out.startswith("nothing to save: steps of ")
     answer = simulated(*words)
     assert answer["replay"]["saves"] is None

@@ -58,6 +58,7 @@ def test_asking_leaves_store_and_cache_as_they_were(tmp_path: Path, monkeypatch:
     rank, compare = {"rank": 2}, {"base": "job123", "new": "job123"}
     needed: dict[str, dict[str, object]] = {"pinpoint": {**rank}, "rank": {**rank}, "compare": {**compare}}
     needed |= {"query": {"sql": "SELECT rank FROM findings"}, "sensitivity": {"draws": 20, "fault": "slow_input"}}
+    needed |= {"mitigate": {"policy": ["deterministic"], "fixed_share": 0.0}}
     for command in ANSWERED_BY:
         question = Question.of(command, **needed.get(command, {}))
         try:
