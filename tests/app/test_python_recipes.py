@@ -66,6 +66,7 @@ def test_a_notebook_shows_the_report_apart_from_its_own_styles() -> None:
     assert repr(job) == "<kair.Job traces: 4 ranks, 12 steps>"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_beside_traces")
 def test_what_cannot_be_answered_is_an_error_with_a_way_out() -> None:
     with pytest.raises(InputError, match="no such file or folder"):

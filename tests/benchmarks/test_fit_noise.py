@@ -17,6 +17,7 @@ def drawn(seed: int, ranks: int) -> dict[str, float]:
     return dict(zip(FIGURES, fitted(1e8 * np.exp(logs)), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [2, 6])
 def test_the_fit_of_many_takes_is_what_they_were_drawn_with(ranks: int) -> None:
     fits = [drawn(seed, ranks) for seed in range(120)]

@@ -29,6 +29,7 @@ def test_half_of_all_takes_are_healthy_and_the_same_seed_draws_the_same() -> Non
     assert all(2 <= take.ranks <= 8 and 3 <= take.steps <= 40 for take in takes)
 
 
+@pytest.mark.slow
 def test_takes_on_a_gpu_are_drawn_by_seeds_of_their_own() -> None:
     takes = [draw_gpu(seed) for seed in range(300)]
     assert takes == [draw_gpu(seed) for seed in range(300)]
@@ -49,6 +50,7 @@ def test_pairs_of_takes_have_cores_of_their_own() -> None:
     }
 
 
+@pytest.mark.slow
 def test_takes_of_own_cores_have_nothing_beside_them() -> None:
     takes = [draw_own_cores(seed) for seed in range(200)]
     assert takes == [draw_own_cores(seed) for seed in range(200)]

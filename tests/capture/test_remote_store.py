@@ -245,6 +245,7 @@ fetch_job(mirror_of(sys.argv[1], Path(sys.argv[2])), "job")
 """
 
 
+@pytest.mark.slow
 def test_what_a_killed_fetch_leaves_goes_with_the_next_command(tmp_path: Path) -> None:
     url, cache = f"file://{tmp_path}/remote", tmp_path / "cache"
     places = JobPlaces(mirror_of(url, tmp_path / "coordinators"), "job")

@@ -130,6 +130,7 @@ def test_people_and_other_programs_see_the_same(asked: Asked) -> None:
     }
 
 
+@pytest.mark.slow
 def test_a_job_that_was_not_captured_has_no_other_steps(capsys: pytest.CaptureFixture[str]) -> None:
     sample = next(path for path in (Path(__file__).parents[2] / "sample_traces").iterdir() if path.is_dir())
     assert main(["steps", str(sample), "--scopes"]) == 3

@@ -7,7 +7,11 @@ import pytest
 from support.cli_samples import ARGUMENTS, RESULTS, assert_valid, kair
 from support.places import MEGATRON, SAMPLES
 
-SOURCES = [MEGATRON, pytest.param(SAMPLES / "slow_operator", marks=pytest.mark.slow), SAMPLES / "healthy"]
+SOURCES = [
+    pytest.param(MEGATRON, marks=pytest.mark.slow),
+    pytest.param(SAMPLES / "slow_operator", marks=pytest.mark.slow),
+    SAMPLES / "healthy",
+]
 
 
 pytestmark = pytest.mark.usefixtures("own_places")

@@ -88,6 +88,7 @@ def test_it_says_what_is_in_the_gift_and_the_gift_is_opened(tmp_path: Path) -> N
     assert kept["findings"] == answer["findings"]
 
 
+@pytest.mark.slow
 def test_a_file_that_is_there_stays(tmp_path: Path) -> None:
     gift = tmp_path / "gift.tar.zst"
     gift.write_text("mine")

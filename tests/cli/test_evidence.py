@@ -165,6 +165,7 @@ def prometheus() -> Iterator[tuple[str, list[dict[str, list[str]]]]]:
         thread.join()
 
 
+@pytest.mark.slow
 def test_a_server_is_asked_about_the_time_of_the_job(job: str) -> None:
     with prometheus() as (url, asked):
         found = data("evidence", job, "--evidence", url)

@@ -76,6 +76,7 @@ def test_the_second_look_costs_nothing_and_says_the_same(_store: Path) -> None:
     assert listed["data"]["jobs"][0]["last_verdict"] == "no_straggler", "the triage's verdict is kept as well"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_nothing_is_analysed")
 def test_the_fleet_s_report_tells_the_same_in_either_form(_store: Path, tmp_path: Path) -> None:
     headline = kair("fleet").out.splitlines()[0]

@@ -117,6 +117,7 @@ def test_names_stay_inside_their_quotes(name: str, label: str) -> None:
     assert len(read) == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", GRAPH_FORMATS)
 def test_only_an_answer_that_is_a_graph_has_these_formats(monkeypatch: pytest.MonkeyPatch, form: str) -> None:
     with answering(monkeypatch):

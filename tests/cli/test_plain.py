@@ -31,6 +31,7 @@ def test_a_command_draws_nothing(words: str) -> None:
     assert kair(command, SLOW, *options, "--plain", "--ascii").out.isascii()
 
 
+@pytest.mark.slow
 def test_a_row_is_a_line_with_the_names_of_its_figures_and_a_part_of_the_step_is_one() -> None:
     lines = kair("triage", SLOW, "--plain").out.splitlines()
     assert any(re.fullmatch(r"rank 2; host node0; .*score 45\.188; .*flag +slow", line) for line in lines)

@@ -153,6 +153,7 @@ def test_where_hosts_run_ahead_a_step_is_drawn_as_it_comes_again_and_again(job: 
     assert ends == pytest.approx([fixed["step_us"]] * 4, rel=0.05)
 
 
+@pytest.mark.slow
 def test_a_step_that_is_not_held_whole_is_not_drawn_with_fixes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(large_steps, "LARGE", 1)
     monkeypatch.setattr(large_steps, "FEWEST", 2)

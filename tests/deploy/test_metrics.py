@@ -90,6 +90,7 @@ def test_the_page_lists_every_metric(samples: dict[str, list[tuple[dict[str, str
     assert set(re.findall(r"\bkair_[a-z_]+\b", PAGE)) - {"kair_capture"} == set(samples)
 
 
+@pytest.mark.slow
 def test_the_page_says_how_many_series_ten_thousand_ranks_are() -> None:
     status = replace(FULL, ranks=FULL.ranks[:1] * 10_000, hosts=FULL.hosts * 1_250)
     series = sum(not line.startswith("#") for line in lines_of(status))

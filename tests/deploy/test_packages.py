@@ -27,12 +27,14 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     return zipfile.ZipFile(path)
 
 
+@pytest.mark.slow
 def test_the_wheel_has_every_page_of_the_documents(wheel: zipfile.ZipFile) -> None:
     inside = set(wheel.namelist())
     for page in (ROOT / "docs").rglob("*.md"):
         assert f"kair_tui/docs/{page.relative_to(ROOT / 'docs').as_posix()}" in inside
 
 
+@pytest.mark.slow
 def test_the_wheel_has_what_is_no_module(wheel: zipfile.ZipFile) -> None:
     inside = set(wheel.namelist())
     for room in ("kair_tui", "engine/kair", "engine/kair_engine", "capture/kair_capture", "mitigate/kair_mitigate"):
@@ -42,6 +44,7 @@ def test_the_wheel_has_what_is_no_module(wheel: zipfile.ZipFile) -> None:
                 assert path.relative_to(package.parent).as_posix() in inside, path
 
 
+@pytest.mark.slow
 def test_the_wheel_has_the_compiled_scan_of_its_platform(wheel: zipfile.ZipFile) -> None:
     if build.compiler() is None:
         pytest.skip("there is no C compiler")
@@ -51,6 +54,7 @@ def test_the_wheel_has_the_compiled_scan_of_its_platform(wheel: zipfile.ZipFile)
     assert not wheel.filename.endswith("-any.whl")
 
 
+@pytest.mark.slow
 def test_installed_pages_are_shown_without_a_checkout(wheel: zipfile.ZipFile, tmp_path: Path) -> None:
     wheel.extractall(tmp_path)
     code = "from kair_tui.cli.main import main; raise SystemExit(main(['help', 'docs/formats.md']))"

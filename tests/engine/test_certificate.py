@@ -197,6 +197,7 @@ def test_a_missing_file_is_named() -> None:
     assert "missing.json" in outcome.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("field", "value"),
     [

@@ -413,6 +413,7 @@ def test_the_steps_of_the_rank_decide_where_it_comes_and_goes() -> None:
     assert told(wrong)["low_clock"].word == "seen"
 
 
+@pytest.mark.slow
 def test_steps_that_no_peer_recorded_are_left_out() -> None:
     """Their rows are lost: such steps say nothing of windows, and warn of nothing."""
     wrong = Telemetry(seconds=240).gauge(

@@ -115,6 +115,7 @@ def test_the_ranks_that_leave_together_are_a_collective(
     assert codes(trace) == (set() if silent is None else {"rank_from_order"})
 
 
+@pytest.mark.slow
 def test_a_hierarchical_all_reduce_runs_on_each_host_and_then_across(tmp_path: Path) -> None:
     def calls(rank: int, step: int) -> list[kineto.Event]:
         first = all_reduce(arrivals(step, 0), HOSTS, rank, thread=rank % 2)
@@ -208,6 +209,7 @@ def pipeline(rank: int, _: int) -> list[kineto.Event]:
     return transfer("recv", "recv_", 0, 1_100) + transfer("send", "send", 0, 2_900)
 
 
+@pytest.mark.slow
 def test_sends_and_receives_find_their_other_ends(tmp_path: Path) -> None:
     trace = job(tmp_path / "job", pipeline)
     ops = load_step(trace, 0)

@@ -48,6 +48,7 @@ def told(
     return [(one.what, one.ranks, one.value) for one in differences(of, accused, role_of)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(100))
 def test_a_planted_difference_is_found_and_attributed(number: int) -> None:
     job, truth = planted(Random(f"planted {number}"), number)

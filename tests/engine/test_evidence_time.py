@@ -91,6 +91,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> JobPlaces:
     return morning_job(tmp_path / "store")
 
 
+@pytest.mark.slow
 def test_a_job_of_the_morning_is_explained_by_telemetry_of_the_whole_day(
     places: JobPlaces, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,6 +106,7 @@ def test_a_job_of_the_morning_is_explained_by_telemetry_of_the_whole_day(
     assert "evidence_left_out" not in {one["code"] for one in answer["warnings"]}
 
 
+@pytest.mark.slow
 def test_files_of_other_hours_are_not_opened_but_for_the_first_and_the_last(
     places: JobPlaces, monkeypatch: pytest.MonkeyPatch
 ) -> None:

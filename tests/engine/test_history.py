@@ -299,6 +299,7 @@ def test_delays_that_come_in_bursts_are_priced_by_what_all_of_them_cost(onset: i
     assert found.time_lost_us_per_step == pytest.approx(shorter[within].mean(), rel=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ms", [3, 4, 5, 6, 8])
 def test_who_is_late_in_every_step_is_so_for_good_though_few_steps_stand_out_of_uneven_batches(ms: int) -> None:
     of, random = history(ranks=8, onset=STEPS), np.random.default_rng(0)
@@ -475,6 +476,7 @@ def test_sampled_steps_add_their_operator_to_what_all_steps_say() -> None:
     assert (alone.verdict, [one.ranks for one in alone.findings]) == ("straggler", [(1,)])
 
 
+@pytest.mark.slow
 def test_no_warning_of_sampled_steps_contradicts_what_all_steps_say() -> None:
     """And the bar says that ranks wait for a straggler, once one is named."""
     of = history(gc=3000, cpu=3000)

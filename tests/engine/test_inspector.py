@@ -123,6 +123,7 @@ def test_a_step_whose_length_is_unknown_accuses_nobody_of_little(tmp_path: Path)
     assert [(one.kind, one.ranks) for one in found.open] == [("waiting", (3,))]
 
 
+@pytest.mark.slow
 def test_damaged_lines_cost_one_warning_and_no_verdict(tmp_path: Path) -> None:
     folder = MadeJob(late={3: 1.15}).write(tmp_path / "logs")
     for at, log in enumerate(sorted(folder.iterdir())):

@@ -47,6 +47,7 @@ def test_what_is_slow_at_all_times_on_all_ranks_is_told_and_priced_as_measured(t
     assert cost.saved_us == pytest.approx(found.time_lost_us_per_step)
 
 
+@pytest.mark.slow
 def test_cores_that_ranks_lack_for_threads_of_their_own_may_be_saved_in_part_only(tmp_path: Path) -> None:
     """Four ranks may run on two cores, and each computes 10.35 ms itself and 8 ms in other threads of 42.4 ms a step.
 
@@ -84,6 +85,7 @@ def test_the_same_job_with_the_cores_it_needs_is_no_finding(tmp_path: Path) -> N
     assert triage(slow_for_want_of_cores(tmp_path, ready=100)).verdict == "no_straggler"
 
 
+@pytest.mark.slow
 def test_what_looks_like_stops_is_not_told_where_threads_computed(tmp_path: Path) -> None:
     """All ranks take 20 ms longer in two steps of six: from the trace alone they stand still."""
     took = {(step, rank): USUAL + 20_000.0 for step in (2, 4) for rank in range(RANKS)}
@@ -97,6 +99,7 @@ def test_what_looks_like_stops_is_not_told_where_threads_computed(tmp_path: Path
     assert contention(triage(measured(made, stopped, {}))).time_lost_us_per_step == pytest.approx(20_000 * 2 / 6)
 
 
+@pytest.mark.slow
 def test_how_often_a_quota_stopped_ranks_is_told(tmp_path: Path) -> None:
     made = slow_for_want_of_cores(tmp_path)
     rows = [(*row[:7], 3 if row[0] == 1 else 0, *row[8:]) for row in made.job.step_times.rows()]
@@ -136,6 +139,7 @@ def test_what_only_looks_like_stops_is_not_told_where_nothing_lacked_a_core(tmp_
     assert told.figures["ready_us_per_step"] == pytest.approx(10_000 * 2 / 6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ready", "is_told"), [(20_000.0, True), (0.0, False)])
 def test_that_half_of_the_ranks_stand_still_is_told_where_all_lack_cores(
     tmp_path: Path, ready: float, is_told: bool
@@ -202,6 +206,7 @@ def test_one_slow_rank_is_told_from_one_that_lacks_a_core(tmp_path: Path, lacks_
     assert (told.kind, told.ranks) == (kind, (2,))
 
 
+@pytest.mark.slow
 def test_what_a_rank_computes_more_since_it_lacks_a_core_is_lack_of_that(tmp_path: Path) -> None:
     """From step 8 on rank 2 takes 20 ms instead of 15: it has no core for 3 of them, and its caches are lost."""
     later = [(step, 2) for step in range(8, 20)]
@@ -215,6 +220,7 @@ def test_what_a_rank_computes_more_since_it_lacks_a_core_is_lack_of_that(tmp_pat
 """Own time of four ranks in six steps, ms, of which 15 are work and the rest is waiting for a core."""
 
 
+@pytest.mark.slow
 def test_what_the_system_states_says_why_a_rank_is_slow_and_accuses_nobody(tmp_path: Path) -> None:
     """Rank 2 waits 20 ms for a core in every step, or no longer than the others; it runs at nice 10."""
     limits = {rank: ProcessorLimits(10 if rank == 2 else 0, (0, 1)) for rank in range(RANKS)}
@@ -233,6 +239,7 @@ def test_what_the_system_states_says_why_a_rank_is_slow_and_accuses_nobody(tmp_p
             assert one.p_value < 0.01
 
 
+@pytest.mark.slow
 def test_a_larger_batch_is_told_from_a_slower_device(tmp_path: Path) -> None:
     """Rank 2 takes 25 ms for what the others do in 15, always, and gives its model two thirds more."""
     usual = dict.fromkeys(range(RANKS), 15_000.0) | {2: 25_000.0}
@@ -285,6 +292,7 @@ def test_a_network_that_is_slow_for_all_is_told_of_nobody_and_priced(tmp_path: P
     assert found.time_lost_us_per_step == pytest.approx(16_000, rel=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("scale", "lost_us", "by"), [(0.4, 14_000, "replay"), (0.9, 16_000, "excess")])
 def test_a_replay_that_sees_less_of_a_slow_network_is_not_all_its_price(
     scale: float, lost_us: float, by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

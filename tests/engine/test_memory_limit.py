@@ -46,6 +46,7 @@ def test_commands_that_hold_a_step_whole_say_what_it_takes_and_who_does_without(
     assert kair("rank", job, "--rank", "0").status == 0
 
 
+@pytest.mark.slow
 def test_what_there_is_is_what_the_machine_and_all_control_groups_have_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -106,6 +106,7 @@ def test_independent_noise_is_forecast_as_it_was_drawn() -> None:
     assert part(found, "lasting") < 0.1 * expected
 
 
+@pytest.mark.slow
 def test_what_differs_for_good_is_no_noise_of_steps() -> None:
     random = np.random.default_rng(3)
     of = meetings(np.array([0.0, 1e6, 2e6, 3e6]) + random.normal(0, 1e4, (100, 4)))
@@ -255,6 +256,7 @@ def test_a_watched_job_is_forecast_before_anything_of_it_is_sampled(
     assert found["data"]["forecasts"][0]["lost_share"] == pytest.approx(1.87 / (25.5 + 1.87), rel=0.3)
 
 
+@pytest.mark.slow
 def test_a_slow_rank_is_left_out_and_named() -> None:
     found = kair("forecast", str(SAMPLES / "slow_input"), "--ranks", "8", "--draws", "20")
     assert found.status == 0
@@ -262,6 +264,7 @@ def test_a_slow_rank_is_left_out_and_named() -> None:
     assert re.search(r"(?m)^measured step without what ranks waited for rank \d: ", found.out)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", ["000000001999999999999", "000000001" + "9" * 5000, "0", "8,,64"])
 def test_numbers_of_ranks_that_nobody_has_are_refused(ranks: str) -> None:
     wrong = kair("forecast", str(SAMPLES / "healthy"), "--ranks", ranks)

@@ -91,6 +91,7 @@ def test_chips_whose_steps_are_counted_from_different_executions_are_matched_by_
         assert np.ptp(ops.begin_ns) == 0, "all ranks' steps are of one execution"
 
 
+@pytest.mark.slow
 def test_communication_that_nothing_matches_is_unknown_and_not_no_waiting(tmp_path: Path) -> None:
     """100 and 390 of the 990 µs of a step: 24.7 % of both ranks' time."""
     trace = exchanging(tmp_path, [300, 300], ends=[400, 690])

@@ -18,6 +18,7 @@ def parts(result: TriageResult) -> dict[str, float]:
     return {row.part: row.own_us for row in result.parts}
 
 
+@pytest.mark.slow
 def test_where_the_step_goes(tmp_path: Path) -> None:
     """Four GEMMs of 400 µs; a peer takes longer: the collectives wait, but for whom one rank cannot show."""
     job = write_tensor_parallel(tmp_path / "job", collective="ncclDevKernel_AllReduce", slow={1: 1.1})

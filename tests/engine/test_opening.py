@@ -130,6 +130,7 @@ def test_equal_files_of_different_ranks_stay_different(tmp_path: Path, cache: Pa
     assert sorted(trace.scan().collect()["rank"].unique().to_list()) == [0, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "damage", ["truncated", "emptied", "removed", "flipped", "json", "json fields", "json flipped"]
 )
@@ -449,6 +450,7 @@ def test_half_an_entry_goes_with_what_else_a_killed_import_left(tmp_path: Path, 
     assert fragment.exists() == anew
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not CASES2.is_dir(), reason="needs ../shared")
 def test_a_step_in_which_one_rank_evaluates_is_analysed(cache: Path) -> None:
     trace = open_trace(CASES2 / "eval_on_rank0_set_aside" / "input", cache=cache)

@@ -95,6 +95,7 @@ def test_localize_is_the_formula(table: Table, normalized: bool, tmp_path_factor
     assert [warning.code for warning in result.warnings] == ["score_only"]
 
 
+@pytest.mark.slow
 @PROPERTY
 @given(table=tables(), normalized=st.booleans())
 def test_localize_of_the_whole_run_is_one_long_step(

@@ -41,6 +41,7 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "answering_for_tests:told"
 
 
+@pytest.mark.slow
 def test_answers_come_in_order_and_lack_where_a_process_ended(told: str, capfd: pytest.CaptureFixture[str]) -> None:
     messages = [b"a", b"die", b"", b"fail", b"x" * 300_000]
     found = list(answers(messages, 3, told, order=[4, 3, 2, 1, 0]))

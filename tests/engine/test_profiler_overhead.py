@@ -43,10 +43,12 @@ def test_that_all_ranks_wait_for_their_profilers_is_nobodys_fault(tmp_path: Path
     assert sentence_of(held) == words
 
 
+@pytest.mark.slow
 def test_what_the_profiler_does_now_and_then_is_no_lack_of_cores(tmp_path: Path) -> None:
     assert [one.cause for one in triaged(tmp_path, range(4), every=2).findings] == ["profiler"]
 
 
+@pytest.mark.slow
 def test_a_rank_that_waits_for_its_profiler_is_not_to_be_drained(tmp_path: Path, healthy: TriageResult) -> None:
     found = triaged(tmp_path, [2])
     (finding,) = found.findings

@@ -61,6 +61,7 @@ def test_steps_on_devices_by_hand() -> None:
     assert steps_on_devices(alike) is None
 
 
+@pytest.mark.slow
 def test_a_slow_device_is_accused_and_priced_by_the_period(tmp_path: Path) -> None:
     """The failure that this guards against priced it at nothing: what launches waited counted as the host's work."""
     result = asked(tmp_path, SLOW)

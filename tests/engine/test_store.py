@@ -168,6 +168,7 @@ def test_a_job_file_cannot_point_out_through_a_link(store: Store, traces: Path, 
         store.open("job1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes", [{"fragments": {}}, {"fragments": [[]]}, {"warnings": [1]}, {"name": 5}, {"fragments": [{"path": "x"}]}]
 )

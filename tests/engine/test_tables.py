@@ -75,6 +75,7 @@ def test_steps_and_the_account_add_up_to_the_same(job: str) -> None:
     assert ranks["time_us"].sum() == pytest.approx(steps["duration_us"].sum())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("job", JOBS)
 def test_collectives_are_those_that_the_engine_matches(job: str) -> None:
     trace = recorded(SAMPLES / job)

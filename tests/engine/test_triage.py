@@ -85,6 +85,7 @@ def test_a_rank_that_is_a_tenth_slower_is_found(tmp_path: Path, guilty: int) -> 
     assert (finding.ranks, finding.cause, finding.pattern) == ((guilty,), "compute", "persistent")
 
 
+@pytest.mark.slow
 def test_a_finding_says_what_it_costs(tmp_path: Path) -> None:
     result = triage(
         training(tmp_path, seed=1, slow={5: 1.5}, hosts=dict.fromkeys(range(4), "a") | dict.fromkeys(range(4, 8), "b"))
@@ -128,6 +129,7 @@ def test_one_slow_operator_is_named(tmp_path: Path) -> None:
     assert (finding.ranks, finding.cause, finding.operator, finding.edge) == ((3,), "compute", "mlp", None)
 
 
+@pytest.mark.slow
 def test_the_largest_steps_are_priced_by_the_excess(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = training(tmp_path, seed=1, slow={5: 1.5})
     per_step = sum(made.job.step_times.operations) // 20
@@ -140,6 +142,7 @@ def test_the_largest_steps_are_priced_by_the_excess(tmp_path: Path, monkeypatch:
     assert triage(made).findings[0].priced_by == "replay"
 
 
+@pytest.mark.slow
 def test_findings_are_ordered_by_what_they_cost(tmp_path: Path) -> None:
     stalls = {(2, step): 400.0 for step in (1, 4, 6, 9, 13, 17)} | {(6, step): 900.0 for step in (0, 3, 8, 11, 15)}
     result = triage(training(tmp_path, seed=2, stalls=stalls))
@@ -155,6 +158,7 @@ def test_findings_are_ordered_by_what_they_cost(tmp_path: Path) -> None:
     assert result.findings[0].edge == "idle before launch"
 
 
+@pytest.mark.slow
 def test_a_slow_host_is_one_finding(tmp_path: Path) -> None:
     hosts = {rank: "good" if rank < 9 else "bad" for rank in range(12)}
     result = triage(training(tmp_path, seed=3, ranks=12, slow={9: 1.3, 10: 1.3, 11: 1.3}, hosts=hosts))
@@ -181,6 +185,7 @@ def test_garbage_collection_is_told_from_other_pauses(tmp_path: Path) -> None:
     assert "gc" in suggestion_of(finding)
 
 
+@pytest.mark.slow
 def test_one_rank_proves_nothing(tmp_path: Path) -> None:
     result = triage(training(tmp_path, seed=4, ranks=1))
     assert (result.verdict, result.findings) == ("inconclusive", ())
@@ -188,6 +193,7 @@ def test_one_rank_proves_nothing(tmp_path: Path) -> None:
     assert "no peer to compare it with" in summary(result)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("steps", "verdict"), [(1, "inconclusive"), (2, "inconclusive"), (3, "straggler")])
 def test_a_slow_rank_is_not_told_from_a_slow_moment_in_two_steps(tmp_path: Path, steps: int, verdict: str) -> None:
     result = triage(training(tmp_path, seed=3, steps=steps, slow={3: 1.5}))
@@ -198,6 +204,7 @@ def test_a_slow_rank_is_not_told_from_a_slow_moment_in_two_steps(tmp_path: Path,
         assert "rank 3" in summary(result)
 
 
+@pytest.mark.slow
 def test_one_healthy_step_accuses_nobody(tmp_path: Path) -> None:
     verdicts = {triage(training(tmp_path / str(seed), seed=seed, steps=1)).verdict for seed in range(5)}
     assert "straggler" not in verdicts
@@ -263,6 +270,7 @@ def approximately(value: object) -> object:
     return pytest.approx(value, rel=1e-9, abs=1e-6) if isinstance(value, float) else value
 
 
+@pytest.mark.slow
 def test_a_sample_prices_what_is_slow_in_all_steps_and_what_stalls_in_a_few(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -39,6 +39,7 @@ def job(folder: Path, opened: Sequence[int], *, seq: bool) -> Job:
     return open_trace(folder / "job", cache=folder / "cache").job
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seq", [True, False], ids=["numbered", "by their ends"])
 def test_steps_that_all_recorded_are_compared(tmp_path: Path, seq: bool) -> None:
     """Rank 1 began four steps late and rank 2 two: eight steps are common to all."""

@@ -29,6 +29,7 @@ def source(name: str) -> Path:
     return BYTEDANCE / f"trace-{name}.parquet"
 
 
+@pytest.mark.slow
 def test_the_roles_are_the_pipelines_stages(job: tuple[str, Trace]) -> None:
     name, trace = job
     workers, stages, steps = JOBS[name]

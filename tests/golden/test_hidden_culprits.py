@@ -33,6 +33,7 @@ def test_two_equally_slow_ranks_cost_15_percent_together_and_nothing_alone() -> 
     assert said.endswith("; fixing one gains nothing (each 0.07 to 5.44 ms)")
 
 
+@pytest.mark.slow
 def test_a_slow_host_of_two_ranks_is_found_once() -> None:
     """The median of two ranks is the mean of both: half of what the culprit loses is no loss of all."""
     result = answered("two_ranks_counted_twice")

@@ -146,6 +146,7 @@ def test_one_loss_is_told_once() -> None:
     assert [finding.ranks for finding in result.findings] == [(1,)]
 
 
+@pytest.mark.slow
 def test_a_step_in_the_middle_is_read() -> None:
     """All four ranks recorded step 19 whole; its length is that of rank 0's evaluation."""
     assert 19 in answer("eval_on_rank0_set_aside").steps

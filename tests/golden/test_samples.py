@@ -174,6 +174,7 @@ def test_in_the_waiting_graph_nearly_all_waiting_leads_to_the_slow_rank() -> Non
     assert graph.nodes[largest]["operator"] == "kair_sample::mlp"
 
 
+@pytest.mark.slow
 def test_what_was_asked_about_one_step_changes_no_answer_about_all() -> None:
     read = open_trace(SAMPLES / "pipeline_slow_operator", cache=shared_cache())
     kept = keeping_steps(read)

@@ -39,6 +39,7 @@ def test_iterations_are_found_and_the_slow_rank_in_them(
     assert (trace.job.world_size, trace.job.missing_ranks) == (4, ())
 
 
+@pytest.mark.slow
 def test_the_file_of_a_rank_that_is_numbered_by_order_is_named() -> None:
     (finding,) = triaged(CASES / "ondemand_no_rank_info" / "input").findings
     assert [one.about for one in finding.evidence if one.kind == "rank_by_order"] == ["libkineto_activities_4987.json"]

@@ -129,6 +129,7 @@ def test_each_place_is_taken_once_in_any_order(
     assert store.counts == {}
 
 
+@pytest.mark.slow
 def test_parts_by_hand() -> None:
     # 32 samples, equal ranks: the first two parts of each, of the job's batch of 4, are known to both.
     one, other = claims_of(2, 4, Store())

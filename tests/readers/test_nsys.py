@@ -16,6 +16,7 @@ from kair_engine.recording.opening import open_trace
 from kair_engine.triage.analysis import triage
 
 
+@pytest.mark.slow
 def test_a_job_of_four_ranks(tmp_path: Path) -> None:
     trace = open_trace(write_job(tmp_path / "job", range(4), slow=2), cache=tmp_path / "cache")
     job = trace.job

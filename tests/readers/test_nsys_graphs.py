@@ -71,6 +71,7 @@ def test_who_is_slow_in_graphs_that_hold_all_collectives_cannot_be_told(tmp_path
     assert "what CUDA graphs run is not recorded, 951 µs of the 1.10 ms step (86.4 %)" in said
 
 
+@pytest.mark.slow
 def test_the_rank_that_others_wait_for_after_its_graph_is_told(tmp_path: Path) -> None:
     result = answer(job(tmp_path / "job", longer={2: 150}), tmp_path)
     (finding,) = result.findings

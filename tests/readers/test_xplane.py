@@ -347,6 +347,7 @@ def test_tensorflows_operators_where_nothing_is_compiled(tmp_path: Path) -> None
     assert seen.select("name", "kind", "duration_ns").rows() == [("MatMul", "compute", 100_000)]
 
 
+@pytest.mark.slow
 def test_what_jax_recorded_on_a_gpu() -> None:
     trace = recorded(RECORDINGS / "xplane" / "twice_the_work")
     assert (trace.job.ranks, trace.job.device, trace.job.steps) == ((0, 1), "NVIDIA H100 80GB HBM3", tuple(range(8)))

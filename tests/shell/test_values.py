@@ -120,6 +120,7 @@ def one_letter_off(one: str, other: str) -> bool:
     return other in cut | put | other_letter
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ANSWERING)
 def test_every_value_that_a_field_can_have_passes(command: str) -> None:
     for field in (one for one in fields(command) if one.values):
@@ -149,6 +150,7 @@ def test_a_misspelt_value_is_refused_and_the_right_one_named(data: st.DataObject
     assert len(field.values) > 16 or all(one in (error.hint or "") for one in field.values)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ANSWERING)
 def test_values_of_another_kind_are_refused(command: str) -> None:
     tried = {"'yes'": "string", "3": "integer", "2.5": "number", "true": "boolean"}

@@ -208,6 +208,7 @@ def test_a_rank_without_the_step_has_no_excess_in_it(tmp_path: Path) -> None:
     assert np.isnan(found.steps[1].by_class_ns).tolist() == [[False, False, False, True]] * len(CLASSES)
 
 
+@pytest.mark.slow
 @PROPERTY
 @given(
     durations=st.lists(st.lists(st.integers(0, 1000), min_size=3, max_size=3), min_size=2, max_size=6),

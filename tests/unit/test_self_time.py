@@ -92,6 +92,7 @@ def nested(tree: object, begin: int = 0) -> list[tuple[int, int]]:
     return [(begin, at - begin), *found]
 
 
+@pytest.mark.slow
 @PROPERTY
 @given(tree=st.recursive(st.just([]), lambda children: st.lists(children, max_size=4), max_leaves=15))
 def test_exclusive_times_of_nested_operations_add_up(tree: list, tmp_path_factory: pytest.TempPathFactory) -> None:

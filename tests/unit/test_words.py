@@ -49,26 +49,22 @@ UNREAD = re.compile(
 """Words of translated English: "shows", "reported", "next to", "compared with", "healthy" are read at once."""
 
 
-def docstrings(tree: ast.AST) -> Iterator[ast.Constant]:
-    """Yield the strings that stand alone: docstrings, also those of constants and fields."""
-    bodies = (body for node in ast.walk(tree) if isinstance(body := getattr(node, "body", None), list))
-    for line in (line for body in bodies for line in body):
-        if isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant) and _is_text(line.value):
-            yield line.value
-
-
 @cache
 def texts(module: Path) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
-    """Return the line and the text of every docstring, and of every other string with a blank in it."""
-    tree = ast.parse(module.read_text(encoding="utf-8"))
-    documented = {id(text): text for text in docstrings(tree)}
-    others = [
-        (node.lineno, node.value)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-        if id(node) not in documented and " " in node.value.strip()
-    ]
-    return [(text.lineno, str(text.value)) for text in documented.values()], others
+    """Return the line and the text of every docstring, and of every other string with a blank in it.
+
+    Docstrings are all strings that stand alone: also those of constants and fields.
+    """
+    alone, others, stands_alone = [], [], set[int]()
+    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Expr):  # comes before what it is of
+            stands_alone.add(id(node.value))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if id(node) in stands_alone:
+                alone.append((node.lineno, node.value))
+            elif " " in node.value.strip():
+                others.append((node.lineno, node.value))
+    return alone, others
 
 
 def descriptions(module: Path) -> Iterator[tuple[int, str]]:
@@ -81,10 +77,6 @@ def descriptions(module: Path) -> Iterator[tuple[int, str]]:
                 if token.type == tokenize.COMMENT:
                     yield token.start[0], token.string
     yield from texts(module)[0]
-
-
-def _is_text(node: ast.AST) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
 def unread(text: str) -> list[str]:

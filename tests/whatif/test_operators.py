@@ -304,6 +304,7 @@ def test_a_real_step_is_replayed_as_recorded(megatron: StepPrices) -> None:
     assert megatron.replay_error.max() < 0.01
 
 
+@pytest.mark.slow
 def test_the_culprits_of_a_real_step_have_a_price(megatron: StepPrices) -> None:
     both, of_host, everybody = megatron.saved_ns
     assert 0 < of_host <= both <= everybody < megatron.measured_ns.mean()
