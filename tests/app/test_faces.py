@@ -125,6 +125,8 @@ def test_every_question_is_asked_here() -> None:
 
 
 def test_a_question_has_one_answer_whoever_asks_it(client: Client) -> None:
+    # One host and fewer steps: each face reads and analyses the job by itself, for each question.
+    assert kair("import", str(SAMPLE), "--job", "new", "--replace").status == 0
     for command, options in QUESTIONS.items():
         asked = by_command(command, options)
         faces: dict[str, Face] = {"shell": by_shell, "screen": by_screen, "import kair": by_api}
