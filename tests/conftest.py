@@ -46,7 +46,6 @@ LONGEST = (
     "engine/test_windows.py",
     "cli/test_analyses.py",
     "golden/test_permuted_ranks.py",
-    "whatif/test_times.py",
     "tui/test_cancelled_anywhere.py",
     "whatif/test_ticks.py",
     "unit/test_answers_write_nothing.py",
