@@ -4,7 +4,7 @@ from typing import Final
 
 import numpy as np
 
-from kair_engine.arrays import Floats, Ints
+from kair_engine.arrays import NONE, Floats, Ints
 from kair_engine.frozen import dataclass
 from kair_engine.trace.operations import Operations
 
@@ -30,8 +30,10 @@ class Clock:
         """Return an axis that has room for the operations; times that no axis has room for lie at their rank's end."""
         ranks = len(ops.ranks)
         low, high = np.full(ranks, _NEVER), np.full(ranks, -_NEVER)
-        np.minimum.at(low, ops.rank, ops.start_ns)
-        np.maximum.at(high, ops.rank, ops.end_ns)
+        if len(ops):
+            first = np.flatnonzero(np.diff(ops.rank, prepend=NONE))
+            low[ops.rank[first]] = np.minimum.reduceat(ops.start_ns, first)
+            high[ops.rank[first]] = np.maximum.reduceat(ops.end_ns, first)
         length = np.clip(high - low, 0, _AXIS // max(ranks, 1) - BETWEEN_RANKS_NS)
         ends = np.cumsum(length + BETWEEN_RANKS_NS)
         return cls(low, length, ends - length - BETWEEN_RANKS_NS)

@@ -107,12 +107,17 @@ def _kept(
     """Return which rows are of the wanted steps and ranks, and not of a rank whose record of the step is cut."""
     rows = _numbered_alike(Columns({name: filled(table[name]) for name in ("step", "rank")}, {}), trace.job.step_shift)
     step, rank = rows.of["step"], rows.of["rank"]
+    # Rows of a rank's step lie together: one of each is looked at.
+    is_first = np.ones(len(table), dtype=bool)
+    is_first[1:] = (step[1:] != step[:-1]) | (rank[1:] != rank[:-1])
+    begins = np.flatnonzero(is_first)
+    lengths, step, rank = np.diff(begins, append=len(table)), step[begins], rank[begins]
     kept = np.isin(step, wanted)
     if only is not None:
         kept &= np.isin(rank, only)
     for cut, ranks in trace.job.cut_off.items():
         kept &= (step != cut) | ~np.isin(rank, ranks)
-    return np.asarray(kept)
+    return np.repeat(kept, lengths)
 
 
 def _numbered_alike(rows: Columns, shift: Mapping[int, int]) -> Columns:
