@@ -20,6 +20,8 @@ from kair_engine.frozen import dataclass
 
 _FEW = 1 << 15
 """Nodes. A level costs arrays as much as some 50 nodes cost lists, and small graphs have few in each."""
+_NARROW = 50
+"""Unless more nodes than these wait for nothing, as every rank's first one: so many go side by side."""
 
 
 @dataclass(frozen=True)
@@ -77,13 +79,15 @@ class Levels:
 def levels_of(graph: Graph) -> Levels:
     """Kahn's algorithm, a level at a time."""
     starts, ends = np.full(graph.nodes, NONE), np.full(graph.nodes, NONE)
-    count = _few_by_level(graph, starts, ends) if graph.nodes <= _FEW else _many_by_level(graph, starts, ends)
+    waiting = np.bincount(graph.after, minlength=graph.nodes)
+    few = graph.nodes <= _FEW and np.count_nonzero(waiting == 0) <= _NARROW
+    count = (_few_by_level if few else _many_by_level)(graph, waiting, starts, ends)
     for of in (starts, ends):
         of[of == NONE] = count
     return Levels(count, starts, ends)
 
 
-def _few_by_level(graph: Graph, starts: Ints, ends: Ints) -> int:
+def _few_by_level(graph: Graph, waits: Ints, starts: Ints, ends: Ints) -> int:
     """By lists, node by node."""
     following: list[list[int]] = [[] for _ in range(graph.nodes)]
     for before, after in zip(graph.before.tolist(), graph.after.tolist(), strict=True):
@@ -92,7 +96,7 @@ def _few_by_level(graph: Graph, starts: Ints, ends: Ints) -> int:
     members: dict[int, list[int]] = {}
     for node in np.flatnonzero(graph.group != NONE).tolist():
         members.setdefault(group[node], []).append(node)
-    waiting = np.bincount(graph.after, minlength=graph.nodes).tolist()
+    waiting = waits.tolist()
     absent = {of: len(nodes) for of, nodes in members.items()}
     ready, level = [node for node, number in enumerate(waiting) if not number], 0
     while ready:
@@ -117,13 +121,13 @@ def _few_by_level(graph: Graph, starts: Ints, ends: Ints) -> int:
     return level
 
 
-def _many_by_level(graph: Graph, starts: Ints, ends: Ints) -> int:
+def _many_by_level(graph: Graph, waiting: Ints, starts: Ints, ends: Ints) -> int:
     """By arrays, a level at once."""
     by_before = np.argsort(graph.before, kind="stable")
     following, first_following = graph.after[by_before], offsets(graph.before, graph.nodes)
     by_group = np.argsort(graph.group, kind="stable")[np.count_nonzero(graph.group == NONE) :]
     first_member = offsets(graph.group[by_group], int(graph.group.max(initial=NONE)) + 1)
-    waiting, absent = np.bincount(graph.after, minlength=graph.nodes), np.diff(first_member)
+    absent = np.diff(first_member)
     of_node, of_group = np.empty_like(waiting), np.empty_like(absent)
     ready: Ints = np.flatnonzero(waiting == 0)
     level = 0

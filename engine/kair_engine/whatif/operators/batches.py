@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kair_engine.arrays import Floats, Ints
+from kair_engine.arrays import Floats, Ints, stable_order
 from kair_engine.cancelling import checkpoint
 from kair_engine.frozen import dataclass
 from kair_engine.progress import counted
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from kair_engine.whatif.operators.steady_state import SteadyBatch
 
 
-_AT_ONCE = 4_000_000
+_AT_ONCE = 8_000_000
 """Durations that are replayed together (nodes × scenarios): bounds memory."""
 _ROWS_AT_ONCE = 300_000
 """Operations whose steps are replayed together, once their ranks are enough: they share the replay's levels."""
@@ -291,13 +291,15 @@ class Batch(Together):
 
     def times(self, scenarios: Sequence[Counterfactual], carried: Shift | None) -> "Times":
         """(when the ranks ended, (measured, (steps × scenarios) replayed)); `carried` is that of the batch before."""
-        at_once = max(1, _AT_ONCE // max(*np.diff(self._bounds).tolist(), 1))
+        largest = max(*np.diff(self._bounds).tolist(), 1)
+        at_once = min(max(1, _AT_ONCE // largest), len(scenarios))
+        room = np.empty(largest * at_once)
         parts = []
         what = f"replaying {len(scenarios):,} variants of {_steps_in_words(self.steps)}"
         for begin in counted(range(0, len(scenarios), at_once), what):
             chosen = slice(begin, begin + at_once)
             before = carried and Shift(carried.step, carried.ranks, carried.end_ns[:, chosen])
-            done = [(shift, lengths) for _, shift, lengths in self._replayed(scenarios[chosen], before)]
+            done = [(shift, lengths) for _, shift, lengths in self._replayed(scenarios[chosen], before, room)]
             parts.append((done[-1][0].end_ns, np.concatenate([lengths for _, lengths in done])))
         shift = Shift(self.steps[-1].step, self.steps[-1].ranks, np.concatenate([end for end, _ in parts], axis=1))
         measured = np.array(
@@ -314,22 +316,34 @@ class Batch(Together):
         return Replayed(np.concatenate([end for end, _, _ in done])[self._place], shift)
 
     def _replayed(
-        self, scenarios: Sequence[Counterfactual], before: Shift | None
+        self, scenarios: Sequence[Counterfactual], before: Shift | None, room: Floats | None = None
     ) -> Iterator[tuple[Floats, Shift, Floats]]:
-        """Per run (when its places end, how much its ranks' ends moved, how long its steps take), per scenario."""
-        changes = [self._durations.changed(one) for one in scenarios]
+        """Per run (when its places end, how much its ranks' ends moved, how long its steps take), per scenario.
+
+        The first lies in `room`, where that is given, until the next run: fresh memory takes longer than the numbers.
+        """
+        changes, count = self._durations.changed(scenarios), len(scenarios)
         from_ideal = np.array([one.from_ideal for one in changes])
+        mostly = int(2 * np.count_nonzero(from_ideal) > count)
+        # Few change in each: a column of its own for every scenario would be mostly zeros.
+        cell = self._place[np.concatenate([one.node for one in changes])]
+        cell *= count
+        cell += np.repeat(np.arange(count), [len(one.node) for one in changes])
+        change_ns = np.concatenate([one.change_ns for one in changes])
+        del changes
+        order = stable_order(cell)
+        cell, change_ns = cell[order], change_ns[order]
+        del order
         runs = list(zip(self._runs, self._bounds, self._bounds[1:], strict=False))
-        what = f"replaying {len(scenarios):,} variants"
-        for run, first, until in counted(runs, what):
-            durations = np.where(from_ideal, self._at_ideal[first:until, None], self._recorded[first:until, None])
-            for at in counted(range(len(changes)), what):
-                checkpoint()
-                one = changes[at]
-                # Few change in each: a column of its own for every scenario would be mostly zeros.
-                mine = slice(*np.searchsorted(one.node, (first, until)))
-                places = self._place[one.node[mine]] - first
-                np.add.at(durations.reshape(-1), places * len(scenarios) + at, one.change_ns[mine])
+        for run, first, until in counted(runs, f"replaying {count:,} variants"):
+            checkpoint()
+            size = (until - first) * count
+            durations = (np.empty(size) if room is None else room[:size]).reshape(-1, count)
+            bases = self._recorded[first:until, None], self._at_ideal[first:until, None]
+            durations[:] = bases[mostly]
+            durations[:, from_ideal != mostly] = bases[1 - mostly]
+            mine = slice(*np.searchsorted(cell, (first * count, until * count)))
+            np.add.at(durations.reshape(-1), cell[mine] - first * count, change_ns[mine])
             before, lengths = run.replayed(durations, before)
             yield durations, before, lengths
             del durations  # or it is still there while the next one is made

@@ -3,9 +3,10 @@
 Works out the ideal of every part of a step: what it would take if its rank were like its peers.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from typing import TypeGuard
 
 import numpy as np
 
@@ -24,6 +25,8 @@ _MANY, _MOST = 0.25, 0.5
 not peers."""
 _SORTED_TOGETHER = 500_000
 """Values whose middle ones are looked for at one time."""
+_TOGETHER = 64
+"""Fixes whose parts are looked up at one time."""
 _BASELINES: Mapping[Baseline, tuple[Fix, ...]] = {Baseline.DELAYED: (), Baseline.RECORDED: (), Baseline.IDEAL: (Fix(),)}
 
 
@@ -92,8 +95,8 @@ class Change:
 class _ByCell:
     """The slow parts and the transfers of each cell: a rank of many has few."""
 
-    slow: _Chosen
-    slow_of: "_Sorted"
+    alone: "_Sorted"
+    """The slow parts that are no transfers."""
     transfer: Codes
     """Of each member of a communication, whether it is slow or not."""
     members_of: "_Sorted"
@@ -104,30 +107,27 @@ class _ByCell:
 
     @classmethod
     def of(cls, slow: _Chosen, transfer: Codes, cell: Codes, cells: int, groups: int) -> "_ByCell":
-        within = np.flatnonzero(slow.transfer != NONE)
-        by_group = _Sorted.of(slow.transfer[within], groups)
-        return cls(
-            slow,
-            _Sorted.of(slow.cell, cells),
-            transfer,
-            _Sorted.of(cell, cells),
-            _Sorted(within[by_group.order], by_group.first),
-            np.bincount(transfer, minlength=groups),
-        )
+        of_group = _Sorted.some(np.flatnonzero(slow.transfer != NONE), slow.transfer, groups)
+        alone = _Sorted.some(np.flatnonzero(slow.transfer == NONE), slow.cell, cells)
+        members = np.bincount(transfer, minlength=groups)
+        return cls(alone, transfer, _Sorted.some(np.arange(len(cell)), cell, cells), of_group, members)
 
-    def touched_by(self, cells: Bools) -> Ints:
-        """Return the slow parts of some cells, and of what these communicate."""
-        own = self.slow_of.rows(np.flatnonzero(cells))
-        groups = np.unique(self.transfer[self.members_of.rows(np.flatnonzero(cells))])
-        return np.union1d(own, self.slow_within.rows(groups))
+    def rows(self, cells: Bools, whole: Bools) -> tuple[Ints, Ints]:
+        """(question, slow part) of some cells (questions × cells) and what these communicate.
 
-    def untouched_by(self, cells: Bools) -> Ints:
-        """Return the slow parts of all other cells that none of these communicates with."""
-        others = np.flatnonzero(~cells)
-        own, met = np.sort(self.slow_of.rows(others)), self.transfer[self.members_of.rows(others)]
-        touched = self.members - np.bincount(met, minlength=len(self.members)) > 0
-        transfer = self.slow.transfer[own]
-        return np.asarray(own[(transfer == NONE) | ~np.append(touched, False)[transfer]])
+        Where it is to be `whole`, per question, only of that of which they are all the members.
+        """
+        question, cell = np.nonzero(cells)
+        alone, own = self.alone.rows(cell)
+        member, met = self.members_of.rows(cell)
+        groups = len(self.members)
+        of_group, count = np.unique(question[member] * groups + self.transfer[met], return_counts=True)
+        asks, group = np.divmod(of_group, groups)
+        chosen = ~whole[asks] | (count == self.members[group])
+        within, transfers = self.slow_within.rows(group[chosen])
+        found = np.concatenate((question[alone], asks[chosen][within])), np.concatenate((own, transfers))
+        order = order_by(*found)
+        return found[0][order], found[1][order]
 
 
 @dataclass(frozen=True)
@@ -138,12 +138,33 @@ class _Sorted:
     first: Ints
 
     @classmethod
-    def of(cls, codes: Codes, count: int) -> "_Sorted":
-        return cls(order_by(codes), offsets(codes.astype(np.int64), count))
+    def some(cls, rows: Ints, codes: Codes, count: int) -> "_Sorted":
+        """Sort some rows by the codes of all."""
+        code = codes[rows]
+        return cls(rows[order_by(code)], offsets(code.astype(np.int64), count))
 
-    def rows(self, codes: Ints | Codes) -> Ints:
-        """Return those of some codes."""
-        return self.order[ranges(self.first[codes], self.first[codes + 1])]
+    def rows(self, codes: Ints | Codes) -> tuple[Ints, Ints]:
+        """(which of the codes, row) of some codes."""
+        begin, end = self.first[codes], self.first[codes + 1]
+        return np.repeat(np.arange(len(codes)), end - begin), self.order[ranges(begin, end)]
+
+
+@dataclass(frozen=True)
+class _OfRoles:
+    """The parts of some roles, by their places."""
+
+    mine: Codes
+    parts: NodeParts
+    chosen: _Chosen
+    order: Ints
+    """By step and key."""
+    alike: "_Alike"
+    among_slow: Bools
+    """Per slow part of any role, whether it is one of these."""
+
+
+def _is_to_ideal(fixes: tuple[Fix, ...]) -> bool:
+    return len(fixes) == 1 and not fixes[0].is_scale and STOPS not in fixes[0].kinds
 
 
 class FixedDurations:
@@ -177,9 +198,15 @@ class FixedDurations:
         self._slow = _places((ideal < parts.value_ns) & (parts.kind != NONE))
         self._of_slow = self._every.chosen(self._slow)
         self._gain = ideal[self._slow] - parts.value_ns[self._slow]
+        self._last_roles: tuple[Bools, _OfRoles] | None = None
 
-    def changed(self, of: Counterfactual) -> "Change":
-        """Return what a counterfactual changes; of communication all members are changed, if one is."""
+    def changed(self, asked: Sequence[Counterfactual]) -> "list[Change]":
+        """Return what each counterfactual changes; of communication all members are changed, if one is."""
+        asked = [_BASELINES.get(of, of) if isinstance(of, Baseline) else of for of in asked]
+        found = self._of_whole_ranks([of[0] for of in asked if self._is_of_whole_ranks(of)])
+        return [next(found) if self._is_of_whole_ranks(of) else self._changed(of) for of in asked]
+
+    def _changed(self, of: Counterfactual) -> "Change":
         if of is Baseline.UNDELAYED:
             delays = _places(self._parts.delay)
             return Change(self._node[delays], -self._value[delays])
@@ -189,20 +216,31 @@ class FixedDurations:
             return Change(self._node[shorter], -less[shorter])
         if isinstance(of, Transplanted):
             return self._difference(self._transplanted(of))
-        fixes = _BASELINES[of] if isinstance(of, Baseline) else of
-        is_to_ideal = len(fixes) == 1 and not fixes[0].is_scale and STOPS not in fixes[0].kinds
-        return self._fixed(fixes[0]) if is_to_ideal else self._difference(self.values_ns(fixes))
+        assert isinstance(of, tuple)
+        if not _is_to_ideal(of):
+            return self._difference(self.values_ns(of))
+        if (many := self._of_many(of[0])).any():
+            return self._like_others(of[0], many)
+        return self._to_ideal(np.flatnonzero(self._matched(self._of_slow, of[0])))
 
-    def _fixed(self, fix: Fix) -> "Change":
-        if (many := self._of_many(fix)).any():
-            return self._like_others(fix, many)
-        if fix.kinds or fix.operators or fix.scopes:
-            return self._to_ideal(np.flatnonzero(self._matched(self._of_slow, fix)))
-        named = self._named_ranks(fix)[self._rank_of_cell]
-        if 2 * np.count_nonzero(named) <= len(named):
-            return self._to_ideal(self._of_cells.touched_by(named))
-        rows = self._of_cells.untouched_by(named)
-        return Change(self._node[self._slow[rows]], -self._gain[rows], from_ideal=True)
+    def _is_of_whole_ranks(self, of: Counterfactual) -> TypeGuard[tuple[Fix, ...]]:
+        if not isinstance(of, tuple) or not _is_to_ideal(of):
+            return False
+        fix = of[0]
+        return not (fix.kinds or fix.operators or fix.scopes or self._of_many(fix).any())
+
+    def _of_whole_ranks(self, fixes: Sequence[Fix]) -> "Iterator[Change]":
+        """Of fixes of all that some ranks do, a few at a time."""
+        cells = len(self._rank_of_cell)
+        for begin in range(0, len(fixes), _TOGETHER):
+            named = np.array([self._named_ranks(fix)[self._rank_of_cell] for fix in fixes[begin : begin + _TOGETHER]])
+            from_ideal = 2 * np.count_nonzero(named, axis=1) > cells
+            which, rows = self._of_cells.rows(named != from_ideal[:, None], from_ideal)
+            bounds = np.searchsorted(which, np.arange(len(named) + 1)).tolist()
+            for is_from_ideal, first, until in zip(from_ideal.tolist(), bounds, bounds[1:], strict=False):
+                mine = rows[first:until]
+                gain = self._gain[mine]
+                yield Change(self._node[self._slow[mine]], -gain if is_from_ideal else gain, is_from_ideal)
 
     def at_ideal(self) -> "Change":
         """Return what is changed where every part that is slower than its peers takes their time."""
@@ -214,14 +252,25 @@ class FixedDurations:
 
     def _like_others(self, fix: Fix, many: Bools) -> "Change":
         """Return what changes where parts take their peers' time, and in roles with many of them that of the others."""
-        of_these = many[self._role_of_cell][self._every.cell()]
-        mine, ideal = self._ideal_of_others(fix, of_these)
-        gain = ideal - self._value[mine]
-        less = np.flatnonzero((gain < 0) & self._matched(self._every.chosen(mine), fix))
-        slow = np.flatnonzero(self._matched(self._of_slow, fix) & ~of_these[self._slow])
-        parts = np.concatenate((self._slow[slow], mine[less]))
+        of = self._of_roles(many)
+        gain = self._ideal_of_others(fix, of) - of.parts.value_ns
+        less = np.flatnonzero((gain < 0) & self._matched(of.chosen, fix))
+        slow = np.flatnonzero(self._matched(self._of_slow, fix) & ~of.among_slow)
+        parts = np.concatenate((self._slow[slow], of.mine[less]))
         order = np.argsort(parts)
         return Change(self._node[parts[order]], np.concatenate((self._gain[slow], gain[less]))[order])
+
+    def _of_roles(self, many: Bools) -> "_OfRoles":
+        """Return the parts of some roles, as long as no other ones are asked for: hosts of one role come in a row."""
+        if self._last_roles is None or not np.array_equal(self._last_roles[0], many):
+            self._last_roles = None
+            of_these = many[self._role_of_cell][self._every.cell()]
+            mine = _places(of_these)
+            parts = self._parts.some(mine)
+            order = order_by(parts.step, parts.key)
+            of = _OfRoles(mine, parts, self._every.chosen(mine), order, _Alike.of(parts, order), of_these[self._slow])
+            self._last_roles = many, of
+        return self._last_roles[1]
 
     @cached_property
     def _of_cells(self) -> "_ByCell":
@@ -298,23 +347,19 @@ class FixedDurations:
         """Return the ideal of all parts for a fix."""
         ideal = self._ideal.ns()
         if (many := self._of_many(fix)).any():
-            mine, of_others = self._ideal_of_others(fix, many[self._role_of_cell][self._every.cell()])
-            ideal[mine] = of_others
+            of = self._of_roles(many)
+            ideal[of.mine] = self._ideal_of_others(fix, of)
         return ideal
 
-    def _ideal_of_others(self, fix: Fix, of_these: Bools) -> tuple[Codes, Floats]:
-        """Return (the places of parts of roles with many ranks that a fix is about, the medians of their other ranks).
+    def _ideal_of_others(self, fix: Fix, of: "_OfRoles") -> Floats:
+        """Return the medians of the ranks that a fix is not about, per part of roles with many that it is about.
 
         Those that it is about would drag the median of all along.
         """
-        mine = _places(of_these)
-        parts, cell = self._parts.some(mine), self._every.cell(mine)
         other = ~self._named_ranks(fix)[self._rank_of_cell]
         size = np.bincount(self._role_of_cell, weights=other).astype(np.int64)
-        order = order_by(parts.step, parts.key)
-        alike = _Alike.of(parts, order)
-        sizes = size[self._role_of_cell][cell[order[alike.starts]]]
-        return mine, ideal_ns(parts, alike, order, sizes, other[cell]).ns()
+        sizes = size[self._role_of_cell][of.chosen.cell[of.order[of.alike.starts]]]
+        return ideal_ns(of.parts, of.alike, of.order, sizes, other[of.chosen.cell]).ns()
 
     def _role_sizes(self, order: Ints, size: Ints) -> Ints:
         """Return per sort of parts the size of its role, of the roles' sizes."""

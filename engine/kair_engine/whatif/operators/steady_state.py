@@ -231,7 +231,7 @@ class SteadyBatch(Together):
         return LastLap(self._whole, own, begin, end)
 
     def _changed(self, of: Counterfactual) -> Floats:
-        one = self._durations.changed(of)
+        (one,) = self._durations.changed([of])
         of_both = [one, self._durations.at_ideal()] if one.from_ideal else [one]
         durations = self._recorded.astype(float)
         for change in of_both:
