@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Floats, Ints, is_one_of
+from kair_engine.arrays import NONE, Bools, Floats, Ints, is_one_of, present
 from kair_engine.localize.noise import inflation
 from kair_engine.localize.unnamed_collectives import with_collectives_marked
 from kair_engine.results.compare import Amount, OperatorProfile, RunProfile, SubgraphProfile
@@ -199,22 +199,29 @@ class _Sums:
         spent[of.step, of.rank] = of.own_ns
         spent = spent[recorded] / 1e3
         inflated = inflation(spent[seen.all(axis=1)])
-        means, errors, df = [], [], np.inf
-        for rank in range(len(self._ranks)):
-            mean, error, of_rank = trimmed(spent[seen[:, rank], rank], inflated)
-            means.append(mean)
-            errors.append(error)
-            df = min(df, of_rank)
-        return Amount(tuple(means), tuple(errors), df)
+        means, errors, df = np.zeros(len(self._ranks)), np.zeros(len(self._ranks)), np.inf
+        recorded_by = np.count_nonzero(seen, axis=0)
+        for steps in present(recorded_by).tolist():
+            ranks = np.flatnonzero(recorded_by == steps)
+            of_ranks = spent.T[ranks][seen.T[ranks]].reshape(len(ranks), steps)
+            means[ranks], errors[ranks], of_these = _trimmed(of_ranks, inflated)
+            df = min(df, of_these)
+        return Amount(tuple(means.tolist()), tuple(errors.tolist()), df)
 
 
 def trimmed(values: Floats, inflated: float) -> tuple[float, float, float]:
     """Return (20 %-trimmed mean, its standard error, degrees of freedom) over steps; a single step has no error."""
-    steps = len(values)
+    means, errors, df = _trimmed(values[None], inflated)
+    return float(means[0]), float(errors[0]), df
+
+
+def _trimmed(values: Floats, inflated: float) -> tuple[Floats, Floats, float]:
+    """Return the same of each of some ranks, from (ranks × steps)."""
+    steps = values.shape[1]
     if steps < 2:
-        return float(values.mean()) if steps else 0.0, np.inf, 1.0
+        return values.sum(axis=1), np.full(len(values), np.inf), 1.0
     cut = int(steps * TRIM)
     kept, ordered = steps - 2 * cut, np.sort(values)
-    winsorised = np.clip(values, ordered[cut], ordered[steps - cut - 1])
-    error = float(np.sqrt(winsorised.var(ddof=1) * inflated / steps)) * steps / kept
-    return float(trimmed_mean(values, TRIM)), error, max(kept / inflated - 1, 1.0)
+    winsorised = np.clip(values, ordered[:, cut, None], ordered[:, steps - cut - 1, None])
+    errors = np.sqrt(winsorised.var(axis=1, ddof=1) * inflated / steps) * steps / kept
+    return trimmed_mean(values, TRIM, axis=1), errors, max(kept / inflated - 1, 1.0)

@@ -79,12 +79,9 @@ def conclude(job: JobExcess, measured: Measured | None = None, of: Job | None = 
     """
     mean_ns = trimmed_mean(zero_for_nan(job.by_step_ns), TRIM)
     detections = detect(job, measured)
-    anomalies = at_steps(detections.anomalies, [step.step for step in job.steps])
+    anomalies, undecided = _found(job, detections)
     if len(job.steps) < FEWEST_STEPS:
-        stalled = tuple(host_pauses(job))
-        known = {rank for anomaly in stalled for rank in anomaly.positions}
-        undecided = tuple(slow for slow in anomalies if not known & set(slow.positions))
-        return Localization(job, mean_ns, detections, stalled, undecided=undecided)
+        return Localization(job, mean_ns, detections, anomalies, undecided=undecided)
     places = None if of is None else placement(of, job)
     if places is not None:
         anomalies = without_places(anomalies, places, job)
@@ -116,6 +113,22 @@ def conclude(job: JobExcess, measured: Measured | None = None, of: Job | None = 
         events=tuple(events(job, accused | slower | lacking)),
         shared=tuple(shared_moments(job)),
     )
+
+
+def standing_out(job: JobExcess) -> tuple[Anomaly, ...]:
+    """Return what `conclude` says of ranks alone, found or undecided, without all that it says of the job."""
+    anomalies, undecided = _found(job, detect(job))
+    return (*anomalies, *undecided)
+
+
+def _found(job: JobExcess, detections: Detections) -> tuple[tuple[Anomaly, ...], tuple[Anomaly, ...]]:
+    """(anomalies, those of too few steps)."""
+    anomalies = at_steps(detections.anomalies, [step.step for step in job.steps])
+    if len(job.steps) >= FEWEST_STEPS:
+        return anomalies, ()
+    stalled = tuple(host_pauses(job))
+    known = {rank for anomaly in stalled for rank in anomaly.positions}
+    return stalled, tuple(slow for slow in anomalies if not known & set(slow.positions))
 
 
 def _not_compared(job: JobExcess) -> set[Position]:

@@ -12,8 +12,9 @@ from typing import Final
 import numpy as np
 
 from kair_engine.arrays import Bools, Floats, Ints
-from kair_engine.localize.excess import job_excess
-from kair_engine.localize.localization import Localization, conclude
+from kair_engine.localize.anomalies import Anomaly
+from kair_engine.localize.excess import JobExcess, job_excess
+from kair_engine.localize.localization import Localization, standing_out
 from kair_engine.timeline.clocks import synchronise
 from kair_engine.timeline.collectives import ordinal
 from kair_engine.trace.batches import keeping_steps, known_once, step_batches
@@ -52,25 +53,31 @@ def with_collectives_marked(trace: Trace) -> Trace:
 def _with_collectives_marked(trace: Trace) -> Trace:
     if trace.memory is None and trace.workers is None:
         trace = keeping_steps(trace, _READ_ONCE)
-    if not trace.steps or (found := with_unnamed_collectives(trace, conclude(job_excess(trace)))) is None:
+    if not trace.steps:
         return trace
-    return _with_collectives_marked(found)
+    job = job_excess(trace)
+    found = _with_names(trace, job, standing_out(job))
+    return trace if found is None else _with_collectives_marked(found)
 
 
 def with_unnamed_collectives(trace: Trace, found: Localization) -> Trace | None:
     """Return the trace with the kernels taken for communication in which ranks that stand out were waiting; None: no
     such.
     """
-    if not trace.job.has_device or not (found.anomalies or found.undecided):
+    return _with_names(trace, found.job, (*found.anomalies, *found.undecided))
+
+
+def _with_names(trace: Trace, job: JobExcess, standing_out: Sequence[Anomaly]) -> Trace | None:
+    if not trace.job.has_device or not standing_out:
         return None
-    suspects = sorted({place for one in (*found.anomalies, *found.undecided) for place in one.positions})
-    asked = found.job.ranks[suspects[:_MOST_SUSPECTS]].tolist()
+    suspects = sorted({place for one in standing_out for place in one.positions})
+    asked = job.ranks[suspects[:_MOST_SUSPECTS]].tolist()
     first = _beside(trace.select(next(step_batches(trace))[:_LOOKED_AT]), asked)
-    names = known_once(trace, f"waited in by {asked}", lambda: _waited_in(first, found.job.operators, asked))
+    names = known_once(trace, f"waited in by {asked}", lambda: _waited_in(first, job.operators, asked))
     if not names:
         return None
-    job = replace(trace.job, communicates=(*trace.job.communicates, *names))
-    return replace(trace, job=job, memory=None, known={}, derived=None)
+    marked = replace(trace.job, communicates=(*trace.job.communicates, *names))
+    return replace(trace, job=marked, memory=None, known={}, derived=None)
 
 
 def unnamed_collective_warnings(trace: Trace) -> tuple[KairWarning, ...]:

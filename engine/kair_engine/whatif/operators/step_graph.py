@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Floats, Ints
+from kair_engine.arrays import NONE, Floats, Ints, order_by
 from kair_engine.frozen import dataclass
 from kair_engine.timeline.clocks import Synchronisation
 from kair_engine.trace.operations import (
@@ -260,20 +260,21 @@ def shared_keys(steps: Sequence[Operations], role_of_rank: Sequence[Ints]) -> li
 
 def cross_stream_waits(steps: Sequence[Operations], keys: Sequence[Ints]) -> list[tuple[Ints, Ints]]:
     """Per step (operations that were waited for, operations that waited): rows on different streams of one rank."""
-    return [within for within, _ in waits_between_streams(steps, keys)]
+    return [within for within, _ in waits_between_streams(steps, keys, of_earlier=False)]
 
 
 def waits_between_streams(
-    steps: Sequence[Operations], keys: Sequence[Ints]
+    steps: Sequence[Operations], keys: Sequence[Ints], *, of_earlier: bool = True
 ) -> list[tuple[tuple[Ints, Ints], tuple[Ints, Ints]]]:
-    """Return the same, and what waited so for the steps before: of steps that are like these, the rows that would be
-    it.
+    """Return the same, and `of_earlier` steps what waited so for them: of steps that are like these, the rows that
+    would be it.
     """
     lanes = sorted({int(code) for ops in steps for code in np.unique(ops.lane[ops.on_stream])})
     found: list[list[tuple[Ints, Ints]]] = [[] for _ in steps]
     earlier: list[list[tuple[Ints, Ints]]] = [[] for _ in steps]
+    orders = [_launch_order(ops) for ops in steps] if lanes else []
     for lane in lanes:
-        seen = [_launched_and_ended(ops, lane) for ops in steps]
+        seen = [_launched_and_ended(ops, lane, order) for ops, order in zip(steps, orders, strict=True)]
         key = np.concatenate([of_step[rows] for of_step, (rows, *_) in zip(keys, seen, strict=True)])
         if not len(key):
             continue
@@ -286,6 +287,8 @@ def waits_between_streams(
             place = launched - most[code[begin : begin + len(rows)]] - 1
             begin += len(rows)
             found[at].append(_first_to_wait(steps[at], rows, place, others, first))
+            if not of_earlier:
+                continue
             count = np.diff(first)[steps[at].rank[rows]]
             before = np.where(place < 0, place + count, NONE)
             earlier[at].append(_first_to_wait(steps[at], rows, before, others, first))
@@ -301,7 +304,7 @@ def _both_sides(pairs: Sequence[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
 _NOTHING = (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
 
 
-def _launched_and_ended(ops: Operations, lane: int) -> tuple[Ints, Ints, Ints, Ints, Ints]:
+def _launched_and_ended(ops: Operations, lane: int, launched: Ints) -> tuple[Ints, Ints, Ints, Ints, Ints]:
     """(rows on other streams; how many of the lane's operations on their rank had been launched before, and had ended;
     the lane's operations by (rank, start); where each rank's begin)."""
     device = np.flatnonzero(ops.on_stream & (ops.kind != SCOPE) & ~ops.of_side_streams)
@@ -311,12 +314,11 @@ def _launched_and_ended(ops: Operations, lane: int) -> tuple[Ints, Ints, Ints, I
     if not len(others) or not len(rows):
         return rows[:0], rows[:0], rows[:0], others, first
     rows = rows[np.diff(first)[ops.rank[rows]] > 0]
-    launched = _launch_order(ops)
     counted = []
     for times, until in ((launched, launched), (ops.end_ns, ops.start_ns + TOLERANCE_NS + 1)):
         low = min(int(times[others].min()), int(until[rows].min(initial=0)))
         span = max(int(times[others].max()), int(until[rows].max(initial=0))) - low + 1
-        ordered = np.sort(ops.rank[others] * span + (times[others] - low), kind="stable")
+        ordered = np.sort(ops.rank[others] * span + (times[others] - low))
         by_then = np.searchsorted(ordered, ops.rank[rows] * span + (until[rows] - low))
         counted.append(by_then - first[ops.rank[rows]])
     return rows, counted[0], counted[1], others, first
@@ -336,7 +338,7 @@ def _launch_order(ops: Operations) -> Ints:
         latest = np.maximum.accumulate(np.where(known, np.arange(len(device)), NONE))
         same = (latest != NONE) & (ops.lane_key[device[latest]] == ops.lane_key[device])
         launched = np.where(~known & same, launched[latest], launched)
-    order = np.lexsort((ops.start_ns[device], launched))
+    order = order_by(launched, ops.start_ns[device])
     result = np.full(len(ops), NONE, dtype=np.int64)
     result[device[order]] = np.arange(len(device))
     return result
@@ -346,7 +348,7 @@ def _first_to_wait(ops: Operations, rows: Ints, place: Ints, others: Ints, first
     """Without the waits that follow from an earlier one on the same stream."""
     known = place >= 0
     rows, place = rows[known], place[known]
-    order = np.lexsort((ops.start_ns[rows], ops.lane_key[rows]))
+    order = order_by(ops.lane_key[rows], ops.start_ns[rows])
     rows, place = rows[order], place[order]
     if not len(rows):
         return _NOTHING
