@@ -6,6 +6,7 @@ for whom; else what its host did meanwhile, before, between or after the step's 
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 import numpy as np
@@ -155,13 +156,20 @@ class AccountOfSteps:
     def parts_of(self, seen: SomeRanks) -> Floats:
         """Return (PARTS and UNKNOWN × cells) of what some ranks did."""
         nobody = np.full(len(seen.ops) + 1, NONE, dtype=np.int64)
-        return self._of(seen.ops, seen.own_ns, nobody, seen.rank, seen.origin_ns).in_parts(len(seen.rank))
+        rows = self._of(seen.ops, seen.own_ns, nobody, seen.rank, seen.origin_ns, only_parts=True)
+        return rows.in_parts(len(seen.rank))
 
-    def _of(self, ops: Operations, own: Ints, owner: Ints, rank: Ints, origin_ns: Ints) -> Account:
-        """Return the rows of steps on ranks: positions in the ranks of `ops`, whose times count from `origin_ns`."""
+    def _of(
+        self, ops: Operations, own: Ints, owner: Ints, rank: Ints, origin_ns: Ints, *, only_parts: bool = False
+    ) -> Account:
+        """Return the rows of steps on ranks: positions in the ranks of `ops`, whose times count from `origin_ns`.
+
+        If `only_parts` are asked for, rows say no more than what these need.
+        """
         over, done = ops.begin_ns + ops.length_ns, device_ends(ops)
         begin, later = ops.begin_ns.copy(), np.flatnonzero(done > over)
-        rest = _between(ops, own, owner, over, np.maximum(over, done)) if len(later) else None
+        between = partial(_between, ops, own, owner, only_parts=only_parts)
+        rest = between(over, np.maximum(over, done)) if len(later) else None
         parts: list[Account] = []
         for at, (of, origin) in enumerate(zip(rank.tolist(), origin_ns.tolist(), strict=True)):
             known = self._rest.pop(of, None)
@@ -172,10 +180,10 @@ class AccountOfSteps:
                     begin[at] = done_before - origin
             if rest is not None and done[at] > over[at]:
                 self._rest[of] = int(over[at] + origin), int(done[at] + origin), rest.chosen(rest.rank == at)
-        return Account.joined([_between(ops, own, owner, begin, over), *parts])
+        return Account.joined([between(begin, over), *parts])
 
 
-def _between(ops: Operations, own: Ints, owner: Ints, begin_ns: Ints, end_ns: Ints) -> Account:
+def _between(ops: Operations, own: Ints, owner: Ints, begin_ns: Ints, end_ns: Ints, *, only_parts: bool) -> Account:
     """Return the rows of every rank's time from one moment to another.
 
     Per operation, `own` is the self time of its collective and `owner` the rank that came to that last.
@@ -184,12 +192,13 @@ def _between(ops: Operations, own: Ints, owner: Ints, begin_ns: Ints, end_ns: In
     for first, last in [*whole_parts(bounds, ROWS_TOGETHER)] or [(0, 0)]:
         ranks, rows = slice(first, last), slice(bounds[first], bounds[last])
         owners = np.append(owner[rows], NONE)
-        part = _of_some(ops.of_places(first, last), own[rows], owners, begin_ns[ranks], end_ns[ranks])
+        some = ops.of_places(first, last)
+        part = _of_some(some, own[rows], owners, begin_ns[ranks], end_ns[ranks], only_parts=only_parts)
         parts.append(replace(part, rank=part.rank + first))
     return Account.joined(parts)
 
 
-def _of_some(ops: Operations, own: Ints, owner: Ints, begin_ns: Ints, end_ns: Ints) -> Account:
+def _of_some(ops: Operations, own: Ints, owner: Ints, begin_ns: Ints, end_ns: Ints, *, only_parts: bool) -> Account:
     """Return the same of some ranks, whose operations are `ops`."""
     of = moments(ops, own)
     rank, time, part = _with_ends(of.rank, of.time, of.part, begin_ns, end_ns)
@@ -199,11 +208,15 @@ def _of_some(ops: Operations, own: Ints, owner: Ints, begin_ns: Ints, end_ns: In
     rank, begin, end, part = rank[spans], begin[spans], end[spans], part[spans]
     ran = part != _HOST
     kind = np.array([_KIND_OF_PART.get(one, NONE) for one in range(UNKNOWN + 1)], dtype=np.int8)[part[ran]]
+    within = np.full(len(kind), _WITHIN, dtype=np.int8)
+    if only_parts:
+        nobody = np.full(len(kind), NONE)
+        device = Account(rank[ran], kind, within, nobody, nobody, end[ran] - begin[ran])
+        return Account.joined([device, _of_hosts(ops, rank, begin, end, part)])
     rows = _under_way(ops, own, rank[ran], begin[ran], part[ran])
     kind[(rows != NONE) & (part[ran] == _COMPUTE) & (ops.kind[rows] == MEMORY)] = _COPIES
     names = np.where((rows == NONE) | (part[ran] == _REST), NONE, ops.name[rows])
     owners = np.where(part[ran] == _WAITING, owner[rows], NONE)
-    within = np.full(len(kind), _WITHIN, dtype=np.int8)
     device = Account(rank[ran], kind, within, names, owners, end[ran] - begin[ran])
     rest = part[ran] == _REST
     between = _when_between(ops, rank, begin, end, part)
@@ -314,22 +327,37 @@ def _when_between(ops: Operations, rank: Ints, begin: Ints, end: Ints, part: Sma
     return np.where(short, _LAUNCHES, _BETWEEN).astype(np.int8)
 
 
-def _of_hosts(ops: Operations, rank: Ints, begin: Ints, end: Ints, part: SmallInts, *, between: SmallInts) -> Account:
-    """Return the rows of what hosts did while nothing ran and nobody was waited for."""
-    count = len(ops.ranks)
-    ran = part != _HOST
-    first, last = np.full(count, np.iinfo(np.int64).max), np.full(count, np.iinfo(np.int64).min)
+def _of_hosts(
+    ops: Operations, rank: Ints, begin: Ints, end: Ints, part: SmallInts, *, between: SmallInts | None = None
+) -> Account:
+    """Return the rows of what hosts did while nothing ran and nobody was waited for.
+
+    Without `between` they do not say when that was, nor in what.
+    """
+    idle = np.flatnonzero(part == _HOST)
+    spent = host_time(ops, rank[idle], begin[idle], end[idle])
+    cell, kind = np.nonzero(spent.spent_ns)
+    code, of_rank = (kind + _FIRST_HOST).astype(np.int8), rank[idle][cell]
+    nobody = np.full(len(cell), NONE, dtype=np.int64)
+    if between is None:
+        names: Ints = nobody
+        when: SmallInts = np.full(len(idle), _WITHIN, dtype=np.int8)
+    else:
+        names, when = spent.operator[of_rank, kind], _when_idle(len(ops.ranks), rank, begin, end, idle)
+        when = np.where(when == _BETWEEN, between[idle], when)
+    return Account(of_rank, code, when[cell], names, nobody, spent.spent_ns[cell, kind])
+
+
+def _when_idle(ranks: int, rank: Ints, begin: Ints, end: Ints, idle: Ints) -> SmallInts:
+    """Return of the `idle` stretches whether they are before the rank's first work, between, or after the last."""
+    ran = np.ones(len(rank), dtype=bool)
+    ran[idle] = False
+    first, last = np.full(ranks, np.iinfo(np.int64).max), np.full(ranks, np.iinfo(np.int64).min)
     np.minimum.at(first, rank[ran], begin[ran])
     np.maximum.at(last, rank[ran], end[ran])
-    idle = np.flatnonzero(~ran)
     rank, begin, end = rank[idle], begin[idle], end[idle]
-    spent = host_time(ops, rank, begin, end)
-    when = np.where(end <= first[rank], _BEFORE, np.where(begin >= last[rank], _AFTER, between[idle])).astype(np.int8)
-    cell, kind = np.nonzero(spent.spent_ns)
-    code = (kind + _FIRST_HOST).astype(np.int8)
-    names = spent.operator[rank[cell], kind]
-    nobody = np.full(len(cell), NONE, dtype=np.int64)
-    return Account(rank[cell], code, when[cell], names, nobody, spent.spent_ns[cell, kind])
+    when = np.where(end <= first[rank], _BEFORE, np.where(begin >= last[rank], _AFTER, _BETWEEN))
+    return when.astype(np.int8)
 
 
 def account(trace: Trace) -> "pl.DataFrame":

@@ -5,7 +5,8 @@ A kind follows from an operation's name, and from the operations and scopes arou
 """
 
 import re
-from functools import lru_cache
+from collections.abc import Callable
+from functools import cached_property, lru_cache, partial
 from typing import Final, Literal, get_args
 
 import numpy as np
@@ -133,10 +134,15 @@ class HostTime:
 
     spent_ns: Ints
     """(stretches × HOST_KINDS), which add up to each one's length; what nothing was recorded of is the host's."""
-    operator: Ints
-    """(ranks of the step × HOST_KINDS): the name's code of what most of that kind is in over all of a rank's stretches,
-    NONE where no operation or scope is. Of the host's the innermost one around at least half of it; of the other kinds
-    the outermost one."""
+    _named: Callable[[], Ints]
+
+    @cached_property
+    def operator(self) -> Ints:
+        """(ranks of the step × HOST_KINDS): the name's code of what most of that kind is in over all of a rank's
+        stretches, NONE where no operation or scope is. Of the host's the innermost one around at least half of it; of
+        the other kinds the outermost one.
+        """
+        return self._named()
 
 
 def host_time(ops: Operations, rank: Ints, begin_ns: Ints, end_ns: Ints) -> HostTime:
@@ -161,7 +167,7 @@ def host_time(ops: Operations, rank: Ints, begin_ns: Ints, end_ns: Ints) -> Host
     spent[:, _HOST] = np.where(chosen, end_ns - begin_ns, 0) - spent.sum(axis=1)
     of_rank = np.zeros((len(ops.ranks), len(HOST_KINDS)), dtype=np.int64)
     np.add.at(of_rank, rank, spent)
-    return HostTime(spent, _operators(ops, kind, clock, stretches, of_rank))
+    return HostTime(spent, partial(_operators, ops, kind, clock, stretches, of_rank))
 
 
 def idle_stretches(ops: Operations) -> tuple[Ints, Ints, Ints]:
