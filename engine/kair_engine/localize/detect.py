@@ -187,9 +187,18 @@ class _Looks:
             if "now_and_then" in one.shapes
         ]
         self._operators = Steady(list(operators_of(job)), job.role)
+        self._at_all: _Look | None = None
         self._sets = OfRole[tuple[Sequence[Ints], int, list[tuple[float, Bools]]]](job.role)
 
     def at(self, left: Bools) -> _Look:
+        """Look at the ranks that are left; whoever is accused alone is shown by the first look, which is kept."""
+        if not left.all():
+            return self._at(left)
+        if self._at_all is None:
+            self._at_all = self._at(left)
+        return self._at_all
+
+    def _at(self, left: Bools) -> _Look:
         t, steady = self._steady.chances(left)
         rows = [
             *(_Row("steady", signal, chance) for signal, chance in zip(self._steady.signals, steady, strict=True)),

@@ -228,7 +228,7 @@ def _of_some(ops: Operations, own: Ints, owner: Ints, begin_ns: Ints, end_ns: In
 def _before_begins(ops: Operations, begin_ns: Ints, idle: Account, begin: Ints, end: Ints) -> Iterator[Account]:
     """Yield rows of what devices have not begun, divided by when what they run next was launched; `idle` says when."""
     rows = np.flatnonzero(ops.on_stream & (ops.kind != SCOPE))
-    rows, rank = rows[np.lexsort((ops.start_ns[rows], ops.rank[rows]))], idle.rank
+    rows, rank = rows[order_by(ops.rank[rows], ops.start_ns[rows])], idle.rank
     if not len(rank):
         return
     clock = Clock.of(ops)

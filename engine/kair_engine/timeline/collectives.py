@@ -138,7 +138,7 @@ def match(ops: Operations) -> Collectives:
     rows = np.flatnonzero(is_one_of(ops.kind, (COLLECTIVE, SEND, RECV)))
     if not len(rows):
         return Collectives(ops, rows, rows, 0)
-    rows = rows[np.lexsort((ops.start_ns[rows], ops.rank[rows]))]
+    rows = rows[order_by(ops.rank[rows], ops.start_ns[rows])]
     p2p = ops.kind[rows] != COLLECTIVE
     label = np.where(p2p, NONE, ops.name[rows])
     sender, receiver = ends(ops, rows)

@@ -11,6 +11,7 @@ from typing import TypeGuard
 import numpy as np
 
 from kair_engine.arrays import NONE, Bools, Codes, Floats, Ints, SmallInts, dense, narrow, offsets, order_by, ranges
+from kair_engine.cancelling import checkpoint
 from kair_engine.frozen import dataclass
 from kair_engine.results.whatif import FIX_KINDS, STOPS, Fix
 from kair_engine.timeline.graph import scopes_named, within
@@ -207,6 +208,7 @@ class FixedDurations:
         return [next(found) if self._is_of_whole_ranks(of) else self._changed(of) for of in asked]
 
     def _changed(self, of: Counterfactual) -> "Change":
+        checkpoint()
         if of is Baseline.UNDELAYED:
             delays = _places(self._parts.delay)
             return Change(self._node[delays], -self._value[delays])
