@@ -245,9 +245,11 @@ def write_recording(
     `mark` says how steps would have been marked, for a warning if they are not; that comes before `warnings`. Raises
     InputError if no row of any rank lies in a step, OSError if the disk is full.
     """
+    if not any(len(one.rows) for one in ranks):
+        raise InputError(f"{source.name} holds no operations")
     steps = ranks[0].steps
     ranks = sorted(ranks, key=lambda one: one.rank)
-    parts = [_Part(one) for one in ranks] if any(len(one.rows) for one in ranks) else []
+    parts = [_Part(one) for one in ranks]
     if not any(part.count for part in parts):
         raise InputError(f"{source.name} holds no operations")
     times: list[tuple[int, ...]] = []
