@@ -18,6 +18,9 @@ Bools = npt.NDArray[np.bool_]
 NONE = -1
 """Stands for null inside integer arrays (and nowhere else)."""
 _LARGEST_KEY = 1 << 62
+_AT_A_TIME = 1 << 19
+"""Rows that are looked at together where each is by itself: what is worked out of all at once takes as much memory as
+they do, and is in no cache."""
 _SPARSE = 4
 """Keys per value up to which a table of all keys is faster than a sort."""
 
@@ -46,7 +49,8 @@ def stable_order(keys: Ints, room: Ints | None = None) -> Int64s:
         return np.argsort(keys, kind="stable")
     packed = np.subtract(keys, low, out=room, dtype=np.int64)
     packed <<= bits
-    packed |= np.arange(len(keys))
+    for some in pieces(0, len(keys)):
+        packed[some] |= np.arange(some.start, some.stop)
     packed.sort()
     packed &= (1 << bits) - 1
     return packed
@@ -68,7 +72,7 @@ def as_one(*keys: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.integer[Any]] 
     for key, low, span in zip(keys, lows, spans, strict=True):
         # What does not fit on the way wraps around, and back: the whole key fits.
         packed *= np.array(span).astype(kind)
-        packed += key.astype(kind, copy=False)
+        np.add(packed, key, out=packed, dtype=kind, casting="unsafe")
         packed -= np.array(low).astype(kind)
     return packed
 
@@ -154,6 +158,12 @@ def ranges(begins: Ints, ends: Ints) -> Int64s:
     """begins[0] … ends[0]-1, begins[1] …, one after another."""
     sizes = ends - begins
     return np.repeat(begins - (np.cumsum(sizes) - sizes), sizes) + np.arange(int(sizes.sum()))
+
+
+def pieces(begin: int, end: int) -> Iterator[slice]:
+    """Yield the rows from `begin` to before `end`, some at a time."""
+    for at in range(begin, end, _AT_A_TIME):
+        yield slice(at, min(at + _AT_A_TIME, end))
 
 
 def whole_parts(bounds: Ints, rows: int) -> Iterator[tuple[int, int]]:

@@ -35,7 +35,7 @@ def by_parts(batch: Batch, fix: Fix) -> np.ndarray[tuple[int], np.dtype[np.float
 def by_change(batch: Batch, fix: Fix) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """The same: the recording, or the ideal, and what the fix changes of it."""
     of = batch._durations
-    changed, parts = of.changed([(fix,)])[0], batch.dependencies.parts
+    changed, parts = next(of.changed([(fix,)])), batch.dependencies.parts
     durations = np.bincount(parts.node, weights=parts.value_ns, minlength=batch.dependencies.graph.nodes)
     for one in (changed, of.at_ideal()) if changed.from_ideal else (changed,):
         np.add.at(durations, one.node, one.change_ns)
@@ -50,6 +50,6 @@ def test_a_fix_of_some_ranks_is_the_same_by_what_it_changes_of_the_recording_or_
     for ranks in some_ranks(trace):
         fix = Fix(ranks=ranks)
         if not batch._durations._of_many(fix).any():
-            directions.add(batch._durations.changed([(fix,)])[0].from_ideal)
+            directions.add(next(batch._durations.changed([(fix,)])).from_ideal)
             np.testing.assert_allclose(by_change(batch, fix), by_parts(batch, fix), atol=1e-3)
     assert directions == {False, True}

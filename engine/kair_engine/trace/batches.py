@@ -265,3 +265,12 @@ def keep_freed_memory() -> None:
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_M_MMAP_THRESHOLD, _LARGEST_BLOCK)
         mallopt(_M_TRIM_THRESHOLD, _KEPT)
+
+
+def give_back_freed_memory() -> None:
+    """Return free pages between arrays to the system: what is made next would lie on top of them at the peak.
+
+    Nothing happens without glibc.
+    """
+    with suppress(OSError, AttributeError, TypeError):
+        ctypes.CDLL(None).malloc_trim(_KEPT)

@@ -251,8 +251,11 @@ def _with_derived_groups(
 
 def _positions(numbers: Ints, ranks: Ints) -> Codes:
     """Return ranks as indices into `ranks`; NONE for others."""
-    place, known = np.full(len(numbers), NONE, dtype=np.int32), np.flatnonzero(numbers != NONE)
-    if len(ranks) and len(known):
+    known = np.flatnonzero(numbers != NONE)
+    if not len(known):
+        return np.broadcast_to(np.int32(NONE), len(numbers))
+    place = np.full(len(numbers), NONE, dtype=np.int32)
+    if len(ranks):
         found = np.minimum(np.searchsorted(ranks, numbers[known]), len(ranks) - 1)
         place[known] = np.where(ranks[found] == numbers[known], found, NONE)
     return place

@@ -235,6 +235,11 @@ class Operations:
         )
         return part
 
+    def forget(self, *names: str) -> None:
+        """Drop these derived arrays, which are made again when they are asked for."""
+        for name in names:
+            vars(self).pop(name, None)
+
     @cached_property
     def end_ns(self) -> Ints:
         """The end of each operation, on its rank's clock."""

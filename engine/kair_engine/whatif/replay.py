@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Floats, Ints, offsets, order_by, ranges
+from kair_engine.arrays import NONE, Bools, Floats, Ints, narrow, offsets, order_by, ranges
 from kair_engine.cancelling import checkpoint
 from kair_engine.frozen import dataclass
 
@@ -236,11 +236,11 @@ def plan(graph: Graph) -> Plan:
 def _before(graph: Graph, starting: Ints, kind: Ints, place: Ints, kinds: int) -> list[dict[int, Ints]]:
     """Per kind of start the places of the first predecessors of its nodes, the second ones …."""
     first = offsets(graph.after, graph.nodes)
-    edges = order_by(graph.after)[ranges(first[starting], first[starting + 1])]
+    earlier = graph.before[order_by(graph.after)[ranges(first[starting], first[starting + 1])]]
     count = np.diff(first)[starting]
-    turn, of = ranges(np.zeros_like(count), count), np.repeat(kind, count)
+    turn, of = narrow(ranges(np.zeros_like(count), count)), np.repeat(narrow(kind), count)
     by_turn = order_by(of, turn)
-    return _runs(place[graph.before[edges[by_turn]]], of[by_turn], turn[by_turn], kinds)
+    return _runs(place[earlier[by_turn]], of[by_turn], turn[by_turn], kinds)
 
 
 def _runs(values: Ints, of: Ints, part: Ints, count: int) -> list[dict[int, Ints]]:

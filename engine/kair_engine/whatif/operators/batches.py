@@ -4,12 +4,13 @@ Prices faults: step times with some operations replaced by their peers' ideal [W
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kair_engine.arrays import Floats, Ints, stable_order
+from kair_engine.arrays import Bools, Codes, Floats, Int64s, Ints, pieces, stable_order
 from kair_engine.cancelling import checkpoint
 from kair_engine.frozen import dataclass
 from kair_engine.progress import counted
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 8_000_000
 """Durations that are replayed together (nodes × scenarios): bounds memory."""
+_CHANGED_AT_ONCE = 500_000
+"""Changes of nodes that are sorted together: what is sorted takes five times its memory."""
 _ROWS_AT_ONCE = 300_000
 """Operations whose steps are replayed together, once their ranks are enough: they share the replay's levels."""
 _ENOUGH_PEERS = 64
@@ -258,7 +261,7 @@ class Batch(Together):
         )
         self._bounds = [*self._first[:-1:size], self._first[-1]]
         parts = of.parts
-        self._recorded = np.bincount(self._place[parts.node], weights=parts.value_ns, minlength=of.nodes)
+        self._recorded = self._of_places(parts.node, parts.value_ns)
         self._durations = FixedDurations(of, self.steps, self.role, together.places, together.processor)
 
     def _run(self, some: slice) -> _Run:
@@ -278,8 +281,14 @@ class Batch(Together):
     @cached_property
     def _at_ideal(self) -> Floats:
         ideal = self._durations.at_ideal()
-        changed = np.bincount(self._place[ideal.node], weights=ideal.change_ns, minlength=len(self._recorded))
-        return np.asarray(self._recorded + changed)
+        return self._recorded + self._of_places(ideal.node, ideal.change_ns)
+
+    def _of_places(self, node: Codes, values: Floats) -> Floats:
+        """Add up values of nodes by the places of these."""
+        result = np.zeros(self.dependencies.nodes)
+        for some in pieces(0, len(node)):
+            np.add.at(result, self._place[node[some]], values[some])
+        return result
 
     def values_ns(self, at: int, fixes: Sequence[Fix]) -> Floats:
         """Return the parts of the `at`-th step, in their order, with all of `fixes` made."""
@@ -322,31 +331,82 @@ class Batch(Together):
 
         The first lies in `room`, where that is given, until the next run: fresh memory takes longer than the numbers.
         """
-        changes, count = self._durations.changed(scenarios), len(scenarios)
-        from_ideal = np.array([one.from_ideal for one in changes])
-        mostly = int(2 * np.count_nonzero(from_ideal) > count)
-        # Few change in each: a column of its own for every scenario would be mostly zeros.
-        cell = self._place[np.concatenate([one.node for one in changes])]
-        cell *= count
-        cell += np.repeat(np.arange(count), [len(one.node) for one in changes])
-        change_ns = np.concatenate([one.change_ns for one in changes])
-        del changes
-        order = stable_order(cell)
-        cell, change_ns = cell[order], change_ns[order]
-        del order
+        count, changes = len(scenarios), self._changed(scenarios)
+        if len(self._runs) > 1:
+            changes = list(changes)
         runs = list(zip(self._runs, self._bounds, self._bounds[1:], strict=False))
         for run, first, until in counted(runs, f"replaying {count:,} variants"):
-            checkpoint()
             size = (until - first) * count
             durations = (np.empty(size) if room is None else room[:size]).reshape(-1, count)
-            bases = self._recorded[first:until, None], self._at_ideal[first:until, None]
-            durations[:] = bases[mostly]
-            durations[:, from_ideal != mostly] = bases[1 - mostly]
-            mine = slice(*np.searchsorted(cell, (first * count, until * count)))
-            np.add.at(durations.reshape(-1), cell[mine] - first * count, change_ns[mine])
+            for some in changes:
+                checkpoint()
+                some.write(durations, first, (self._recorded[first:until, None], self._at_ideal[first:until, None]))
+                del some  # or it is still there while the next one is made
             before, lengths = run.replayed(durations, before)
             yield durations, before, lengths
             del durations  # or it is still there while the next one is made
+
+    def _changed(self, scenarios: Sequence[Counterfactual]) -> "Iterable[_Changed]":
+        """Yield what scenarios change, so much at a time."""
+        held = _Held(0)
+        for at, one in enumerate(self._durations.changed(scenarios)):
+            held.from_ideal.append(one.from_ideal)
+            for some in pieces(0, len(one.node)):
+                held.changes.append((at, one.node[some], one.change_ns[some]))
+                held.size += some.stop - some.start
+                if held.size >= _CHANGED_AT_ONCE:
+                    yield held.sorted(len(scenarios), self._place)
+                    held = _Held(at + 1)
+            del one  # or it is still there while the next one is made
+        yield held.sorted(len(scenarios), self._place)
+
+
+@dataclass
+class _Held:
+    """What scenarios change, until it is sorted."""
+
+    first: int
+    """The first scenario of which nothing was held before."""
+    from_ideal: list[bool] = field(default_factory=list)
+    changes: list[tuple[int, Codes, Floats]] = field(default_factory=list)
+    """Scenario, nodes, and by how much."""
+    size: int = 0
+
+    def sorted(self, count: int, place: Ints) -> "_Changed":
+        """Return the same by place and scenario, of which there are `count`."""
+        if not self.changes:
+            return _Changed(self.first, np.array(self.from_ideal, dtype=bool), np.zeros(0, np.int64), np.zeros(0))
+        cell = place[np.concatenate([node for _, node, _ in self.changes])].astype(np.int64)
+        cell *= count
+        cell += np.repeat([at for at, _, _ in self.changes], [len(node) for _, node, _ in self.changes])
+        order = stable_order(cell)
+        change_ns = np.concatenate([change for _, _, change in self.changes])[order]
+        return _Changed(self.first, np.array(self.from_ideal, dtype=bool), cell[order], change_ns)
+
+
+@dataclass(frozen=True)
+class _Changed:
+    """What some scenarios change of the places' durations.
+
+    Few change in each: a column of its own for every scenario would be mostly zeros.
+    """
+
+    first: int
+    """The first scenario whose column begins here."""
+    from_ideal: Bools
+    """Of this and the next scenarios: whether the column begins as at ideal, and not as recorded."""
+    cell: Int64s
+    """(place × all scenarios), ascending."""
+    change_ns: Floats
+
+    def write(self, durations: Floats, begin: int, bases: tuple[Floats, Floats]) -> None:
+        """Begin columns with one of `bases` (as recorded, at ideal), and change them, of the places from `begin` on."""
+        (rows, count), mine = durations.shape, slice(self.first, self.first + len(self.from_ideal))
+        mostly = int(2 * np.count_nonzero(self.from_ideal) > len(self.from_ideal))
+        durations[:, mine] = bases[mostly]
+        durations[:, self.first + np.flatnonzero(self.from_ideal != mostly)] = bases[1 - mostly]
+        here = slice(*np.searchsorted(self.cell, (begin * count, (begin + rows) * count)))
+        np.add.at(durations.reshape(-1), self.cell[here] - begin * count, self.change_ns[here])
 
 
 def beside(one: Times, other: Times) -> Times:

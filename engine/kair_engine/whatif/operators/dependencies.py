@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kair_engine.arrays import NONE, Bools, Codes, Floats, Ints, SmallInts, narrow
+from kair_engine.arrays import NONE, Bools, Codes, Floats, Ints, SmallInts, narrow, pieces
 from kair_engine.cancelling import checkpoint
 from kair_engine.frozen import dataclass
 from kair_engine.results.whatif import FIX_KINDS
 from kair_engine.timeline.clocks import Synchronisation
 from kair_engine.timeline.self_time import INPUT_PHASE
+from kair_engine.trace.batches import give_back_freed_memory
 from kair_engine.trace.operations import COLLECTIVE, COMPUTE, GC, INPUT, MEMORY, RECV, SCOPE, SEND, Operations
 from kair_engine.whatif.operators.host_events import last_operations
 from kair_engine.whatif.operators.step_graph import StepGraph, cross_stream_waits, shared_keys, step_graph
@@ -81,7 +82,10 @@ class NodeParts:
     @property
     def delay(self) -> Bools:
         """Time before an operation in which its thread or stream ran nothing, though all it waited for had ended."""
-        return np.asarray(self.part == GAP)
+        result = np.empty(len(self.key), dtype=bool)
+        for some in pieces(0, len(self.key)):
+            result[some] = self.key[some] % (REST + 1) == GAP
+        return result
 
     @property
     def part(self) -> Ints:
@@ -94,19 +98,19 @@ def node_parts(graph: StepGraph, role: Ints, key: Ints, at: int = 0, first: int 
 
     `role` has a code per rank, `key` a number per operation (shared_keys).
     """
-    pieces = chain(_of_hosts(graph, key), _of_devices(graph, key), _tails(graph, role, key))
-    columns = [list(of) for of in zip(*map(_columns, pieces), strict=True)]
-    del pieces
+    made = chain(_of_hosts(graph, key), _of_devices(graph, key), _tails(graph, role, key))
+    columns = [list(of) for of in zip(*map(_columns, made), strict=True)]
+    del made
+    give_back_freed_memory()
     joined = []
     while columns:
-        # One column after another: what it was made of goes with it.
+        # One column after another, the largest first: what it was made of goes with it.
         joined.append(np.concatenate(columns.pop(0)))
-    node, value, rank, kind, name, full_key, own, thread, row = joined
+    value, node, rank, kind, name, full_key, own, thread, row = joined
+    node += np.int32(first)
     step = np.broadcast_to(np.int32(at), node.shape)
     of_role = narrow(role)[rank]
-    return NodeParts(
-        node + np.int32(first), value, rank, step, kind, name, full_key, own, of_role, thread, row, graph.time_ns
-    )
+    return NodeParts(node, value, rank, step, kind, name, full_key, own, of_role, thread, row, graph.time_ns)
 
 
 @dataclass(frozen=True)
@@ -159,7 +163,7 @@ def _columns(piece: _Piece) -> tuple[Ints | Codes | SmallInts | Floats | Bools, 
     own = np.full(len(piece.node), piece.part == OWN)
     key = piece.key.astype(np.int64) * (REST + 1) + piece.part
     node, row = (of.astype(np.int32) for of in (piece.node, row))
-    return node, piece.value, narrow(piece.rank), kind.astype(np.int8), narrow(name), narrow(key), own, thread, row
+    return piece.value, node, narrow(piece.rank), kind.astype(np.int8), narrow(name), narrow(key), own, thread, row
 
 
 def _of_hosts(graph: StepGraph, key: Ints) -> Iterator[_Piece]:
@@ -167,23 +171,28 @@ def _of_hosts(graph: StepGraph, key: Ints) -> Iterator[_Piece]:
     if not len(graph.host):
         return
     row, node = events.row, graph.host[events.node]
-    program = _of_the_program(ops)[row]
-    own, rest = events.own_ns.astype(float), rests_ns(graph)
-    earlier = np.where(events.before == NONE, ops.begin_ns[ops.rank[row]], events.time_ns[events.before])
-    gap = events.time_ns - earlier - own - rest
+    program, rank = _of_the_program(ops)[row], narrow(ops.rank)[row]
+    yield _Piece(OWN, node, events.own_ns.astype(float), rank, _kinds(ops, row), ops.name[row], key[row], row, program)
+    # At the peak of a replay: each array of eight bytes takes as much as a tenth of the parts.
+    earlier = np.where(events.before == NONE, ops.begin_ns[rank], events.time_ns[events.before])
+    gap = np.subtract(events.time_ns, earlier, out=earlier).astype(float)
+    del earlier
+    gap -= events.own_ns
+    rest = rests_ns(graph)
+    gap -= rest
     waited = events.waits_event
-    gap[waited] = graph.time_ns[node[waited]] - graph.ready_ns[node[waited]] - own[waited]
+    gap[waited] = graph.time_ns[node[waited]] - graph.ready_ns[node[waited]] - events.own_ns[waited]
     closing = np.concatenate(([False], row[1:] == row[:-1]))
-    yield _Piece(OWN, node, own, ops.rank[row], _kinds(ops, row), ops.name[row], key[row], row, program)
-    of_host = np.where(closing, NONE, _HOST)
-    yield _Piece(GAP, node, gap, ops.rank[row], of_host, ops.name[row], key[row], row, program)
+    of_host = np.where(closing, np.int8(NONE), np.int8(_HOST))
+    yield _Piece(GAP, node, gap, rank, of_host, ops.name[row], key[row], row, program)
+    del gap
     some = rest > 0
     owner, row = events.rest_of[some], row[some]
     yield _Piece(
         REST,
         node[some],
         rest[some],
-        ops.rank[row],
+        rank[some],
         _kinds(ops, owner),
         ops.name[owner],
         key[row],
@@ -245,13 +254,14 @@ def _tails(graph: StepGraph, role: Ints, key: Ints) -> Iterator[_Piece]:
 
 
 def _kinds(ops: Operations, rows: Ints) -> Ints:
-    of_kind = np.full(int(SCOPE) + 1, _HOST)
+    of_kind = np.full(int(SCOPE) + 1, _HOST, dtype=np.int8)
     of_kind[[COMPUTE, MEMORY]] = _COMPUTE
     of_kind[INPUT] = _INPUT
     of_kind[GC] = _GC
     of_kind[[COLLECTIVE, SEND, RECV]] = _COMMUNICATION
     result = of_kind[ops.kind[rows]]
-    return np.where((ops.phase[rows] == INPUT_PHASE) & (ops.kind[rows] != GC), _INPUT, result)
+    result[(ops.phase[rows] == INPUT_PHASE) & (ops.kind[rows] != GC)] = _INPUT
+    return result
 
 
 @dataclass(frozen=True)
@@ -298,6 +308,9 @@ def operator_dependencies(
         end.append(graph.end + nodes)
         nodes += len(graph.time_ns)
         del graph  # What is not kept takes as much memory as its operations.
+    for ops in steps:
+        ops.forget("nesting", "launch")
+    give_back_freed_memory()
     joined = parts[0]
     if len(parts) > 1:
         columns = {name: np.concatenate([getattr(one, name) for one in parts]) for name in vars(joined)}

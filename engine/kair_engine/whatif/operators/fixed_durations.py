@@ -10,7 +10,20 @@ from typing import TypeGuard
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Codes, Floats, Ints, SmallInts, dense, narrow, offsets, order_by, ranges
+from kair_engine.arrays import (
+    NONE,
+    Bools,
+    Codes,
+    Floats,
+    Ints,
+    SmallInts,
+    dense,
+    narrow,
+    offsets,
+    order_by,
+    pieces,
+    ranges,
+)
 from kair_engine.cancelling import checkpoint
 from kair_engine.frozen import dataclass
 from kair_engine.results.whatif import FIX_KINDS, STOPS, Fix
@@ -201,11 +214,12 @@ class FixedDurations:
         self._gain = ideal[self._slow] - parts.value_ns[self._slow]
         self._last_roles: tuple[Bools, _OfRoles] | None = None
 
-    def changed(self, asked: Sequence[Counterfactual]) -> "list[Change]":
-        """Return what each counterfactual changes; of communication all members are changed, if one is."""
+    def changed(self, asked: Sequence[Counterfactual]) -> "Iterator[Change]":
+        """Yield what each counterfactual changes; of communication all members are changed, if one is."""
         asked = [_BASELINES.get(of, of) if isinstance(of, Baseline) else of for of in asked]
         found = self._of_whole_ranks([of[0] for of in asked if self._is_of_whole_ranks(of)])
-        return [next(found) if self._is_of_whole_ranks(of) else self._changed(of) for of in asked]
+        for of in asked:
+            yield next(found) if self._is_of_whole_ranks(of) else self._changed(of)
 
     def _changed(self, of: Counterfactual) -> "Change":
         checkpoint()
@@ -281,10 +295,13 @@ class FixedDurations:
         return _ByCell.of(self._of_slow, transfer, cell, len(self._rank_of_cell), self._groups)
 
     def _difference(self, value: Floats) -> "Change":
-        different = _places(value != self._value)
-        change = value[different]
-        change -= self._value[different]
-        return Change(self._node[different], change)
+        """Return what differs of values that nobody else needs."""
+        change = np.subtract(value, self._value, out=None if value is self._value else value)
+        different = change != 0
+        if 2 * np.count_nonzero(different) > len(different):
+            return Change(self._node, change)  # what is chosen of it would take as much again
+        places = _places(different)
+        return Change(self._node[places], change[places])
 
     def _transplanted(self, of: Transplanted) -> Floats:
         value = self._value.copy()
@@ -302,28 +319,29 @@ class FixedDurations:
             if fix is None:
                 continue
             chosen = self._matched(None, fix)
+            # One copy serves all fixes: at the peak of a replay another takes a tenth of its memory.
+            value = value.copy() if value is self._value else value
             if fix.even:
-                value = self._even(value, chosen)
-                continue
-            value = value.copy()
-            if fix.scale is None:
-                np.minimum(value, self._ideal_for(fix), out=value, where=chosen)
+                self._make_even(value, chosen)
+            elif fix.scale is None:
+                self._lower(value, chosen, fix)
             else:
                 if "host" not in fix.kinds:
                     chosen &= ~self._parts.delay
-                value[chosen] *= fix.scale
+                np.multiply(value, fix.scale, out=value, where=chosen)
         return value
 
-    def _even(self, value: Floats, chosen: Bools) -> Floats:
-        """Return the values with the chosen ones at the mean of the same part, over a role's ranks and these
-        steps.
-        """
-        # At the peak of a replay: places of eight bytes would take as much again as the values.
-        same = narrow(self._alike.operation)[self._alike.group[chosen]]
-        mean = np.bincount(same, weights=value[chosen]) / np.maximum(np.bincount(same), 1)
-        result = value.copy()
-        result[chosen] = mean[same]
-        return result
+    def _make_even(self, value: Floats, chosen: Bools) -> None:
+        """Set the chosen values to the mean of the same part, over a role's ranks and these steps."""
+        operation, group = self._alike.operation, self._alike.group
+        count, total = (np.zeros(int(operation.max(initial=NONE)) + 1) for _ in range(2))
+        for some in pieces(0, len(value)):
+            same = operation[group[some][chosen[some]]]
+            count += np.bincount(same, minlength=len(count))
+            np.add.at(total, same, value[some][chosen[some]])
+        mean = total / np.maximum(count, 1)
+        for some in pieces(0, len(value)):
+            value[some][chosen[some]] = mean[operation[group[some][chosen[some]]]]
 
     def _unstopped(self, value: Floats, fix: Fix) -> tuple[Floats, Fix | None]:
         """Return the values without stops, where the fix asks for that; and what else it asks for."""
@@ -345,13 +363,16 @@ class FixedDurations:
         named = np.bincount(self._role_of_cell, weights=self._named_ranks(fix)[self._rank_of_cell])
         return np.asarray((named > 1) & (named >= size * _MANY) & (named <= size * _MOST))
 
-    def _ideal_for(self, fix: Fix) -> Floats:
-        """Return the ideal of all parts for a fix."""
-        ideal = self._ideal.ns()
+    def _lower(self, value: Floats, chosen: Bools, fix: Fix) -> None:
+        """Set chosen values to their ideal for a fix, where that is less."""
+        mine, of_others = np.zeros(0, dtype=np.int32), np.zeros(0)
         if (many := self._of_many(fix)).any():
             of = self._of_roles(many)
-            ideal[of.mine] = self._ideal_of_others(fix, of)
-        return ideal
+            mine, of_others = of.mine, self._ideal_of_others(fix, of)
+        for some in pieces(0, len(value)):
+            ideal, here = self._ideal.ns(some), slice(*np.searchsorted(mine, (some.start, some.stop)))
+            ideal[mine[here] - some.start] = of_others[here]
+            np.minimum(value[some], ideal, out=value[some], where=chosen[some])
 
     def _ideal_of_others(self, fix: Fix, of: "_OfRoles") -> Floats:
         """Return the medians of the ranks that a fix is not about, per part of roles with many that it is about.
@@ -431,7 +452,7 @@ class _Alike:
     @classmethod
     def of(cls, parts: NodeParts, order: Ints) -> "_Alike":
         """Take the order of parts by step and key."""
-        key, step = parts.key[order], parts.step[order]
+        key, step = parts.key[order], narrow(parts.step)[order]
         starts = np.flatnonzero(np.concatenate(([True], (key[1:] != key[:-1]) | (step[1:] != step[:-1]))))
         sizes = np.diff(np.concatenate((starts, [len(order)])))
         group = np.empty(len(order), dtype=np.int32)
@@ -441,9 +462,7 @@ class _Alike:
     def seldom(self, chosen: Bools, times: int) -> Ints:
         """Return those of some parts whose operation is among them less often than so many times."""
         of_sort = np.zeros(len(self.starts), dtype=np.int64)
-        for begin in range(0, len(chosen), _SORTED_TOGETHER):
-            # All at once take 16 bytes each.
-            some = slice(begin, begin + _SORTED_TOGETHER)
+        for some in pieces(0, len(chosen)):
             of_sort += np.bincount(self.group[some][chosen[some]], minlength=len(of_sort))
         few = (np.bincount(self.operation, weights=of_sort) < times)[self.operation]
         return np.flatnonzero(chosen & few[self.group]) if few.any() else np.zeros(0, dtype=np.int64)
@@ -461,15 +480,20 @@ class _Ideal:
     """Parts of which most ranks have none, and their own ideal."""
     rare_ns: Floats
 
-    def ns(self) -> Floats:
-        """Return it per part."""
-        ideal = self.typical[self.group]
-        ideal[self.rare] = self.rare_ns
+    def ns(self, some: slice | None = None) -> Floats:
+        """Return it per part, or for some of them."""
+        some = some or slice(0, len(self.group))
+        ideal, here = self.typical[self.group[some]], slice(*np.searchsorted(self.rare, (some.start, some.stop)))
+        ideal[self.rare[here] - some.start] = self.rare_ns[here]
         return ideal
 
 
 def _places(chosen: Bools) -> Codes:
-    return np.flatnonzero(chosen).astype(np.int32)
+    result, end = np.empty(np.count_nonzero(chosen), dtype=np.int32), 0
+    for some in pieces(0, len(chosen)):
+        more = np.flatnonzero(chosen[some])
+        result[end : end + len(more)], end = more + some.start, end + len(more)
+    return result
 
 
 def ideal_ns(parts: NodeParts, alike: _Alike, order: Ints, role_size: Ints, among: Bools | None = None) -> _Ideal:
@@ -484,15 +508,15 @@ def ideal_ns(parts: NodeParts, alike: _Alike, order: Ints, role_size: Ints, amon
     Of some ranks only: of those whose parts are `among`, which `role_size` then counts.
     """
     starts, sizes, group = alike.starts, alike.sizes, alike.group
-    value, counted = parts.value_ns[order], sizes
+    value, counted = parts.value_ns, sizes
     if among is not None:
         # The others come last.
-        value = np.where(among[order], value, np.inf)
+        value = np.where(among, value, np.inf)
         counted = np.add.reduceat(among[order], starts, dtype=np.int64)
     peers = np.maximum(role_size, counted)
     middle = (peers - 1) // 2 - (peers - counted)
     common = (middle >= 0) & (counted > 0)
-    typical = np.where(common, _smallest(value, starts, sizes, np.maximum(middle, 0)), 0.0)
+    typical = np.where(common, _smallest(value, order, starts, sizes, np.maximum(middle, 0)), 0.0)
     if common.all():
         return _Ideal(typical, group, np.zeros(0, dtype=np.int32), np.zeros(0))
     rare = ~common[group]
@@ -500,8 +524,8 @@ def ideal_ns(parts: NodeParts, alike: _Alike, order: Ints, role_size: Ints, amon
     return _Ideal(typical, group, _places(rare), (parts.value_ns * share)[rare])
 
 
-def _smallest(values: Floats, starts: Ints, sizes: Ints, place: Ints) -> Floats:
-    """Per group of consecutive values the one that would be at `place` if the group were sorted.
+def _smallest(values: Floats, order: Ints, starts: Ints, sizes: Ints, place: Ints) -> Floats:
+    """Per group of values, consecutive in `order`, the one that would be at `place` if the group were sorted.
 
     Groups of one size are looked at together: most have as many members as there are ranks.
     """
@@ -511,7 +535,7 @@ def _smallest(values: Floats, starts: Ints, sizes: Ints, place: Ints) -> Floats:
         for at in np.unique(place[groups]).tolist():
             chosen = groups[place[groups] == at]
             for some in np.array_split(chosen, len(chosen) * size // _SORTED_TOGETHER + 1):
-                members = values[starts[some][:, None] + np.arange(size)]
+                members = values[order[starts[some][:, None] + np.arange(size)]]
                 members.partition(at, axis=1)
                 result[some] = members[:, at]
     return result

@@ -10,7 +10,7 @@ Finds what threads waited for, where the recording shows it.
 
 import numpy as np
 
-from kair_engine.arrays import NONE, Bools, Codes, Floats, Ints, is_one_of
+from kair_engine.arrays import NONE, Bools, Codes, Floats, Ints, is_one_of, whole_parts
 from kair_engine.frozen import dataclass
 from kair_engine.timeline.graph import NOTED_LATE_NS, synchronisations
 from kair_engine.timeline.roles import main_lane_rows
@@ -19,6 +19,7 @@ from kair_engine.trace.operations import (
     COLLECTIVE,
     MEMORY,
     RECV,
+    ROWS_TOGETHER,
     SCOPE,
     SEND,
     SYNC,
@@ -80,7 +81,12 @@ def host_events(ops: Operations) -> HostEvents:
     closes[event_of[sync] + 1] = True
     time = np.where(opens, start[at], let_go[at])
     before = np.where(np.concatenate(([True], ~same)), NONE, np.arange(-1, len(rows) - 1)) if len(rows) else rows
-    rest, rest_of = _rests(ops, rows, let_go, before)
+    rest, rest_of = np.empty_like(rows), np.empty(len(rows), dtype=np.int32)
+    bounds = np.append(np.flatnonzero(before == NONE), len(rows))
+    for low, high in whole_parts(bounds, ROWS_TOGETHER):
+        some = slice(bounds[low], bounds[high])
+        earlier = np.maximum(before[some] - bounds[low], NONE)
+        rest[some], rest_of[some] = _rests(ops, rows[some], let_go[some], earlier)
     before_event = np.where(closes, np.arange(len(row)) - 1, _event_before(before, event_of, sync)[at]).astype(np.int32)
     del before
     first, last = (np.full(len(ops), NONE, dtype=np.int32) for _ in range(2))
@@ -104,7 +110,7 @@ def host_events(ops: Operations) -> HostEvents:
         time_ns=time,
         own_ns=np.where(opens | closes, 0, (let_go - start)[at]),
         rest_ns=np.where(closes, 0, rest[at]),
-        rest_of=np.where(closes, NONE, rest_of[at]).astype(np.int32),
+        rest_of=np.where(closes, np.int32(NONE), rest_of[at]),
         before=before_event,
         node=node,
         nodes=int(kept.sum()),
@@ -196,8 +202,6 @@ def _let_go(ops: Operations, rows: Ints, same: Bools) -> Ints:
 
 def _rests(ops: Operations, rows: Ints, let_go: Ints, before: Ints) -> tuple[Ints, Ints]:
     """Per row: how long an operation that had begun before it went on after the event before, and which one."""
-    if not len(rows):
-        return rows, rows
     end, low = ops.end_ns[rows], int(ops.start_ns[rows].min())
     span = int(ops.end_ns[rows].max()) - low + 1
     key = np.cumsum(before == NONE) * span + (end - low)
@@ -248,7 +252,7 @@ def host_waits(ops: Operations, rows: Ints, same: Bools, first: Ints, last: Ints
     streams = np.flatnonzero(ops.on_stream & (ops.kind != SCOPE) & ~ops.of_side_streams)
     waits, awaited = synchronisations(ops, rows, streams)
     events, sources = [last[waits]], [awaited]
-    follower = np.full(len(ops), NONE)
+    follower = np.full(len(ops), NONE, dtype=np.int32)
     follower[rows[:-1][same]] = rows[1:][same]
     copies = streams[(ops.kind[streams] == MEMORY) & (ops.launch[streams] != NONE)]
     launch = ops.launch[copies]

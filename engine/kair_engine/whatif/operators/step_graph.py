@@ -69,7 +69,10 @@ class StepGraph:
 
 def step_graph(ops: Operations, sync: Synchronisation, waited_for: Ints, waited: Ints) -> StepGraph:
     """Return the graph of a step, with waits of streams for one another (operations waited for, those that wait)."""
-    return _Builder(ops, sync).build(waited_for, waited)
+    graph = _Builder(ops, sync).build(waited_for, waited)
+    # At the peak of a replay each takes a tenth of what the operations do.
+    ops.forget("end_ns", "lane_key")
+    return graph
 
 
 class _Builder:
