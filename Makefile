@@ -87,7 +87,12 @@ WHEELHOUSE := dist/kair-wheelhouse-$(TARGET_PYTHON)-$(PLATFORM)
 
 $(BUILD)/.done: Makefile
 	$(PYTHON) -m venv $(BUILD)
-	$(BUILD)/bin/pip install --quiet --disable-pip-version-check build 'hatchling>=1.26' shiv twine ziglang
+	$(BUILD)/bin/pip install --quiet --disable-pip-version-check build 'hatchling>=1.26' shiv twine
+	touch $@
+
+# It compiles for other hosts: 100 MB.
+$(BUILD)/.zig: $(BUILD)/.done
+	$(BUILD)/bin/pip install --quiet --disable-pip-version-check ziglang
 	touch $@
 
 dist: $(BUILD)/.done
@@ -101,14 +106,14 @@ dist: $(BUILD)/.done
 wheel: dist
 
 wheels: TARGETS := $(RELEASED)
-wheels: dist
+wheels: $(BUILD)/.zig dist
 
 # One file that any Python of that version starts, without pip; it unpacks itself the first time, to ~/.shiv.
 pex: wheelhouse
 	$(BUILD)/bin/shiv --quiet --compressed --reproducible --console-script kair --python '/usr/bin/env python3' \
 		--output-file dist/kair.pyz --no-index --find-links $(WHEELHOUSE) kair
 
-wheelhouse: $(BUILD)/.done
+wheelhouse: $(BUILD)/.zig
 	rm -rf $(WHEELHOUSE)
 	KAIR_TARGET=$$(echo $(PLATFORM) | sed -E 's/manylinux_([0-9]+)_([0-9]+)_(.+)/\3-linux-gnu.\1.\2/') \
 		$(BUILD)/bin/python -m build --no-isolation --wheel --outdir $(WHEELHOUSE) . > /dev/null
