@@ -81,7 +81,7 @@ class KeptVerdict:
     """UTC, ISO 8601."""
 
     def __post_init__(self) -> None:
-        """Refuse what is kept with a time that is none. Raises ValueError."""
+        """Check that it was kept at a valid time. Raises ValueError."""
         datetime.fromisoformat(self.triaged_at)
 
 

@@ -348,8 +348,8 @@ class Batch(Together):
 
     def _changed(self, scenarios: Sequence[Counterfactual]) -> "Iterable[_Changed]":
         """Yield what scenarios change, so much at a time."""
-        held = _Held(0)
-        for at, one in enumerate(self._durations.changed(scenarios)):
+        held, told = _Held(0), counted(range(len(scenarios)), f"replaying {len(scenarios):,} variants")
+        for at, one in zip(told, self._durations.changed(scenarios), strict=True):
             held.from_ideal.append(one.from_ideal)
             for some in pieces(0, len(one.node)):
                 held.changes.append((at, one.node[some], one.change_ns[some]))
