@@ -18,11 +18,13 @@ from hypothesis import strategies as st
 from support.places import ROOT, SAMPLES
 
 from kair_engine.readers.formats import NotATraceError
+from kair_engine.readers.kineto import event_stream
 from kair_engine.readers.kineto.compiled import build, keys, scan_columns
 from kair_engine.readers.kineto.compiled.library import library
 from kair_engine.readers.kineto.compiled.scanner import Scanner, scan_of
 from kair_engine.readers.kineto.event_stream import EventStream
 from kair_engine.readers.kineto.events import RECORD, EventArgs, Records
+from kair_engine.readers.kineto.reader import read_kineto
 from kair_engine.readers.kineto.tables import EventTables
 
 _COLLECTIVE = {
@@ -240,6 +242,16 @@ def test_the_types_that_are_looked_at_are_those_that_are_decoded() -> None:
     assert {*typed, "Concrete Inputs"} == set(keys.ARGUMENTS)
     assert all(keys.ARGUMENTS[name] == kinds.get(kind, keys.ARGUMENTS[name]) for name, kind in typed.items())
     assert {name for name, kind in typed.items() if kind is int} == {"correlation", "External id", "bytes"}
+
+
+def test_of_a_file_only_the_events_at_its_end_are_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = [event(ts=number, args={"External id": number}) for number in range(50)]
+    (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": [*usual, event(ph="M")]}))
+    decoded, decode = [], event_stream.decode_events
+    monkeypatch.setattr(event_stream, "decode_events", lambda text: decoded.append(decode(text)) or decoded[-1])
+    found = read_kineto(tmp_path / "trace.json", tmp_path / "out.parquet")
+    assert found.operations == len(usual)
+    assert sum(map(len, decoded)) == 1
 
 
 @pytest.mark.parametrize("text", [None, "not a library", "another"])
