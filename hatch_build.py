@@ -32,13 +32,11 @@ class CustomBuildHook(BuildHookInterface):
         if version != "editable":
             self._folder = tempfile.TemporaryDirectory()
             library = Path(self._folder.name, library.name)
-        failed = (
-            "KAIR_TARGET is none"
-            if target == "none"
-            else build.build(library, target=None if target == NATIVE else target)
-        )
+        failed: str | None = "KAIR_TARGET is none"
+        if target != "none":
+            failed = build.build(library, target=None if target == NATIVE else target)
         if failed is not None:
-            self.app.display_warning(f"Kineto traces will be decoded, at a third of the speed: {failed}")
+            self.app.display_warning(f"{build.WITHOUT}: {failed}")
             return
         if version != "editable":
             build_data["force_include"][str(library)] = str(FOLDER.relative_to("engine") / library.name)

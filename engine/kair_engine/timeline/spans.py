@@ -32,8 +32,8 @@ class Clock:
         low, high = np.full(ranks, _NEVER), np.full(ranks, -_NEVER)
         if len(ops):
             first = np.flatnonzero(np.diff(ops.rank, prepend=NONE))
-            low[ops.rank[first]] = np.minimum.reduceat(ops.start_ns, first)
-            high[ops.rank[first]] = np.maximum.reduceat(ops.end_ns, first)
+            np.minimum.at(low, ops.rank[first], np.minimum.reduceat(ops.start_ns, first))
+            np.maximum.at(high, ops.rank[first], np.maximum.reduceat(ops.end_ns, first))
         length = np.clip(high - low, 0, _AXIS // max(ranks, 1) - BETWEEN_RANKS_NS)
         ends = np.cumsum(length + BETWEEN_RANKS_NS)
         return cls(low, length, ends - length - BETWEEN_RANKS_NS)
