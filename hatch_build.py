@@ -1,7 +1,7 @@
-"""Compiles the scan of Kineto traces into the wheel, which then is for one platform, where there is a C compiler.
+"""Compiles the scan of Kineto traces for the wheel, which then is for one platform.
 
-Where there is none, or KAIR_TARGET is `none`, the wheel is for all: traces are decoded, with the same answers. For
-another KAIR_TARGET (`x86_64-linux-gnu.2.17`) zig compiles, for which `ziglang` has to be installed.
+Without a C compiler, or with KAIR_TARGET `none`, the wheel is for all platforms: traces are decoded, with the same
+answers. For another KAIR_TARGET (`x86_64-linux-gnu.2.17`) zig compiles; `ziglang` has to be installed for that.
 """
 
 import importlib.util

@@ -284,7 +284,7 @@ class Batch(Together):
         return self._recorded + self._of_places(ideal.node, ideal.change_ns)
 
     def _of_places(self, node: Codes, values: Floats) -> Floats:
-        """Add up values of nodes by the places of these."""
+        """Add up the values of nodes, per place."""
         result = np.zeros(self.dependencies.nodes)
         for some in pieces(0, len(node)):
             np.add.at(result, self._place[node[some]], values[some])
@@ -347,7 +347,7 @@ class Batch(Together):
             del durations  # or it is still there while the next one is made
 
     def _changed(self, scenarios: Sequence[Counterfactual]) -> "Iterable[_Changed]":
-        """Yield what scenarios change, so much at a time."""
+        """Yield what scenarios change, in parts that fit together into memory."""
         held, told = _Held(0), counted(range(len(scenarios)), f"replaying {len(scenarios):,} variants")
         for at, one in zip(told, self._durations.changed(scenarios), strict=True):
             held.from_ideal.append(one.from_ideal)
@@ -363,7 +363,7 @@ class Batch(Together):
 
 @dataclass
 class _Held:
-    """What scenarios change, until it is sorted."""
+    """Collects what scenarios change, until it is sorted."""
 
     first: int
     """The first scenario of which nothing was held before."""

@@ -1,4 +1,4 @@
-"""Compiles the scan of Kineto traces, with the C compiler that is there.
+"""Compiles the scan of Kineto traces with the C compiler of this machine.
 
 `python -m kair_engine.readers.kineto.compiled.build` does so in place, as for an installation from a checkout.
 """
@@ -16,12 +16,12 @@ FLAGS: Final = ("-std=gnu11", "-O3", "-s", "-shared", "-fPIC", "-Wall", "-Wextra
 
 
 def checksum(source: Path = SOURCE) -> int:
-    """Return what a library says of the text it is compiled from."""
+    """Return the checksum of the source, which a library that is compiled from it carries."""
     return zlib.crc32(source.read_bytes())
 
 
 def compiler(target: str | None = None) -> list[str] | None:
-    """Return the command that compiles: CC, cc, gcc or clang; zig's for another platform (x86_64-linux-gnu.2.17)."""
+    """Return the compiler's command: CC, cc, gcc or clang; zig's for another platform (x86_64-linux-gnu.2.17)."""
     if target is not None:
         return [sys.executable, "-m", "ziglang", "cc", "-target", target]
     import shlex
@@ -35,7 +35,7 @@ def compiler(target: str | None = None) -> list[str] | None:
 
 
 def build(library: Path = LIBRARY, *, target: str | None = None, flags: tuple[str, ...] = FLAGS) -> str | None:
-    """Compile into `library`; return why that is not possible, None if it is done."""
+    """Compile the source into `library`; return why that failed, None if it succeeded."""
     import subprocess
 
     command = compiler(target)

@@ -29,7 +29,7 @@ _FOLLOWED: Final = 1 << 12
 
 
 class _Memory(Structure):
-    """Pointers to arrays, which are kept as long as this; numbers are named as in `scan.c`."""
+    """Pointers to arrays, which live as long as this; fields are named as in `scan.c`."""
 
     def _lend(self, **arrays: npt.NDArray[Any]) -> None:
         self.arrays = arrays
@@ -116,7 +116,7 @@ class Tokens(_Memory):
 
 @cache
 def library() -> Any:  # noqa: ANN401  (its functions get their types here)
-    """Return the compiled scan; None where it is not compiled, or from another text than the one that is here."""
+    """Return the compiled scan, or None if it was not compiled, or was compiled from another version of `scan.c`."""
     try:
         loaded = ctypes.CDLL(str(build.LIBRARY))
         is_current = loaded.kair_checksum() == ctypes.c_int(build.checksum()).value

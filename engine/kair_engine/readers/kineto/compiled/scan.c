@@ -10,7 +10,7 @@
    Events tend to follow one another as before. So the shape that last followed the same three is tried first, in one
    go: its pieces are kept once more, including names, one after another.
 
-   All memory is the caller's (library.py). Nothing of the text is read from `limit` on. */
+   All memory belongs to the caller (library.py). Nothing of the text is read from `limit` on. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -726,7 +726,7 @@ static int64_t after_walk(Text text, int64_t at, int64_t limit, Rows *rows, Shap
 
 /* ---- What Python calls. ---- */
 
-/* Of the text that this is compiled from. */
+/* The checksum of this file, by which library.py knows whether it is the one that is here. */
 unsigned kair_checksum(void) { return KAIR_CHECKSUM; }
 
 void kair_forget_shapes(Shapes *shapes) {
